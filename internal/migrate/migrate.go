@@ -1,0 +1,265 @@
+// Package migrate brings a database's schema to the version of this binary, with pressly/goose.
+//
+// Any number of pods may call [Up] at once on an empty database, with one connection each and also through a transaction
+// pooler: everything goose does happens in one transaction that begins by taking a transaction-level advisory lock, so
+// the lock cannot leak, cannot be lost, and a cancelled migration leaves nothing half done.
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+
+	"github.com/trapeze-run/trapeze/migrations"
+)
+
+// lockKey is the advisory lock under which schema changes happen.
+const lockKey = 420020
+
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+// ErrSchemaTooOld is returned by [Check] when the database lacks migrations that this binary needs.
+var ErrSchemaTooOld = errors.New("the database's schema is older than this program: run `trapeze migrate up`")
+
+// ErrSchemaTooNew is returned by [Check] when the database has migrations that this binary does not know.
+var ErrSchemaTooNew = errors.New("the database's schema is newer than this program: use the newer release")
+
+// Migration is one schema change and whether the database has it.
+type Migration struct {
+	Version   int64
+	Name      string
+	AppliedAt time.Time // zero: pending
+}
+
+// Up applies every pending migration to the schema, which it creates when it is missing. It waits for another process
+// that is migrating, as long as ctx lasts. Safe for concurrent use.
+func Up(ctx context.Context, url, schema string) error {
+	return within(ctx, url, schema, func(p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
+	})
+}
+
+// Down undoes migrations until to is the latest one applied; 0 undoes all. It drops data.
+func Down(ctx context.Context, url, schema string, to int64) error {
+	return within(ctx, url, schema, func(p *goose.Provider) error {
+		_, err := p.DownTo(ctx, to)
+		return err
+	})
+}
+
+// Status lists the migrations this binary knows, oldest first.
+func Status(ctx context.Context, url, schema string) ([]Migration, error) {
+	var list []Migration
+	err := within(ctx, url, schema, func(p *goose.Provider) error {
+		status, err := p.Status(ctx)
+		for _, s := range status {
+			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, AppliedAt: s.AppliedAt})
+		}
+		return err
+	})
+	return list, err
+}
+
+// Latest is the version of the newest migration in this binary.
+func Latest() int64 {
+	names, err := fs.Glob(migrations.Files, "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	var latest int64
+	for _, name := range names {
+		if v, err := goose.NumericComponent(name); err == nil {
+			latest = max(latest, v)
+		}
+	}
+	return latest
+}
+
+// Check compares the schema with this binary, reading only: nil, [ErrSchemaTooOld] or [ErrSchemaTooNew].
+func Check(ctx context.Context, db interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+}, schema string) error {
+	if !validSchema.MatchString(schema) {
+		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
+	}
+	var at int64
+	exists := false
+	if err := db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".migrations").Scan(&exists); err != nil {
+		return fmt.Errorf("check schema %s: %w", schema, err)
+	}
+	if exists {
+		err := db.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+pgx.Identifier{schema, "migrations"}.Sanitize()).Scan(&at)
+		if err != nil {
+			return fmt.Errorf("check schema %s: %w", schema, err)
+		}
+	}
+	switch latest := Latest(); {
+	case at < latest:
+		return fmt.Errorf("schema %s is at version %d of %d: %w", schema, at, latest, ErrSchemaTooOld)
+	case at > latest:
+		return fmt.Errorf("schema %s is at version %d, this program knows %d: %w", schema, at, latest, ErrSchemaTooNew)
+	}
+	return nil
+}
+
+// Print writes the migrations up to the given version (0: all) as plain SQL, for people who use a migration tool of
+// their own.
+func Print(w io.Writer, schema string, to int64) error {
+	if !validSchema.MatchString(schema) {
+		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
+	}
+	if to == 0 {
+		to = math.MaxInt64
+	}
+	names, err := fs.Glob(migrations.Files, "*.sql")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "create schema if not exists %s;\n", schema)
+	for _, name := range names {
+		if v, err := goose.NumericComponent(name); err != nil || v > to {
+			continue
+		}
+		text, err := fs.ReadFile(renamed{schema}, name)
+		if err != nil {
+			return err
+		}
+		up, _, _ := bytes.Cut(text, []byte("-- +goose Down"))
+		up = regexp.MustCompile(`(?m)^-- \+goose .*\n`).ReplaceAll(up, nil)
+		fmt.Fprintf(w, "\n-- %s\n%s\n", name, bytes.TrimSpace(up))
+	}
+	return nil
+}
+
+// within runs goose over one connection, in one transaction.
+func within(ctx context.Context, url, schema string, do func(*goose.Provider) error) (err error) {
+	if !validSchema.MatchString(schema) {
+		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
+	}
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	// No statement outlives its round trip, so a transaction pooler may sit in between.
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(1)
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	versions, err := database.NewStore(database.DialectPostgres, schema+".migrations")
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if err := prepare(ctx, db, schema, versions); err != nil {
+		return fmt.Errorf("migrate schema %s: %w", schema, err)
+	}
+	p, err := goose.NewProvider(database.DialectCustom, db, renamed{schema},
+		goose.WithStore(versions),
+		goose.WithSessionLocker(oneTransaction{}),
+		goose.WithIsolateDDL(true), // our lock is the transaction: goose opens none of its own
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithSlog(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if err := do(p); err != nil {
+		return fmt.Errorf("migrate schema %s: %w", schema, err)
+	}
+	return nil
+}
+
+// prepare makes the schema and the table of versions, under the lock: goose looks at them before it takes its lock.
+func prepare(ctx context.Context, db *sql.DB, schema string, versions database.Store) (err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	lock := oneTransaction{}
+	if err := lock.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	if _, err := conn.ExecContext(ctx, "create schema if not exists "+schema); err != nil {
+		return err
+	}
+	exists, err := versions.(database.StoreExtender).TableExists(ctx, conn)
+	if err != nil || exists {
+		return err
+	}
+	if err := versions.CreateVersionTable(ctx, conn); err != nil {
+		return err
+	}
+	return versions.Insert(ctx, conn, database.InsertRequest{Version: 0})
+}
+
+// oneTransaction is goose's lock: a transaction around everything it does on the connection, which begins by waiting
+// for any other migration. After an error the COMMIT rolls back.
+type oneTransaction struct{}
+
+func (t oneTransaction) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	for _, statement := range []string{
+		"begin",
+		fmt.Sprintf("select pg_advisory_xact_lock(%d)", lockKey),
+		"set local client_min_messages = warning",
+	} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t oneTransaction) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	_, err := conn.ExecContext(ctx, "commit")
+	return err
+}
+
+// renamed is the embedded files with another schema's name in the place of trapeze.
+type renamed struct{ schema string }
+
+var schemaWord = regexp.MustCompile(`\btrapeze\b`)
+
+func (r renamed) Open(name string) (fs.File, error) { return r.open(name) }
+
+func (r renamed) open(name string) (fs.File, error) {
+	f, err := migrations.Files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || info.IsDir() {
+		return f, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	text = schemaWord.ReplaceAll(text, []byte(r.schema))
+	return &renamedFile{Reader: bytes.NewReader(text), info: info}, nil
+}
+
+type renamedFile struct {
+	*bytes.Reader
+	info fs.FileInfo
+}
+
+func (f *renamedFile) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *renamedFile) Close() error               { return nil }

@@ -1,0 +1,29 @@
+-- Where jobs end. Partitioned by class, because each class has its own retention, then by day, so that retention drops
+-- tables instead of deleting rows. Locks: new tables only.
+
+-- +goose Up
+create table trapeze.done (
+    id          bigint not null,
+    state       text not null,
+    outcome     text not null,             -- ok, warning, error
+    reason      text not null,
+    result      json,
+    error       text,
+    fence       bigint not null,
+    pod         uuid,                      -- where it ended
+    event_no    integer not null,
+    epoch       integer not null,
+    attempt     integer not null,
+    crashes     integer not null,
+    priority    smallint not null,
+    lane        text not null,
+    started_at  timestamptz,
+    finished_at timestamptz not null default now()
+) partition by list (state);
+create table trapeze.done_succeeded partition of trapeze.done for values in ('succeeded') partition by range (finished_at);
+create table trapeze.done_failed partition of trapeze.done for values in ('failed') partition by range (finished_at);
+create table trapeze.done_cancelled partition of trapeze.done for values in ('cancelled') partition by range (finished_at);
+create index done_by_id on trapeze.done (id);
+
+-- +goose Down
+drop table trapeze.done;
