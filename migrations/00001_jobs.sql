@@ -25,6 +25,9 @@ create table trapeze.jobs (
     unique_key   text,
     created_at   timestamptz not null default now()
 );
+-- jobs_by_age answers: which jobs are the newest? Ids come from blocks, so they do not tell.
+create index jobs_by_age on trapeze.jobs (created_at, id);
+-- jobs_of_pipeline answers: which steps followed this first job?
 create index jobs_of_pipeline on trapeze.jobs (pipeline_id, id) where step > 0;
 
 -- Only what is due or running: narrow and hot. A claim is a HOT update, because no index mentions a column that a claim

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// cancelLiveSQL cancels a due job at once, asks a running one to end, or, with stop, ends a running one at once: its
+// owner's late result then matches no row. The owner learns of it by its heartbeat, from cancel_requests.
+// Plan: Index Scan on live_pkey, one row.
+const cancelLiveSQL = `
+with held as materialized (
+	select l.* from trapeze.live l where l.id = $1 for update
+), asked as (
+	update trapeze.live l set cancel_requested = true, event_no = l.event_no + 1
+	from held h where l.id = h.id and h.state = 'running' and not h.cancel_requested and not $2
+	returning l.id, l.fence, l.event_no
+), gone as (
+	delete from trapeze.live l using held h where l.id = h.id and (h.state = 'pending' or $2)
+	returning l.*
+), request as (
+	insert into trapeze.cancel_requests (pod, job_id, fence, reason)
+	select pod, id, fence, case when $2 then 'stopped' else 'cancelled' end from held where state = 'running'
+	on conflict (pod, job_id, fence) do update set reason = excluded.reason
+), ended as (
+	insert into trapeze.done (id, state, outcome, reason, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at)
+	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, pod, event_no + 1, epoch,
+		attempt, crashes, priority, lane, started_at from gone
+), freed as (
+	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
+), ended_run as (
+	update trapeze.current_runs c set state = 'ended' from gone g
+	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
+		and c.state = 'running'
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor)
+	select id, event_no, fence, null::uuid, 'running', 'running', 'job.cancel_requested', $3 from asked
+	union all
+	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
+)
+select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence from held`
+
+// cancelParkedSQL cancels a job that waits for its moment. Plan: Index Scan on parked_pkey, one row.
+const cancelParkedSQL = `
+with gone as (
+	delete from trapeze.parked where id = $1 returning *
+), ended as (
+	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
+	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, event_no + 1, epoch, attempt,
+		crashes, priority, lane, started_at from gone
+), freed as (
+	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
+	select id, event_no + 1, fence, case why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end,
+		'cancelled', 'job.cancelled', $3 from gone
+)
+select 'cancelled', null::text, fence from gone`
+
+const (
+	doneStateSQL = `select state, null::text, fence from trapeze.done where id = $1 order by epoch desc limit 1`
+	jobExistsSQL = `select id from trapeze.jobs where id = $1`
+)
+
+// Cancellation is what a cancel or stop came to.
+type Cancellation struct {
+	State job.State // cancelled; running while its owner is being told; with [job.ErrAlreadyTerminal], where it ended
+	Pod   *string   // the owner, when it was running
+	Fence int64
+}
+
+// Cancel ends a job that does not run, at once, and asks a running one to end; with stop it ends a running one too. It
+// looks in live, parked and done in that order, and again when a job was just moving between them. Errors:
+// [job.ErrNotFound], [job.ErrAlreadyTerminal].
+func (s *Store) Cancel(ctx context.Context, id int64, stop bool, actor string) (Cancellation, error) {
+	for {
+		for _, sql := range []string{cancelLiveSQL, cancelParkedSQL} {
+			found, err := rows(ctx, s, pgx.RowToStructByPos[Cancellation], sql, id, stop, actor)
+			if err != nil {
+				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
+			}
+			if len(found) == 1 {
+				return found[0], nil
+			}
+		}
+		found, err := rows(ctx, s, pgx.RowToStructByPos[Cancellation], doneStateSQL, id)
+		if err != nil {
+			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
+		}
+		if len(found) == 1 {
+			return found[0], fmt.Errorf("cancel job %d, which has %s: %w", id, found[0].State, job.ErrAlreadyTerminal)
+		}
+		exists, err := rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id)
+		if err != nil {
+			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
+		}
+		if len(exists) == 0 {
+			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, job.ErrNotFound)
+		}
+		if err := ctx.Err(); err != nil {
+			return Cancellation{}, errors.Join(fmt.Errorf("cancel job %d", id), err)
+		}
+	}
+}

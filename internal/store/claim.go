@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Claimed is a job that has just become ours, with what its execution needs.
+type Claimed struct {
+	ID          int64
+	Kind        string
+	Lane        string
+	Subject     string
+	Args        json.RawMessage
+	PipelineID  int64
+	ParentID    *int64
+	Step        int
+	Planned     json.RawMessage
+	MaxAttempts *int
+	MaxCrashes  *int
+	Submitter   string
+	Priority    int
+	Fence       int64
+	Epoch       int
+	Attempt     int // this try, counted from 1
+	Crashes     int
+	Isolated    bool
+	ClaimedAt   time.Time
+	ReadyAt     time.Time
+	Checkpoint  json.RawMessage // nil: none
+	Path        string          // fast or poll
+}
+
+// Want is how many jobs of a lane are wanted.
+type Want struct {
+	Lane string
+	N    int
+}
+
+// Claims is what one claim statement found.
+type Claims struct {
+	Jobs []Claimed
+	// Seen counts the jobs that were locked: when it exceeds len(Jobs), some lost the race for their subject or key, and
+	// another look may find others behind them.
+	Seen int
+}
+
+// claimTailSQL is the tail of every claim. It reads the CTE picked, pending rows that are locked, and makes them ours in
+// one HOT update: state, fence + 1, attempt + 1, pod.
+//
+// Left alone, unspent: a job whose unique key is locked by a submission that has not committed; all but one isolated job;
+// a job whose subject another one took first, here in key order, which is why two claims cannot deadlock. At most one
+// job a (kind, subject) goes in, the most urgent.
+const claimTailSQL = `
+keyed as materialized (
+	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
+	where p.unique_while = 'pending' for update of k skip locked
+), open as materialized (
+	select p.* from picked p
+	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
+		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
+), taken as (
+	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
+	select kind, subject, id, fence + 1, 'running' from open where subject <> ''
+	order by kind, subject, priority desc, ready_at, id
+	on conflict (kind, subject) where state = 'running' do nothing
+	returning kind, subject, job_id
+), superseded as (
+	delete from trapeze.current_runs c using taken t
+	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
+), claimed as (
+	update trapeze.live l set state = 'running', fence = l.fence + 1, attempt = l.attempt + 1, pod = $1,
+		event_no = l.event_no + 1, claimed_at = now(), started_at = coalesce(l.started_at, now()),
+		unique_while = case when l.unique_while = 'active' then 'active' end
+	from open o
+	where l.id = o.id and (o.subject = '' or o.id in (select job_id from taken))
+	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
+		l.ready_at, l.event_no, o.unique_while as was_unique
+), freed as (
+	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
+	select id, event_no, fence, $1, 'pending', 'running', 'job.claimed' from claimed
+)
+select (select count(*) from picked) as seen, c.id, c.kind, c.lane, c.subject, j.args, j.pipeline_id, j.parent_id, j.step,
+	j.planned, j.max_attempts, j.max_crashes, j.submitter, c.priority, c.fence, c.epoch, c.attempt, c.crashes, c.isolated,
+	c.claimed_at, c.ready_at, (select g.checkpoint from trapeze.job_progress g where g.id = c.id) as checkpoint
+from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
+
+// claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
+// subject that runs in the snapshot is passed by inside the scan, so that it neither blocks nor hides what is behind.
+// A pod whose row is closed claims nothing.
+// Plan: per lane an Index Scan on live_for_claim that stops at the wanted number, LockRows above it; then one primary-key
+// probe a job in live and jobs. Rows touched grow with the wanted number and with the running ones, not with the backlog.
+const claimSQL = `
+with picked as materialized (
+	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
+	cross join lateral (
+		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
+		where l.lane = w.lane and l.state = 'pending' and l.kind = any($4::text[]) and (not l.isolated or $5::boolean)
+			and (l.subject = '' or not exists (select from trapeze.current_runs r
+				where r.kind = l.kind and r.subject = l.subject and r.state = 'running'))
+		order by l.lane, (-l.priority), l.ready_at, l.id
+		limit w.want for update of l skip locked
+	) c
+	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
+), ` + claimTailSQL
+
+// claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
+// Plan: Index Scan on live_for_subject per key.
+const claimSubjectsSQL = `
+with picked as materialized (
+	select c.* from unnest($2::text[], $3::text[]) as w(kind, subject)
+	cross join lateral (
+		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
+		where l.kind = w.kind and l.subject = w.subject and l.subject <> '' and l.state = 'pending'
+			and l.lane = any($4::text[]) and not l.isolated
+		order by (-l.priority), l.ready_at, l.id
+		limit 1 for update of l skip locked
+	) c
+	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
+		and not exists (select from trapeze.current_runs r
+			where r.kind = c.kind and r.subject = c.subject and r.state = 'running')
+), ` + claimTailSQL
+
+// Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
+// is true the claim may have been committed: see [Store.HandBackStrays].
+func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
+	lanes, numbers := make([]string, len(wants)), make([]int32, len(wants))
+	for i, w := range wants {
+		lanes[i], numbers[i] = w.Lane, int32(w.N)
+	}
+	return s.claim(ctx, claimSQL, boot, lanes, numbers, kinds, isolated)
+}
+
+// Key names what a job is about.
+type Key struct{ Kind, Subject string }
+
+// ClaimSubjects claims the next due job of each subject whose run has just ended, in lanes that have a slot.
+func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lanes []string) (Claims, error) {
+	kinds, subjects := make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		kinds[i], subjects[i] = k.Kind, k.Subject
+	}
+	return s.claim(ctx, claimSubjectsSQL, boot, kinds, subjects, lanes)
+}
+
+func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, error) {
+	var found Claims
+	_, err := rows(ctx, s, func(row pgx.CollectableRow) (struct{}, error) {
+		var c nullableClaim
+		if err := c.scan(row, &found.Seen); err != nil || c.id == nil {
+			return struct{}{}, err
+		}
+		found.Jobs = append(found.Jobs, c.claimed())
+		return struct{}{}, nil
+	}, sql, args...)
+	if err != nil {
+		return Claims{}, fmt.Errorf("claim: %w", err)
+	}
+	return found, nil
+}
+
+// nullableClaim is a row of the outer join: all null when nothing was claimed.
+type nullableClaim struct {
+	id, pipeline, parent, fence           *int64
+	kind, lane, subject, submitter        *string
+	args, planned, checkpoint             []byte
+	step, priority, epoch, attempt, crash *int
+	maxAttempts, maxCrashes               *int
+	isolated                              *bool
+	claimedAt, readyAt                    *time.Time
+}
+
+func (c *nullableClaim) scan(row pgx.CollectableRow, seen *int) error {
+	return row.Scan(seen, &c.id, &c.kind, &c.lane, &c.subject, &c.args, &c.pipeline, &c.parent, &c.step, &c.planned,
+		&c.maxAttempts, &c.maxCrashes, &c.submitter, &c.priority, &c.fence, &c.epoch, &c.attempt, &c.crash, &c.isolated,
+		&c.claimedAt, &c.readyAt, &c.checkpoint)
+}
+
+func (c *nullableClaim) claimed() Claimed {
+	return Claimed{
+		ID: *c.id, Kind: *c.kind, Lane: *c.lane, Subject: *c.subject, Args: c.args, PipelineID: *c.pipeline,
+		ParentID: c.parent, Step: *c.step, Planned: c.planned, MaxAttempts: c.maxAttempts, MaxCrashes: c.maxCrashes,
+		Submitter: *c.submitter, Priority: *c.priority, Fence: *c.fence, Epoch: *c.epoch, Attempt: *c.attempt,
+		Crashes: *c.crash, Isolated: *c.isolated, ClaimedAt: *c.claimedAt, ReadyAt: *c.readyAt, Checkpoint: c.checkpoint,
+		Path: "poll",
+	}
+}

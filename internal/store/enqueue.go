@@ -1,0 +1,189 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// enqueueSQL inserts jobs, born running where they may be. Older and equally urgent jobs that wait in the lane go first,
+// so ahead is the job's own rank.
+// Plan: CTE scans and inserts; at most one probe of live_for_claim and one of current_runs a job that asks to start.
+const enqueueSQL = `
+with wish as (
+	select w.*, false as handed, (-w.priority)::smallint as ahead, $19::uuid as boot
+	from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[],
+		$9::text[], $10::int[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::int[], $17::bigint[],
+		$18::boolean[]) as w(id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
+		submitter, actor, unique_key, unique_while, priority, delay_ms, starts)
+), ` + placeSQL + `
+select id, place from placed`
+
+// Enqueue inserts jobs in one statement of the store's own pool and tells where each was put. After an error for which
+// [Unknown] is true, ask [Store.Exists].
+func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[int64]Place, error) {
+	var c columns
+	for _, n := range list {
+		c.add(n)
+	}
+	placed, err := rows(ctx, s, scanPlaced, enqueueSQL, append(c.all(), boot)...)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	places := make(map[int64]Place, len(placed))
+	for _, p := range placed {
+		places[p.id] = p.place
+	}
+	return places, nil
+}
+
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked.
+func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) error {
+	var c columns
+	for _, n := range list {
+		n.Starts = false
+		c.add(n)
+	}
+	result, err := db.Query(ctx, s.in(enqueueSQL), append(c.all(), nil)...)
+	if err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
+	if _, err := pgx.CollectRows(result, scanPlaced); err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
+	return nil
+}
+
+type placedRow struct {
+	id    int64
+	place Place
+}
+
+func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {
+	var place string
+	if err = row.Scan(&p.id, &place); err == nil {
+		p.place, err = placeOf(place)
+	}
+	return p, err
+}
+
+// existsSQL answers whether a submission whose commit was in doubt went in. Plan: Index Only Scan on jobs_pkey.
+const existsSQL = `select id from trapeze.jobs where id = any($1::bigint[])`
+
+// Exists returns those of the ids that are jobs.
+func (s *Store) Exists(ctx context.Context, ids []int64) (map[int64]bool, error) {
+	found, err := rows(ctx, s, pgx.RowTo[int64], existsSQL, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read back jobs: %w", err)
+	}
+	set := make(map[int64]bool, len(found))
+	for _, id := range found {
+		set[id] = true
+	}
+	return set, nil
+}
+
+// reserveKeySQL takes a unique key; a key that is taken is locked instead, so that its job cannot be claimed before this
+// transaction has committed what it wants that job to see.
+const (
+	reserveKeySQL = `insert into trapeze.unique_keys (kind, key, job_id) values ($1, $2, $3) on conflict (kind, key) do nothing`
+	lockKeySQL    = `select job_id from trapeze.unique_keys where kind = $1 and key = $2 for update`
+)
+
+// ReserveKey takes the unique key for id, in the caller's transaction. When another job holds it, it returns that job's id
+// and locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
+func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int64) (holder int64, err error) {
+	for range 100 {
+		tag, err := db.Exec(ctx, s.in(reserveKeySQL), kind, key, id)
+		if err != nil {
+			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
+		}
+		if tag.RowsAffected() == 1 {
+			return id, nil
+		}
+		err = db.QueryRow(ctx, s.in(lockKeySQL), kind, key).Scan(&holder)
+		if err == nil {
+			return holder, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
+		}
+		// The holder's job was claimed between the two statements: its key is free again.
+	}
+	return 0, fmt.Errorf("reserve unique key %q: it changes hands too fast", key)
+}
+
+const (
+	reserveSubmissionSQL = `insert into trapeze.submissions (key, job_id, fingerprint) values ($1, $2, $3) on conflict (key) do nothing`
+	readSubmissionSQL    = `select job_id, fingerprint from trapeze.submissions where key = $1`
+)
+
+// Fingerprint identifies a submission's content.
+func Fingerprint(kind, subject string, args []byte) []byte {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(kind), []byte(subject), args} {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	return h.Sum(nil)
+}
+
+// ReserveSubmission takes an idempotency key for id, in the caller's transaction, and returns the id that holds it: id
+// itself, or the job of an earlier submission of the same content. Other content is [job.ErrKeyReused].
+func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int64, fingerprint []byte) (int64, error) {
+	for range 100 {
+		tag, err := db.Exec(ctx, s.in(reserveSubmissionSQL), key, id, fingerprint)
+		if err != nil {
+			return 0, fmt.Errorf("reserve idempotency key: %w", err)
+		}
+		if tag.RowsAffected() == 1 {
+			return id, nil
+		}
+		var holder int64
+		var held []byte
+		err = db.QueryRow(ctx, s.in(readSubmissionSQL), key).Scan(&holder, &held)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue // retention removed it between the two statements
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read idempotency key: %w", err)
+		}
+		if !bytes.Equal(held, fingerprint) {
+			return 0, fmt.Errorf("idempotency key %q: %w", key, job.ErrKeyReused)
+		}
+		return holder, nil
+	}
+	return 0, errors.New("reserve idempotency key: it changes hands too fast")
+}
+
+// NotifySQL wakes the pods that listen, when the transaction commits. Its payload is empty: a wake-up is only a hint.
+const notifySQL = `select pg_notify($1, '')`
+
+// Channel is the channel of wake-ups in this schema.
+func (s *Store) Channel() string { return s.schema + "_wake" }
+
+// Notify sends an empty wake-up in the caller's transaction.
+func (s *Store) Notify(ctx context.Context, db DB) error {
+	_, err := db.Exec(ctx, notifySQL, s.Channel())
+	return err
+}
+
+// Tx runs do in a transaction of the store's own pool and commits it. An error for which [Unknown] is true leaves the
+// commit in doubt.
+func (s *Store) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	for try := 0; ; try++ {
+		err := pgx.BeginFunc(ctx, s.pool, do)
+		if try < 4 && retryable(err) {
+			continue
+		}
+		return err
+	}
+}

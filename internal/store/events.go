@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesce(e.event_no, 0), e.job,
+	case when e.job is not null then e.event_no end, e.at, e.from_state, e.to_state, e.actor, e.boot::text,
+	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields`
+
+// jobEventsSQL reads a job's history. Plan: job_events_of_job in each day kept.
+const jobEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e
+where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
+
+// pipelineEventsSQL reads the history of all jobs of a pipeline.
+const pipelineEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e
+where e.job in (select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0)
+	and (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4::int)
+order by e.xid, e.job, e.event_no limit $5`
+
+// feedSQL reads the whole history in commit order, below the horizon under which no transaction can still appear, so
+// that a reader who goes on from its last cursor skips nothing. Plan: job_events_in_commit_order.
+const feedSQL = `select ` + eventColumns + ` from trapeze.job_events e
+where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
+	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
+order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
+
+// JobEvents reads the history of a job after the event of the given number (0: from its beginning).
+func (s *Store) JobEvents(ctx context.Context, id int64, after, limit int) ([]job.Event, error) {
+	list, err := rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read events of job %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// Events reads the history of everything, or of one pipeline, in commit order after a cursor (empty: from its beginning).
+func (s *Store) Events(ctx context.Context, pipeline int64, cursor string, limit int) ([]job.Event, error) {
+	xid, id, no, err := parseCursor(cursor)
+	if err != nil {
+		return nil, err
+	}
+	var list []job.Event
+	if pipeline != 0 {
+		list, err = rows(ctx, s, scanEvent, pipelineEventsSQL, pipeline, xid, id, no, limit)
+	} else {
+		list, err = rows(ctx, s, scanEvent, feedSQL, xid, id, no, limit)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	return list, nil
+}
+
+// EventNo returns the number in a cursor of a job's event.
+func EventNo(cursor string) (int, error) {
+	_, _, no, err := parseCursor(cursor)
+	return no, err
+}
+
+func parseCursor(cursor string) (xid string, id int64, no int, err error) {
+	if cursor == "" {
+		return "0", 0, 0, nil
+	}
+	parts := strings.Split(cursor, ".")
+	if len(parts) == 3 {
+		_, err1 := strconv.ParseUint(parts[0], 10, 64)
+		n, err2 := strconv.ParseInt(parts[1], 10, 64)
+		e, err3 := strconv.ParseInt(parts[2], 10, 32)
+		if err1 == nil && err2 == nil && err3 == nil {
+			return parts[0], n, int(e), nil
+		}
+	}
+	return "", 0, 0, fmt.Errorf("cursor %q: %w", cursor, job.ErrInvalid)
+}
+
+// exportEventsSQL reads the whole history in the caller's snapshot, each job's events in order.
+const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e order by e.xid, coalesce(e.job, 0), e.event_no`
+
+// ExportEvents streams the whole history to do, in the caller's transaction.
+func (s *Store) ExportEvents(ctx context.Context, db DB, do func(job.Event) error) error {
+	return each(ctx, s, db, scanEvent, do, exportEventsSQL)
+}
+
+func scanEvent(row pgx.CollectableRow) (e job.Event, err error) {
+	var fields []byte
+	err = row.Scan(&e.Cursor, &e.Job, &e.EventNo, &e.At, &e.From, &e.To, &e.Actor, &e.Boot, &e.Pod, &e.Fence, &e.Level,
+		&e.Event, &e.Message, &fields)
+	e.Fields = json.RawMessage(fields)
+	return e, err
+}

@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// handBackTailSQL gives the jobs of the CTE mine back to their lanes: no attempt is spent, the fence stays, the next
+// claim takes them with a new one. A job whose cancel was committed is not among them.
+const handBackTailSQL = `
+back as (
+	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
+	from mine m where l.id = m.id
+	returning l.id, l.fence, l.kind, l.subject, l.event_no
+), ended_runs as (
+	update trapeze.current_runs c set state = 'ended' from back b
+	where b.subject <> '' and c.kind = b.kind and c.subject = b.subject and c.job_id = b.id and c.state = 'running'
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, message)
+	select id, event_no, fence, $1, 'running', 'pending', 'job.handed_back', $2 from back
+)
+select id from back`
+
+// handBackSQL hands back the given claims. Plan: Index Scan on live_pkey; HOT, because no index of live mentions a column
+// that is set here. A pod that lost a lease holds an old fence and matches no row.
+const handBackSQL = `
+with mine as materialized (
+	select l.id from unnest($3::bigint[], $4::bigint[]) as w(id, fence)
+	join trapeze.live l on l.id = w.id
+	where l.fence = w.fence and l.pod = $1 and not l.cancel_requested
+	order by l.id for update of l
+), ` + handBackTailSQL
+
+// HandBack returns claims to their lanes, unspent, and tells which ones it could: the others have lost their lease or
+// are to be cancelled.
+func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
+	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i], fences[i] = c.JobID, c.Fence
+	}
+	return s.handBack(ctx, handBackSQL, boot, why, ids, fences)
+}
+
+// handBackStraysSQL hands back what is ours in the table but unknown to the process: claims whose reply was lost.
+// Plan: one pass over live, by its primary key. It runs only after a reply was lost.
+const handBackStraysSQL = `
+with mine as materialized (
+	select l.id from trapeze.live l
+	where l.pod = $1 and not l.cancel_requested and l.id <> all ($3::bigint[])
+	order by l.id for update of l
+), ` + handBackTailSQL
+
+// HandBackStrays hands back every job that the table gives to this pod and that is not in known, where known holds every
+// job that runs here or whose statement is under way.
+func (s *Store) HandBackStrays(ctx context.Context, boot string, known []int64) (map[int64]bool, error) {
+	return s.handBack(ctx, handBackStraysSQL, boot, "the reply to the claim was lost", known)
+}
+
+func (s *Store) handBack(ctx context.Context, sql string, args ...any) (map[int64]bool, error) {
+	found, err := rows(ctx, s, pgx.RowTo[int64], sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("hand back: %w", err)
+	}
+	back := make(map[int64]bool, len(found))
+	for _, id := range found {
+		back[id] = true
+	}
+	return back, nil
+}

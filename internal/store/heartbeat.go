@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// PodInfo describes a process that is about to run jobs.
+type PodInfo struct {
+	Boot    string
+	Name    string
+	Version string
+	Kinds   []string
+	Slots   int
+}
+
+// registerSQL opens a pod's row. A boot id is used once.
+const registerSQL = `
+with joined as (
+	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until)
+	values ($1, $2, $3, $4, $5, now() + $6::bigint * interval '1 millisecond')
+	on conflict (boot) do nothing
+	returning boot
+)
+insert into trapeze.job_events (event_no, boot, event, message)
+select 1, boot, 'pod.joined', $2 from joined`
+
+// Register opens the row of a pod with a lease of the given length.
+func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
+	_, err := rows(ctx, s, pgx.RowTo[int], registerSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds())
+	if err != nil {
+		return fmt.Errorf("register pod %s: %w", p.Boot, err)
+	}
+	return nil
+}
+
+// Lane is a row of the lanes table.
+type Lane struct {
+	Name        string `json:"name"`
+	SlotsPerPod *int   `json:"slots_per_pod"` // nil: as many as the pod has
+	Enabled     bool   `json:"enabled"`
+	Drained     bool   `json:"drained"`
+}
+
+// LaneKind is a row of lane_kinds: the default lane of a kind.
+type LaneKind struct {
+	Kind string `json:"kind"`
+	Lane string `json:"lane"`
+}
+
+// CancelRequest is what a heartbeat must tell its pod about one claim.
+type CancelRequest struct {
+	JobID  int64      `json:"job_id"`
+	Fence  int64      `json:"fence"`
+	Reason job.Reason `json:"reason"` // cancelled or stopped
+}
+
+// Beat is the answer to a heartbeat.
+type Beat struct {
+	Open       bool // false: the pod's row is closed or missing, its jobs may be running elsewhere
+	Now        time.Time
+	Paused     bool
+	Draining   bool
+	Lanes      []Lane
+	LaneKinds  []LaneKind
+	Cancels    []CancelRequest
+	NextDue    *time.Time // earliest moment in parked
+	NextLapse  *time.Time // earliest lease end among the other open pods
+	SweepIsDue bool       // a closed pod's jobs are to be looked for
+}
+
+// sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
+// closed has doubled, for ten minutes, so that a claim that was in flight when it closed is found too.
+const sweepDue = `p.closed_at > now() - interval '10 minutes'
+	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
+
+// heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody
+// recovered is renewed; a closed row stays closed. A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
+// Plan: primary-key update of one narrow row; lanes, gate and pods are a page each; parked_for_promotion's first row.
+const heartbeatSQL = `
+with beat as (
+	update trapeze.pods set lease_until = now() + $2::bigint * interval '1 millisecond', draining = $3
+	where boot = $1 and closed_at is null
+	returning boot, draining
+)
+select exists (select from beat), clock_timestamp(), (select paused from trapeze.gate),
+	coalesce((select json_agg(json_build_object('name', name, 'slots_per_pod', slots_per_pod, 'enabled', enabled,
+		'drained', drained)) from trapeze.lanes), '[]')::text,
+	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,
+	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
+		from trapeze.cancel_requests where pod = $1), '[]')::text,
+	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
+		order by p.run_after limit 1),
+	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond'
+			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> $1),
+	exists (select from trapeze.pods p where ` + sweepDue + `)`
+
+// Heartbeat renews the lease of a pod for the given length, counted from the database's now.
+func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool) (Beat, error) {
+	found, err := rows(ctx, s, scanBeat, heartbeatSQL, boot, lease.Milliseconds(), draining)
+	if err != nil {
+		return Beat{}, fmt.Errorf("heartbeat: %w", err)
+	}
+	return found[0], nil
+}
+
+func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
+	var lanes, kinds, cancels string
+	err = row.Scan(&b.Open, &b.Now, &b.Paused, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue)
+	if err != nil {
+		return b, err
+	}
+	for _, part := range []struct {
+		text string
+		into any
+	}{{lanes, &b.Lanes}, {kinds, &b.LaneKinds}, {cancels, &b.Cancels}} {
+		if err := json.Unmarshal([]byte(part.text), part.into); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// leaveSQL closes a pod's row for good. Jobs that it still had are found by the sweep.
+const leaveSQL = `
+with closed as (
+	update trapeze.pods set closed_at = now(), closed = 'left' where boot = $1 and closed_at is null returning boot, name
+)
+insert into trapeze.job_events (event_no, boot, event, message)
+select 1, boot, 'pod.left', name from closed`
+
+// Leave closes the pod's row.
+func (s *Store) Leave(ctx context.Context, boot string) error {
+	if _, err := rows(ctx, s, pgx.RowTo[int], leaveSQL, boot); err != nil {
+		return fmt.Errorf("close pod %s: %w", boot, err)
+	}
+	return nil
+}

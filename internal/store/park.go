@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// parkSQL ends one claim for now: the job waits in parked until its moment. A retry has spent its attempt, a retry later
+// gets it back. A job whose cancel was committed is not matched: cancel wins over retry.
+// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each.
+const parkSQL = `
+with gone as (
+	delete from trapeze.live where id = $1 and fence = $2 and pod = $3 and not cancel_requested
+	returning *
+), parked as (
+	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated,
+		unique_while, lane, kind, subject)
+	select id, $4, now() + $5::bigint * interval '1 millisecond', started_at, fence, event_no + 1, epoch,
+		case when $4 = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
+	from gone
+	returning run_after
+), ended_run as (
+	update trapeze.current_runs c set state = 'ended' from gone g
+	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor, level, message, fields)
+	select id, event_no + 1, fence, pod, 'running', 'pending', case when $4 = 'retry' then 'job.retried' else 'job.retry_later' end,
+		'handler', 'warn', $6, json_build_object('attempt', attempt, 'delay_ms', $5::bigint) from gone
+)
+select run_after from parked`
+
+// Park ends a claim with a wait: why is retry or retry_later, message the error or the reason. It returns the moment at
+// which the job becomes due, or [job.ErrLeaseLost], also when a cancel was committed: then finish it.
+func (s *Store) Park(ctx context.Context, l job.Lease, why string, wait time.Duration, message string) (time.Time, error) {
+	due, err := rows(ctx, s, pgx.RowTo[time.Time], parkSQL, l.JobID, l.Fence, l.Pod, why, wait.Milliseconds(), message)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
+	}
+	if len(due) == 0 {
+		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, job.ErrLeaseLost)
+	}
+	return due[0], nil
+}
+
+// promoteSQL moves jobs whose moment has come into live, in the order in which they became due; ready_at is that moment,
+// so that a late promotion costs them no place. Plan: Index Scan on parked_for_promotion, stops at the limit.
+const promoteSQL = `
+with due as materialized (
+	select p.id from trapeze.parked p
+	where p.why in ('scheduled', 'retry', 'retry_later') and p.run_after <= now()
+	order by p.run_after, p.id limit $1 for update skip locked
+), moved as (
+	delete from trapeze.parked p using due d where p.id = d.id returning p.*
+), placed as (
+	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, state,
+		unique_while, lane, kind, subject)
+	select id, run_after, started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, 'pending',
+		unique_while, lane, kind, subject from moved
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
+	select id, event_no + 1, fence, 'pending', 'pending', 'job.promoted' from moved
+)
+select count(*) from moved`
+
+// Promote makes parked jobs pending whose moment has come, at most limit of them, and returns how many.
+func (s *Store) Promote(ctx context.Context, limit int) (int, error) {
+	n, err := rows(ctx, s, pgx.RowTo[int], promoteSQL, limit)
+	if err != nil {
+		return 0, fmt.Errorf("promote: %w", err)
+	}
+	return n[0], nil
+}

@@ -1,0 +1,163 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// NewJob is a job to be inserted.
+type NewJob struct {
+	ID          int64
+	Kind        string
+	Lane        string
+	Subject     string
+	Args        json.RawMessage
+	PipelineID  int64  // 0: its own id
+	ParentID    *int64 // nil: submitted
+	Step        int
+	Planned     json.RawMessage // nil: nothing follows
+	MaxAttempts *int            // nil: what the kind says
+	MaxCrashes  *int
+	Submitter   string
+	Actor       string // of the event job.enqueued
+	UniqueKey   *string
+	UniqueWhile *string // pending or active
+	Priority    int
+	DelayMillis int64 // > 0: parked until then
+	// Starts asks for the job to be born running and ours, if its lane has nothing that goes before it and its subject
+	// is free.
+	Starts bool
+}
+
+// Place is where a new job was put.
+type Place string
+
+// The places.
+const (
+	PlacedRunning Place = "running" // ours, with fence 1
+	PlacedPending Place = "pending"
+	PlacedParked  Place = "parked"
+)
+
+// placeSQL is the tail of every statement that inserts jobs. It reads the CTE wish and puts each of its rows into jobs and
+// into live (pending or born running) or parked, with its events.
+//
+// A row may be born running when it asks for it, nothing pending in its lane has a rank of ahead or less (rank is the
+// negated priority; live_for_claim, first pending row ends the look), and its subject is free: handed over by its parent,
+// or its insert into current_runs went in. Whoever sees a running row in its snapshot does not try, and inserts go in the
+// order of the key; so no two statements wait for each other. Ended rows of a subject that was taken are deleted here.
+const placeSQL = `
+may as materialized (
+	select w.*, w.starts and w.delay_ms = 0
+		and not exists (select from trapeze.live l
+			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending')
+		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
+			where c.kind = w.kind and c.subject = w.subject and c.state = 'running')) as free
+	from wish w
+), born_runs as (
+	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
+	select kind, subject, id, 1, 'running' from may where free and subject <> '' and not handed order by kind, subject, id
+	on conflict (kind, subject) where state = 'running' do nothing
+	returning kind, subject, job_id
+), superseded as (
+	delete from trapeze.current_runs c using born_runs r
+	where c.kind = r.kind and c.subject = r.subject and c.state = 'ended'
+), placed as materialized (
+	select m.*, case when m.delay_ms > 0 then 'parked'
+		when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then 'running'
+		else 'pending' end as place
+	from may m
+), new_jobs as (
+	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
+		max_crashes, submitter, unique_key)
+	select id, kind, lane, subject, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
+		max_crashes, submitter, unique_key from placed
+), new_live as (
+	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
+		unique_while, lane, kind, subject)
+	select id, now(), born_at, born_at, born, case when born = 1 then boot end, 1 + born, born, priority, place,
+		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject
+	from (select p.*, case place when 'running' then 1 else 0 end as born,
+			case place when 'running' then now() end as born_at
+		from placed p where place <> 'parked') p
+), new_parked as (
+	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
+	select id, 'scheduled', now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject
+	from placed where place = 'parked'
+), new_events as (
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor, fields)
+	select id, 1, null, null, '', 'pending', 'job.enqueued', actor, null from placed
+	union all
+	select id, 2, 1, boot, 'pending', 'running', 'job.claimed', 'system', '{"path":"fast"}'::json
+	from placed where place = 'running'
+)`
+
+// columns are the arrays that unnest turns back into rows.
+type columns struct {
+	ids, pipelines, delays                   []int64
+	parents                                  []*int64
+	kinds, lanes, subjects, args, submitters []string
+	actors                                   []string
+	planned, uniqueKeys, uniqueWhiles        []*string
+	steps, priorities                        []int32
+	maxAttempts, maxCrashes                  []*int32
+	starts                                   []bool
+}
+
+func (c *columns) add(n NewJob) {
+	pipeline := n.PipelineID
+	if pipeline == 0 {
+		pipeline = n.ID
+	}
+	actor := n.Actor
+	if actor == "" {
+		actor = "system"
+	}
+	c.ids = append(c.ids, n.ID)
+	c.pipelines = append(c.pipelines, pipeline)
+	c.delays = append(c.delays, n.DelayMillis)
+	c.parents = append(c.parents, n.ParentID)
+	c.kinds = append(c.kinds, n.Kind)
+	c.lanes = append(c.lanes, n.Lane)
+	c.subjects = append(c.subjects, n.Subject)
+	c.args = append(c.args, string(n.Args))
+	c.submitters = append(c.submitters, n.Submitter)
+	c.actors = append(c.actors, actor)
+	c.planned = append(c.planned, text(n.Planned))
+	c.uniqueKeys = append(c.uniqueKeys, n.UniqueKey)
+	c.uniqueWhiles = append(c.uniqueWhiles, n.UniqueWhile)
+	c.steps = append(c.steps, int32(n.Step))
+	c.priorities = append(c.priorities, int32(n.Priority))
+	c.maxAttempts = append(c.maxAttempts, narrow(n.MaxAttempts))
+	c.maxCrashes = append(c.maxCrashes, narrow(n.MaxCrashes))
+	c.starts = append(c.starts, n.Starts)
+}
+
+func (c *columns) all() []any {
+	return []any{c.ids, c.kinds, c.lanes, c.subjects, c.args, c.pipelines, c.parents, c.steps, c.planned, c.maxAttempts,
+		c.maxCrashes, c.submitters, c.actors, c.uniqueKeys, c.uniqueWhiles, c.priorities, c.delays, c.starts}
+}
+
+func text(raw json.RawMessage) *string {
+	if raw == nil {
+		return nil
+	}
+	s := string(raw)
+	return &s
+}
+
+func narrow(n *int) *int32 {
+	if n == nil {
+		return nil
+	}
+	v := int32(*n)
+	return &v
+}
+
+func placeOf(s string) (Place, error) {
+	switch p := Place(s); p {
+	case PlacedRunning, PlacedPending, PlacedParked:
+		return p, nil
+	}
+	return "", fmt.Errorf("unknown place %q", s)
+}

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const jobColumns = `id, kind, lane, subject, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
+	pod::text, pipeline_id, parent_id, step, args, planned, result, outcome, reason, error, progress_done, progress_total,
+	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no`
+
+// jobSQL reads one job through the view. Plan: primary keys and done_by_id.
+const jobSQL = `select ` + jobColumns + ` from trapeze.job where id = $1`
+
+// Job reads one job: [job.ErrNotFound] when there is none. A job that is moving between tables is found.
+func (s *Store) Job(ctx context.Context, id int64) (job.Job, error) {
+	found, err := rows(ctx, s, scanJob, jobSQL, id)
+	if err != nil {
+		return job.Job{}, fmt.Errorf("read job %d: %w", id, err)
+	}
+	if len(found) == 0 {
+		return job.Job{}, fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+	}
+	return found[0], nil
+}
+
+// Filter selects jobs; zero fields select all.
+type Filter struct {
+	States   []job.State
+	Kind     string
+	Lane     string
+	Subject  string
+	Pipeline int64
+	Parent   int64
+	Since    time.Time
+	Limit    int    // default 50, at most 1000
+	Cursor   string // of the page before, from [Page]
+}
+
+// Page is one page of jobs, newest first.
+type Page struct {
+	Jobs   []job.Job
+	Cursor string // of the next page; empty: this is the last one
+}
+
+// jobsSQL lists jobs newest first. A null argument selects all. Plan: jobs_by_age backwards, stops at the limit.
+const jobsSQL = `select ` + jobColumns + ` from trapeze.job
+where ($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
+	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
+	and ($7::timestamptz is null or created_at >= $7)
+	and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint))
+order by created_at desc, id desc limit $10`
+
+// Jobs lists jobs, newest first.
+func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	limit = min(limit, 1000)
+	var states []string
+	for _, state := range f.States {
+		states = append(states, string(state))
+	}
+	var since, at *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	var before int64
+	if f.Cursor != "" {
+		moment, id, ok := strings.Cut(f.Cursor, ".")
+		micros, err1 := strconv.ParseInt(moment, 10, 64)
+		last, err2 := strconv.ParseInt(id, 10, 64)
+		if err := errors.Join(err1, err2); err != nil || !ok {
+			return Page{}, fmt.Errorf("cursor %q: %w", f.Cursor, job.ErrInvalid)
+		}
+		t := time.UnixMicro(micros)
+		at, before = &t, last
+	}
+	list, err := rows(ctx, s, scanJob, jobsSQL, states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline),
+		someID(f.Parent), since, at, before, limit)
+	if err != nil {
+		return Page{}, fmt.Errorf("list jobs: %w", err)
+	}
+	page := Page{Jobs: list}
+	if len(list) == limit {
+		last := list[len(list)-1]
+		page.Cursor = fmt.Sprintf("%d.%d", last.CreatedAt.UnixMicro(), last.ID)
+	}
+	return page, nil
+}
+
+// exportJobsSQL reads every job, oldest first, in the caller's snapshot.
+const exportJobsSQL = `select ` + jobColumns + ` from trapeze.job order by created_at, id`
+
+// ExportJobs streams every job to do, in the caller's transaction.
+func (s *Store) ExportJobs(ctx context.Context, db DB, do func(job.Job) error) error {
+	return each(ctx, s, db, scanJob, do, exportJobsSQL)
+}
+
+// Snapshot runs do in a read-only transaction that sees one moment of the database.
+func (s *Store) Snapshot(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
+}
+
+func each[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], do func(T) error, sql string, args ...any) error {
+	result, err := db.Query(ctx, s.in(sql), args...)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	for result.Next() {
+		one, err := scan(result)
+		if err != nil {
+			return err
+		}
+		if err := do(one); err != nil {
+			return err
+		}
+	}
+	return result.Err()
+}
+
+func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
+	var (
+		p             job.Progress
+		args, planned []byte
+		result        []byte
+	)
+	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
+		&j.Crashes, &j.Fence, &j.Epoch, &j.Pod, &j.PipelineID, &j.ParentID, &j.Step, &args, &planned, &result, &j.Outcome,
+		&j.Reason, &j.Error, &p.Done, &p.Total, &p.Message, &j.UniqueKey, &j.Submitter, &j.CreatedAt, &j.RunAfter,
+		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo)
+	j.Args, j.Planned, j.Result = json.RawMessage(args), planned, result
+	if p != (job.Progress{}) {
+		j.Progress = &p
+	}
+	return j, err
+}
+
+func someID(id int64) *int64 {
+	if id == 0 {
+		return nil
+	}
+	return &id
+}
+
+// podsSQL lists processes, open ones first. Plan: pods is small; live is read once for the number of running jobs.
+const podsSQL = `
+select p.boot::text, p.name, p.version, p.kinds, p.slots,
+	(select count(*) from trapeze.live l where l.pod = p.boot)::int as running,
+	p.started_at, p.lease_until, p.draining, p.closed_at, p.closed
+from trapeze.pods p
+where $1 or p.closed_at is null
+order by p.closed_at is not null, p.started_at, p.boot`
+
+// Pods lists the open pods, or all whose rows are still kept.
+func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	return list, nil
+}
+
+// laneUseSQL counts what runs and waits by lane. Plan: one pass over live.
+const laneUseSQL = `
+select n.name, n.slots_per_pod, n.enabled, n.drained,
+	count(l.id) filter (where l.state = 'running')::int, count(l.id) filter (where l.state = 'pending')::int,
+	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end)
+from trapeze.lanes n left join trapeze.live l on l.lane = n.name
+group by n.name, n.slots_per_pod, n.enabled, n.drained order by n.name`
+
+// LaneUse is a lane with what runs and waits in it.
+type LaneUse struct {
+	Name        string     `json:"name"`
+	SlotsPerPod *int       `json:"slots_per_pod"`
+	Enabled     bool       `json:"enabled"`
+	Drained     bool       `json:"drained"`
+	Running     int        `json:"running"`
+	Waiting     int        `json:"waiting"`
+	Oldest      *time.Time `json:"oldest_waiting_since"`
+}
+
+// Lanes lists the lanes with what runs and waits in them.
+func (s *Store) Lanes(ctx context.Context) ([]LaneUse, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[LaneUse], laneUseSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list lanes: %w", err)
+	}
+	return list, nil
+}
+
+// foreignLaneSQL reads what a submission of a kind without a handler here needs to know.
+const foreignLaneSQL = `
+select coalesce((select lane from trapeze.lane_kinds where kind = $1), 'default'),
+	$2 = '' or exists (select from trapeze.lanes where name = $2)`
+
+// LaneFor returns the default lane of a kind and whether the lane named exists; an empty name is no question.
+func (s *Store) LaneFor(ctx context.Context, kind, name string) (lane string, exists bool, err error) {
+	type answer struct {
+		Lane   string
+		Exists bool
+	}
+	found, err := rows(ctx, s, pgx.RowToStructByPos[answer], foreignLaneSQL, kind, name)
+	if err != nil {
+		return "", false, fmt.Errorf("look up the lane of %s: %w", kind, err)
+	}
+	return found[0].Lane, found[0].Exists, nil
+}

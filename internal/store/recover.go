@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// closeLapsedSQL closes the rows of pods whose lease has ended, or ends later than now + 2 leases because a clock jumped.
+// skip locked: a heartbeat or another pod is at it. Plan: pods_open; a handful of rows.
+const closeLapsedSQL = `
+with lapsed as materialized (
+	select p.boot from trapeze.pods p
+	where p.closed_at is null and p.boot <> $1
+		and (p.lease_until < now() or p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond')
+	order by p.boot for update skip locked
+), closed as (
+	update trapeze.pods p set closed_at = now(), closed = 'lapsed' from lapsed l where p.boot = l.boot
+	returning p.boot, p.name, p.lease_until
+), events as (
+	insert into trapeze.job_events (event_no, boot, event, level, message)
+	select row_number() over (order by boot), boot, 'pod.lapsed', 'warn', name from closed
+)
+select boot::text, name, lease_until from closed`
+
+// Lapsed is a pod whose row has been closed because its lease ended.
+type Lapsed struct {
+	Boot       string
+	Name       string
+	LeaseUntil time.Time
+}
+
+// CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused.
+func (s *Store) CloseLapsed(ctx context.Context, boot string, lease time.Duration) ([]Lapsed, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, boot, lease.Milliseconds())
+	if err != nil {
+		return nil, fmt.Errorf("close lapsed pods: %w", err)
+	}
+	return list, nil
+}
+
+const (
+	sweepsDueSQL = `select p.boot::text from trapeze.pods p where ` + sweepDue + ` order by p.boot`
+	sweptSQL     = `update trapeze.pods set swept_at = now() where boot = any($1::uuid[])`
+)
+
+// SweepsDue lists the closed pods whose jobs are to be looked for now.
+func (s *Store) SweepsDue(ctx context.Context) ([]string, error) {
+	list, err := rows(ctx, s, pgx.RowTo[string], sweepsDueSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list sweeps: %w", err)
+	}
+	return list, nil
+}
+
+// Swept notes that the jobs of closed pods have been looked for.
+func (s *Store) Swept(ctx context.Context, boots []string) error {
+	if _, err := rows(ctx, s, pgx.RowTo[int], sweptSQL, boots); err != nil {
+		return fmt.Errorf("note sweep: %w", err)
+	}
+	return nil
+}
+
+// recoverPageSQL takes the jobs of closed pods that lie in one page of live back: pending again, ahead of their lane's
+// backlog, a crash counted and the attempt given back; or failed when that was one crash too many; or cancelled when that
+// was asked for. It needs no slot, no lane and no handler. The fence stays: whatever the lapsed pod still sends matches
+// neither pod nor, after the next claim, fence.
+//
+// A job whose next crash would be its last, and any job with two, is isolated: a pod runs one such at a time, so that the
+// one which kills its pods does not convict the others beside it.
+// Plan: Index Scan on live_pkey over the page, in id order, so that it costs the same whatever the statistics say.
+const recoverPageSQL = `
+with page as materialized (
+	select l.id, l.pod from trapeze.live l where l.id > $2 order by l.id limit $3
+), hit as materialized (
+	select l.id, l.crashes + 1 as crashes, coalesce(j.max_crashes, $4) as max_crashes, l.cancel_requested, l.pod, o.name
+	from page p
+	join trapeze.live l on l.id = p.id
+	join trapeze.jobs j on j.id = p.id
+	join trapeze.pods o on o.boot = p.pod
+	where p.pod = any($1::uuid[]) and l.pod = any($1::uuid[]) and o.closed_at is not null
+	order by l.id for update of l skip locked
+), again as (
+	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
+		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
+	from hit h where l.id = h.id and not h.cancel_requested and h.crashes < h.max_crashes
+	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes
+), gone as (
+	delete from trapeze.live l using hit h
+	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
+	returning l.*, h.crashes as crashes_now, h.name as pod_name
+), ended as (
+	insert into trapeze.done (id, state, outcome, reason, error, fence, pod, event_no, epoch, attempt, crashes, priority,
+		lane, started_at)
+	select id, case when cancel_requested then 'cancelled' else 'failed' end, 'error',
+		case when cancel_requested then 'cancelled' else 'crashed' end,
+		'the pod ' || pod_name || ' that ran it died or lost its lease', fence, pod, event_no + 1, epoch, attempt,
+		crashes_now, priority, lane, started_at
+	from gone
+), freed as (
+	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
+), ended_runs as (
+	update trapeze.current_runs c set state = 'ended'
+	from (select id, kind, subject from again union all select id, kind, subject from gone) r
+	where r.subject <> '' and c.kind = r.kind and c.subject = r.subject and c.job_id = r.id and c.state = 'running'
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, fields)
+	select id, event_no, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
+		json_build_object('reason', 'lease_lapsed', 'pod', name, 'boot', pod, 'crashes', crashes) from again
+	union all
+	select id, event_no + 1, fence, pod, 'running', case when cancel_requested then 'cancelled' else 'failed' end,
+		case when cancel_requested then 'job.cancelled' else 'job.failed' end, 'error',
+		json_build_object('reason', case when cancel_requested then 'cancelled' else 'crashed' end, 'pod', pod_name,
+			'boot', pod, 'crashes', crashes_now) from gone
+)
+select coalesce((select max(id) from page), $2), (select count(*) from page),
+	(select count(*) from again), (select count(*) from gone)`
+
+// RecoveredPage is what one page of a recovery did.
+type RecoveredPage struct {
+	Last    int64 // the last id looked at
+	Seen    int   // rows looked at: fewer than the limit means the end of the table
+	Pending int   // jobs that are pending again
+	Ended   int   // jobs that failed as crashed, or were to be cancelled
+}
+
+// RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the
+// limit of jobs that have none of their own. Safe to run on several pods at once.
+func (s *Store) RecoverPage(ctx context.Context, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
+	page, err := rows(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL, boots, after, limit, maxCrashes)
+	if err != nil {
+		return RecoveredPage{}, fmt.Errorf("recover: %w", err)
+	}
+	return page[0], nil
+}

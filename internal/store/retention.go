@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ensurePartitionsSQL makes the days ahead that are missing.
+const ensurePartitionsSQL = `select trapeze.ensure_partitions($1::int)`
+
+// EnsurePartitions makes the partitions of today and of the days ahead, and returns how many were missing.
+func (s *Store) EnsurePartitions(ctx context.Context, daysAhead int) (int, error) {
+	made, err := rows(ctx, s, pgx.RowTo[int], ensurePartitionsSQL, daysAhead)
+	if err != nil {
+		return 0, fmt.Errorf("ensure partitions: %w", err)
+	}
+	return made[0], nil
+}
+
+// oldDaysSQL lists the days of a partitioned table that ended before a moment, oldest first.
+const oldDaysSQL = `
+select to_date(right(c.relname, 8), 'YYYYMMDD')
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = to_regclass($1)
+	and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= ($2::timestamptz at time zone 'UTC')::date
+order by 1`
+
+// forgetJobsSQL deletes the immutable part of one batch of the jobs that ended in one state on one day; their rows of done
+// go with the day. Plan: the day's index on id, keyset; primary keys.
+const forgetJobsSQL = `
+with batch as materialized (
+	select d.id from trapeze.done d
+	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' and d.id > $3
+	order by d.id limit $4
+), forgotten as (
+	delete from trapeze.jobs j using batch b
+	where j.id = b.id and not exists (select from trapeze.live l where l.id = b.id)
+		and not exists (select from trapeze.parked p where p.id = b.id)
+), progress as (
+	delete from trapeze.job_progress g using batch b where g.id = b.id
+), runs as (
+	delete from trapeze.current_runs c using batch b join trapeze.jobs j on j.id = b.id
+	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
+)
+select coalesce(max(id), 0), count(*) from batch`
+
+const dropPartitionSQL = `select trapeze.drop_partition($1, $2)`
+
+// Forget removes what ended in the given state before a moment, by whole days, in batches; it returns the number of jobs.
+// It may be interrupted at any point and run by two pods at once.
+func (s *Store) Forget(ctx context.Context, state string, before time.Time) (int, error) {
+	table := "done_" + state
+	days, err := rows(ctx, s, pgx.RowTo[time.Time], oldDaysSQL, s.schema+"."+table, before)
+	if err != nil {
+		return 0, fmt.Errorf("list old days of %s: %w", table, err)
+	}
+	total := 0
+	for _, day := range days {
+		for after := int64(0); ; {
+			type batch struct{ Last, Seen int64 }
+			found, err := rows(ctx, s, pgx.RowToStructByPos[batch], forgetJobsSQL, state, day, after, 5000)
+			if err != nil {
+				return total, fmt.Errorf("forget %s jobs: %w", state, err)
+			}
+			if found[0].Seen == 0 {
+				break
+			}
+			after = found[0].Last
+			total += int(found[0].Seen)
+		}
+		if err := s.dropDay(ctx, table, day.AddDate(0, 0, 1)); err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// ForgetEvents drops the days of the history that ended before a moment, and returns how many.
+func (s *Store) ForgetEvents(ctx context.Context, before time.Time) (int, error) {
+	days, err := rows(ctx, s, pgx.RowTo[time.Time], oldDaysSQL, s.schema+".job_events", before)
+	if err != nil {
+		return 0, fmt.Errorf("list old days of job_events: %w", err)
+	}
+	for _, day := range days {
+		if err := s.dropDay(ctx, "job_events", day.AddDate(0, 0, 1)); err != nil {
+			return 0, err
+		}
+	}
+	return len(days), nil
+}
+
+// dropDay waits only a second for its lock: whoever reads the table comes first, and the next round tries again.
+func (s *Store) dropDay(ctx context.Context, table string, before time.Time) error {
+	err := s.Tx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.in(dropPartitionSQL), table, before)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop a day of %s: %w", table, err)
+	}
+	return nil
+}
+
+// prunePodsSQL removes the rows of closed pods, and what was to be told to them; submissionsSQL the idempotency keys whose
+// time is over. Each is one small batch.
+const (
+	prunePodsSQL = `
+with old as (
+	delete from trapeze.pods where boot in (
+		select boot from trapeze.pods where closed_at < now() - $1::bigint * interval '1 millisecond' order by closed_at limit 500)
+	returning boot
+), told as (
+	delete from trapeze.cancel_requests c
+	where c.created_at < now() - interval '10 minutes' and not exists (select from trapeze.live l where l.id = c.job_id and l.fence = c.fence)
+)
+select count(*) from old`
+	pruneSubmissionsSQL = `
+with old as (
+	delete from trapeze.submissions where key in (
+		select key from trapeze.submissions where created_at < now() - $1::bigint * interval '1 millisecond' order by created_at limit 5000)
+	returning key
+)
+select count(*) from old`
+)
+
+// PrunePods removes the rows of pods that closed longer ago than keep, at most 500, and returns how many.
+func (s *Store) PrunePods(ctx context.Context, keep time.Duration) (int, error) {
+	return s.prune(ctx, prunePodsSQL, keep)
+}
+
+// PruneSubmissions forgets idempotency keys older than keep, at most 5,000, and returns how many.
+func (s *Store) PruneSubmissions(ctx context.Context, keep time.Duration) (int, error) {
+	return s.prune(ctx, pruneSubmissionsSQL, keep)
+}
+
+func (s *Store) prune(ctx context.Context, sql string, keep time.Duration) (int, error) {
+	n, err := rows(ctx, s, pgx.RowTo[int], sql, keep.Milliseconds())
+	if err != nil {
+		return 0, fmt.Errorf("prune: %w", err)
+	}
+	return n[0], nil
+}

@@ -1,0 +1,38 @@
+package job
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is the wait before the next attempt: Base doubled with every attempt, capped, and spread by Jitter so that
+// jobs which failed together do not come back together.
+type Backoff struct {
+	Base   time.Duration // wait after the first attempt; default 1s
+	Cap    time.Duration // longest wait; default 10m
+	Jitter float64       // share of the wait that is random, 0 to 1; default 0.2; negative = none
+}
+
+// Wait returns the wait after the given attempt, counted from 1, for a random number u in [0, 1): a pure function.
+// wait = min(Cap, Base · 2^(attempt−1)), less up to Jitter of itself.
+func (b Backoff) Wait(attempt int, u float64) time.Duration {
+	base, limit, jitter := b.Base, b.Cap, b.Jitter
+	if base <= 0 {
+		base = time.Second
+	}
+	if limit <= 0 {
+		limit = 10 * time.Minute
+	}
+	switch {
+	case jitter == 0:
+		jitter = 0.2
+	case jitter < 0:
+		jitter = 0
+	}
+	wait := math.Min(float64(limit), float64(base)*math.Pow(2, float64(max(attempt, 1)-1)))
+	return time.Duration(wait * (1 - min(jitter, 1)*u))
+}
+
+// Random returns a wait with its jitter drawn.
+func (b Backoff) Random(attempt int) time.Duration { return b.Wait(attempt, rand.Float64()) }

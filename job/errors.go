@@ -1,0 +1,89 @@
+package job
+
+import (
+	"errors"
+	"time"
+)
+
+// Errors that callers act on.
+var (
+	// ErrLeaseLost says that a job has been given to another claim, or has ended: nothing was written.
+	ErrLeaseLost = errors.New("lease lost: the job has been given to another claim or has ended")
+	// ErrNotFound says that there is no such job.
+	ErrNotFound = errors.New("no such job")
+	// ErrAlreadyTerminal says that the job has ended before the command came.
+	ErrAlreadyTerminal = errors.New("the job has already ended")
+	// ErrOutcomeUnknown says that the connection was lost while committing and the database could not be asked what
+	// came of it. Submit again with the same idempotency key to learn.
+	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost while committing")
+	// ErrUnknownKind says that no handler of the kind is registered and the caller did not say that it is foreign.
+	ErrUnknownKind = errors.New("unknown kind")
+	// ErrUnknownLane says that the lanes table has no such lane.
+	ErrUnknownLane = errors.New("unknown lane")
+	// ErrInvalidArgs says that arguments do not encode, do not decode, or hold text PostgreSQL cannot store.
+	ErrInvalidArgs = errors.New("invalid args")
+	// ErrTooLarge says that something exceeds its limit.
+	ErrTooLarge = errors.New("too large")
+	// ErrKeyReused says that an idempotency key was used before for another submission.
+	ErrKeyReused = errors.New("idempotency key was used for a different submission")
+	// ErrInvalid says that an option of a submission is out of range.
+	ErrInvalid = errors.New("invalid submission")
+)
+
+// Causes of a handler's context: [context.Cause] returns one of them.
+var (
+	ErrCancelled = errors.New("cancelled by an operator")
+	ErrStopped   = errors.New("stopped by an operator")
+	ErrTimeout   = errors.New("the kind's timeout is over")
+	ErrShutdown  = errors.New("the pod is shutting down")
+)
+
+// Permanent marks err as final: no attempt that is left is used. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &verdict{err: err, permanent: true}
+}
+
+// Retryable marks err as worth another attempt, after the kind's back-off, even for a kind without a retry policy, as
+// long as the job's attempts last: its own or its kind's limit, or ten where neither sets one. Retryable(nil) is nil.
+func Retryable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &verdict{err: err, retry: true}
+}
+
+// RetryAfter is [Retryable] with a wait of its own. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &verdict{err: err, retry: true, after: &d}
+}
+
+type verdict struct {
+	err       error
+	permanent bool
+	retry     bool
+	after     *time.Duration
+}
+
+func (v *verdict) Error() string { return v.err.Error() }
+func (v *verdict) Unwrap() error { return v.err }
+
+// Wish is what a handler's error asks for.
+type Wish struct {
+	Permanent bool
+	Retry     bool
+	After     *time.Duration // nil: the kind's back-off
+}
+
+// WishOf reads what the outermost of [Permanent], [Retryable] and [RetryAfter] around err asks for.
+func WishOf(err error) Wish {
+	if v, ok := errors.AsType[*verdict](err); ok {
+		return Wish{Permanent: v.permanent, Retry: v.retry, After: v.after}
+	}
+	return Wish{}
+}

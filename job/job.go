@@ -1,0 +1,126 @@
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// DefaultLane is the lane of kinds that the table lane_kinds does not mention.
+const DefaultLane = "default"
+
+// Priorities: higher runs first, ties run first ready, first out.
+const (
+	MinPriority     = -100
+	MaxPriority     = 100
+	DefaultPriority = 10
+)
+
+// Limits of what a job may carry.
+const (
+	MaxKindBytes    = 100
+	MaxSubjectBytes = 500
+	MaxKeyBytes     = 500
+	MaxArgsBytes    = 1 << 20
+	MaxResultBytes  = 1 << 20
+	MaxErrorBytes   = 16 << 10
+	MaxChainSteps   = 1000
+)
+
+// Args is the input of one kind of job: a type that encodes to JSON and names its kind.
+type Args interface {
+	// Kind is the handler's stable name, such as csv_ingest: at most 100 bytes, never changed while jobs of it exist.
+	Kind() string
+}
+
+// Lease identifies one claim of a job. Every write by a worker carries it, and a write whose lease is not the job's
+// latest is refused.
+type Lease struct {
+	JobID int64
+	Fence int64  // rises by one at every claim and is never reset
+	Pod   string // the boot id of the process that claimed
+}
+
+// Step is one step of a chain that has not been reached yet.
+type Step struct {
+	Kind     string          `json:"kind"`
+	Args     json.RawMessage `json:"args"`
+	Lane     string          `json:"lane,omitempty"`     // empty: the kind's lane, else its parent's
+	Subject  *string         `json:"subject,omitempty"`  // nil: its parent's
+	Priority *int            `json:"priority,omitempty"` // nil: its parent's
+}
+
+// Job is a job as operators see it.
+type Job struct {
+	ID              int64           `json:"id,string"`
+	Kind            string          `json:"kind"`
+	Lane            string          `json:"lane"`
+	Subject         string          `json:"subject"`
+	State           State           `json:"state"`
+	IsCurrent       bool            `json:"is_current"`
+	Priority        int             `json:"priority"`
+	Attempt         int             `json:"attempt"`
+	MaxAttempts     *int            `json:"max_attempts"`
+	Crashes         int             `json:"crashes"`
+	Fence           int64           `json:"fence"`
+	Epoch           int             `json:"epoch"`
+	Pod             *string         `json:"pod"`
+	PipelineID      int64           `json:"pipeline_id,string"`
+	ParentID        *int64          `json:"parent_id,string"`
+	Step            int             `json:"step"`
+	Args            json.RawMessage `json:"args"`
+	Planned         json.RawMessage `json:"planned,omitempty"`
+	Result          json.RawMessage `json:"result"`
+	Outcome         *Quality        `json:"outcome"`
+	Reason          *Reason         `json:"reason"`
+	Error           *string         `json:"error"`
+	Progress        *Progress       `json:"progress"`
+	UniqueKey       *string         `json:"unique_key"`
+	Submitter       string          `json:"submitter"`
+	CreatedAt       time.Time       `json:"created_at"`
+	RunAfter        *time.Time      `json:"run_after"`
+	StartedAt       *time.Time      `json:"started_at"`
+	FinishedAt      *time.Time      `json:"finished_at"`
+	CancelRequested bool            `json:"cancel_requested"`
+	EventNo         int             `json:"event_no"`
+}
+
+// Progress is how far a running job says it is.
+type Progress struct {
+	Done    *int64  `json:"done"`
+	Total   *int64  `json:"total"`
+	Message *string `json:"message"`
+}
+
+// Event is one line of the history. Job is nil for events of pods and of the gate; EventNo counts from 1 in each job,
+// without gaps.
+type Event struct {
+	Cursor  string          `json:"cursor"`
+	Job     *int64          `json:"job,string"`
+	EventNo *int            `json:"event_no"`
+	At      time.Time       `json:"at"`
+	From    State           `json:"from"`
+	To      State           `json:"to"`
+	Actor   string          `json:"actor"`
+	Boot    *string         `json:"boot"`
+	Pod     *string         `json:"pod"`
+	Fence   *int64          `json:"fence"`
+	Level   string          `json:"level"`
+	Event   string          `json:"event"`
+	Message *string         `json:"message"`
+	Fields  json.RawMessage `json:"fields"`
+}
+
+// Pod is a process that runs, or ran, jobs.
+type Pod struct {
+	Boot       string     `json:"boot"`
+	Name       string     `json:"name"`
+	Version    string     `json:"version"`
+	Kinds      []string   `json:"kinds"`
+	Slots      int        `json:"slots"`
+	Running    int        `json:"running"`
+	StartedAt  time.Time  `json:"started_at"`
+	LeaseUntil time.Time  `json:"lease_until"`
+	Draining   bool       `json:"draining"`
+	ClosedAt   *time.Time `json:"closed_at"`
+	Closed     *string    `json:"closed"` // left, lapsed
+}
