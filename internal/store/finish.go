@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -170,27 +171,49 @@ func some(s string) *string {
 	return &s
 }
 
-// holdSQL checks a lease and holds it until the caller's transaction ends: whoever wants to take the job away waits.
-// for no key update, because the finish that follows deletes the row. Plan: Index Scan on live_pkey, one row.
-const holdSQL = `select cancel_requested from trapeze.live where id = $1 and fence = $2 and pod = $3 for no key update`
+// holdSQL checks a lease and holds it until the caller's transaction ends: whoever wants to take the job away waits or
+// passes it by. So that a frozen process cannot hold it for ever, the server ends the transaction when it has been idle
+// for a lease. The transaction's id answers, after a lost reply to COMMIT, what came of it.
+// Plan: Index Scan on live_pkey, one row.
+const holdSQL = `
+select cancel_requested, pg_current_xact_id()::text,
+	set_config('idle_in_transaction_session_timeout', $4::bigint::text, true)
+from trapeze.live where id = $1 and fence = $2 and pod = $3 for no key update`
 
-// Hold checks a lease in the caller's transaction and keeps it until that ends. It returns [job.ErrLeaseLost], or
-// [job.ErrCancelled] when a cancel was committed before.
-func (s *Store) Hold(ctx context.Context, db DB, l job.Lease) error {
-	result, err := db.Query(ctx, s.in(holdSQL), l.JobID, l.Fence, l.Pod)
-	if err != nil {
-		return fmt.Errorf("hold job %d: %w", l.JobID, err)
+// Hold checks a lease in the caller's transaction, keeps it until that ends, and returns the transaction's id. It returns
+// [job.ErrLeaseLost], or [job.ErrCancelled] when a cancel was committed before.
+func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration) (xid string, err error) {
+	type hold struct {
+		Cancelled bool
+		XID       string
+		Idle      string
 	}
-	found, err := pgx.CollectRows(result, pgx.RowTo[bool])
+	result, err := db.Query(ctx, s.in(holdSQL), l.JobID, l.Fence, l.Pod, idle.Milliseconds())
+	if err != nil {
+		return "", fmt.Errorf("hold job %d: %w", l.JobID, err)
+	}
+	found, err := pgx.CollectRows(result, pgx.RowToStructByPos[hold])
 	switch {
 	case err != nil:
-		return fmt.Errorf("hold job %d: %w", l.JobID, err)
+		return "", fmt.Errorf("hold job %d: %w", l.JobID, err)
 	case len(found) == 0:
-		return fmt.Errorf("hold job %d: %w", l.JobID, job.ErrLeaseLost)
-	case found[0]:
-		return fmt.Errorf("hold job %d: %w", l.JobID, job.ErrCancelled)
+		return "", fmt.Errorf("hold job %d: %w", l.JobID, job.ErrLeaseLost)
+	case found[0].Cancelled:
+		return "", fmt.Errorf("hold job %d: %w", l.JobID, job.ErrCancelled)
 	}
-	return nil
+	return found[0].XID, nil
+}
+
+// committedSQL asks what came of a transaction: committed, aborted or in progress.
+const committedSQL = `select coalesce(pg_xact_status($1::text::xid8), 'committed')`
+
+// Committed returns the status of a transaction by its id: committed, aborted or in progress.
+func (s *Store) Committed(ctx context.Context, xid string) (string, error) {
+	found, err := rows(ctx, s, pgx.RowTo[string], committedSQL, xid)
+	if err != nil {
+		return "", fmt.Errorf("ask for transaction %s: %w", xid, err)
+	}
+	return found[0], nil
 }
 
 // whereaboutsSQL finds what became of one claim. Plan: primary-key and done_by_id probes.

@@ -32,7 +32,7 @@ var statements = map[string]string{
 	"jobEventsSQL": jobEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
 	"exportEventsSQL": exportEventsSQL, "ensurePartitionsSQL": ensurePartitionsSQL, "oldDaysSQL": oldDaysSQL,
 	"forgetJobsSQL": forgetJobsSQL, "dropPartitionSQL": dropPartitionSQL, "prunePodsSQL": prunePodsSQL,
-	"pruneSubmissionsSQL": pruneSubmissionsSQL,
+	"pruneSubmissionsSQL": pruneSubmissionsSQL, "committedSQL": committedSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) {

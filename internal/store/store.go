@@ -10,9 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,8 +51,8 @@ type Store struct {
 	schema string
 	pooled bool
 	wait   time.Duration
-	ids    ids
-	named  sync.Map // statement as written → statement in this schema
+	ids    *ids
+	named  *sync.Map // statement as written → statement in this schema
 }
 
 // pins keep the planner on index plans: its estimates for arrays and for tables that fill and empty all day lead it to
@@ -91,7 +94,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout}
+	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, ids: &ids{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}
@@ -99,6 +102,20 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 		s.wait = 10 * time.Second
 	}
 	return s, nil
+}
+
+// Beside returns a store with a pool of its own of the given size, so that what uses it neither waits for nor delays what
+// uses s. Close both.
+func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
+	config := s.pool.Config()
+	config.MaxConns = int32(connections)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool of the runner's: %w", err)
+	}
+	beside := *s
+	beside.pool = pool
+	return &beside, nil
 }
 
 // Close closes the store's own pool.
@@ -184,7 +201,7 @@ func Unknown(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
 	}
-	return true
+	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
 }
 
 // Refused reports whether PostgreSQL refused a statement because of what is in it: a value that cannot be stored or a
@@ -192,4 +209,47 @@ func Unknown(err error) bool {
 func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || pg.Code == "54000")
+}
+
+// Class is the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or empty.
+func Class(err error) string {
+	if err == nil {
+		return ""
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && len(pg.Code) == 5 {
+		return pg.Code[:2]
+	}
+	if Unknown(err) || pgconn.SafeToRetry(err) {
+		return "conn"
+	}
+	return ""
+}
+
+// Transient reports whether err is of the connection or of the server's state, not of the statement: worth another try.
+func Transient(err error) bool {
+	if err == nil {
+		return false
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pg.Code[:2] {
+		case "08", "53", "57", "58", "40":
+			return true
+		}
+		// Lock and idle timeouts; a standby after a failover.
+		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == "25006" || pg.Code == "XX000"
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || broken(err)
+}
+
+// broken reports whether err is that of a connection that ended under a statement.
+func broken(err error) bool {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, pgconn.ErrConnClosed) {
+		return true
+	}
+	_, ok := errors.AsType[net.Error](err)
+	return ok
 }

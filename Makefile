@@ -1,0 +1,53 @@
+# Trapeze. `make help` lists what there is; `make check` passing is what "done" means.
+#
+# Everything needs Go alone, and PostgreSQL in one of three forms: DATABASE_URL (14 or newer; for tests a user that may
+# create databases), server programs on this machine, or a network to download them once. Only -race also needs a C
+# compiler.
+
+GO          ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PACKAGES    ?= ./...
+TIMEOUT     ?= 15m
+TAGS        := failpoints long
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test race fault check format vet lint fmt bench clean
+
+help: ## list all targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo and bench."
+
+demo: ## run the example pipeline on real data, with progress and a killed process
+	@$(GO) run ./cmd/trapeze demo $(ARGS)
+
+test: ## run all tests on a real PostgreSQL
+	$(GO) test -timeout $(TIMEOUT) $(PACKAGES)
+
+race: ## run all tests with the race detector
+	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
+
+fault: ## run the long leg: death at every failpoint, paused pods, a million rows
+	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
+
+check: format vet lint race ## format, vet, lint, tests with -race
+
+format: ## fail when a file is not formatted
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
+
+vet: ## go vet, with and without the build tags of the long leg
+	$(GO) vet ./...
+	$(GO) vet -tags '$(TAGS)' ./...
+
+lint: ## staticcheck, pinned
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) run $(STATICCHECK) -tags '$(TAGS)' ./...
+
+fmt: ## format all files
+	gofmt -w .
+
+bench: ## measure takeover, hand-off gap, throughput and chains
+	@$(GO) run ./cmd/bench $(ARGS)
+
+clean: ## remove what was built
+	rm -rf bin dist trapeze bench coverage.*

@@ -1,0 +1,22 @@
+// Package failpoint names the moments at which a process can be made to die, freeze or fail, so that a test can put a
+// fault exactly between two statements. Without the build tag failpoints every call is empty.
+//
+// With it, TRAPEZE_FAILPOINTS holds a list such as "finish.committed=kill@3,heartbeat.send=delay:5s": a name, what happens,
+// and at which passing (1 when not given). kill is SIGKILL to the own process, stop SIGSTOP, exit:N os.Exit, delay:D a
+// wait, error an error. The same can be set in the process with Set.
+package failpoint
+
+// The points, in the order in which a job meets them.
+const (
+	ClaimSend       = "claim.send"       // before a claim is sent
+	ClaimCommitted  = "claim.committed"  // after a claim's commit, before any launch
+	Launch          = "launch"           // before a handler is called
+	Handled         = "handled"          // after a handler returned, before anything is written
+	FlushSend       = "flush.send"       // in a flush, before it is sent
+	FinishCommitted = "finish.committed" // after the commit of a finish, before its next step is launched
+	InTxCommit      = "intx.commit"      // in a finish with the user's writes, before its commit
+	CheckpointDone  = "checkpoint.done"  // after a batch of the handler and its checkpoint were committed
+	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
+	RecoverPage     = "recover.page"     // after a page of a recovery
+	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before its launch
+)

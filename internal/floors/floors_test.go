@@ -1,0 +1,250 @@
+package floors
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+const module = "github.com/trapeze-run/trapeze"
+
+// floor is a folder and what its package may import.
+type floor struct {
+	folder  string // cmd/* stands for every folder directly in cmd
+	imports string // folders of ours, separated by spaces; * for all that are listed further up
+
+	// standardOnly: nothing from outside but the standard library.
+	standardOnly bool
+	// noDatabase: no database driver, because the package runs where there is no database to reach.
+	noDatabase bool
+	// testOnly: may import testing, and only tests may import it.
+	testOnly bool
+}
+
+// plan is the house from the ground up. A folder may only import what is further up in this table.
+var plan = []floor{
+	// words, instruments, schema
+	{folder: "job", standardOnly: true},
+	{folder: "internal/failpoint", standardOnly: true},
+	{folder: "internal/telemetry"},
+	{folder: "migrations"},
+
+	// hands and clocks
+	{folder: "internal/store", imports: "job internal/failpoint"},
+	{folder: "internal/bus", imports: "job internal/failpoint"},
+	{folder: "poller", imports: "internal/failpoint"},
+	{folder: "scheduler", imports: "internal/failpoint"},
+
+	// the real PostgreSQL of tests and of a quick start
+	{folder: "internal/migrate", imports: "migrations"},
+	{folder: "internal/pgembed"},
+	{folder: "internal/pgtest", imports: "internal/migrate internal/pgembed", testOnly: true},
+	{folder: "internal/floors"},
+
+	// the engine
+	{folder: "runner", imports: "job internal/store internal/bus internal/failpoint internal/telemetry poller scheduler"},
+
+	// doors, which never import each other
+	{folder: "handlers", imports: "runner"},
+	{folder: "api", imports: "job runner internal/store internal/telemetry"},
+	{folder: "remote/remotepb"},
+	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
+	{folder: "remote/worker", imports: "job internal/telemetry remote/remotepb", noDatabase: true},
+
+	// roof
+	{folder: "examples/*", imports: "runner handlers"},
+	{folder: "cmd/*", imports: "*"},
+}
+
+// forTests is what every package's tests may import as well.
+var forTests = []string{"internal/failpoint", "internal/migrate", "internal/pgembed", "internal/pgtest"}
+
+// neverLinked are packages that no program of ours may contain.
+var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rapid"}
+
+func TestImportsPointDown(t *testing.T) {
+	for file, imports := range importsOf(t, root(t)) {
+		for _, imported := range imports {
+			if wrong := judge(file, imported); wrong != "" {
+				t.Errorf("%s imports %s: %s", file, imported, wrong)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsOnThePlan(t *testing.T) {
+	for file := range importsOf(t, root(t)) {
+		if _, ok := at(path.Dir(file)); !ok {
+			t.Errorf("%s is in a folder that is not on the plan: add it to the table in internal/floors/floors_test.go", file)
+		}
+	}
+}
+
+func TestThePlanItselfPointsDown(t *testing.T) {
+	is := is.New(t)
+	var below []string
+	for _, f := range plan {
+		is.True(!slices.Contains(below, f.folder)) // no folder twice
+		for _, imported := range strings.Fields(f.imports) {
+			is.True(imported == "*" || slices.Contains(below, imported)) // only what stands further up in the table
+		}
+		below = append(below, f.folder)
+	}
+}
+
+// The judge is tried on arrows that must never be drawn, since the tree has none of them to try it on.
+func TestForbiddenArrowsAreFound(t *testing.T) {
+	for _, c := range []struct{ file, imported, wrong string }{
+		{"job/state.go", module + "/runner", "not on its floor"},
+		{"job/state.go", "github.com/jackc/pgx/v5", "standard library only"},
+		{"job/state_test.go", "github.com/matryer/is", ""},
+		{"job/state_test.go", module + "/internal/pgtest", ""},
+		{"runner/claim.go", module + "/internal/store", ""},
+		{"runner/claim.go", module + "/internal/pgtest", "for tests only"},
+		{"runner/claim.go", module + "/internal/migrate", "not on its floor"},
+		{"runner/claim.go", "testing", "for tests only"},
+		{"runner/claim_test.go", module + "/api", "not on its floor"},
+		{"internal/pgtest/wait.go", "testing", ""},
+		{"handlers/ingest.go", module + "/job", "not on its floor"},
+		{"handlers/ingest.go", module + "/api", "not on its floor"},
+		{"remote/worker/worker.go", "github.com/jackc/pgx/v5/pgxpool", "opens no database"},
+		{"cmd/trapeze/main.go", module + "/internal/pgembed", ""},
+		{"cmd/trapeze/main.go", module + "/internal/pgtest", "for tests only"},
+		{"cmd/trapeze/main.go", module + "/cmd/bench", "not on its floor"},
+		{"cmd/trapeze/main.go", module + "/examples/embed", ""},
+		{"somewhere/new.go", module + "/job", "not on the plan"},
+	} {
+		t.Run(c.file+" "+path.Base(c.imported), func(t *testing.T) {
+			is := is.New(t)
+			got := judge(c.file, c.imported)
+			is.True(c.wrong == "" && got == "" || c.wrong != "" && strings.Contains(got, c.wrong)) // the right verdict
+		})
+	}
+}
+
+// judge says what is wrong with an import, or nothing.
+func judge(file, imported string) string {
+	here, ok := at(path.Dir(file))
+	if !ok {
+		return "its folder is not on the plan"
+	}
+	isTest := strings.HasSuffix(file, "_test.go")
+	folder, isOurs := strings.CutPrefix(imported, module+"/")
+	switch {
+	case !isOurs && imported != module:
+		switch {
+		case isTest:
+			return ""
+		case !here.testOnly && within(imported, neverLinked):
+			return "that is for tests only, and would be in our users' programs"
+		case here.standardOnly && strings.Contains(strings.Split(imported, "/")[0], "."):
+			return "this package uses the standard library only"
+		case here.noDatabase && within(imported, []string{"github.com/jackc", "database/sql"}):
+			return "this package opens no database"
+		}
+		return ""
+	case path.Dir(file) == folder: // an external test of the package itself
+		return ""
+	case isTest && slices.Contains(forTests, folder):
+		return ""
+	}
+	there, ok := at(folder)
+	switch {
+	case !ok:
+		return "that folder is not on the plan"
+	case there.testOnly:
+		return "that is for tests only"
+	case slices.Contains(strings.Fields(here.imports), there.folder):
+		return ""
+	case here.imports == "*" && here.folder != there.folder:
+		return ""
+	}
+	return "not on its floor, see the table in internal/floors/floors_test.go; an upward need is a small interface " +
+		"declared by the package that has the need"
+}
+
+// at returns the row of the plan for a folder.
+func at(folder string) (floor, bool) {
+	for _, f := range plan {
+		if ok, _ := path.Match(f.folder, folder); ok {
+			return f, true
+		}
+	}
+	return floor{}, false
+}
+
+func within(imported string, packages []string) bool {
+	return slices.ContainsFunc(packages, func(p string) bool {
+		return imported == p || strings.HasPrefix(imported, p+"/")
+	})
+}
+
+// importsOf returns the imports of every Go file below dir, whatever its build tags, by the file's path from dir. It
+// parses the files itself: go list sees one set of tags at a time, and go test would cache its answer.
+func importsOf(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := d.Name()
+		if d.IsDir() {
+			if name != dir && (base == "testdata" || base == "vendor" || base[0] == '.' || base[0] == '_') {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(base) != ".go" {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		files[rel] = []string{}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			files[rel] = append(files[rel], imported)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// root is the folder of go.mod.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no go.mod above the test")
+		}
+	}
+}

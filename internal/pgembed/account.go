@@ -1,0 +1,104 @@
+package pgembed
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// account is whom the server runs as. PostgreSQL refuses to run as root, so root's servers run as somebody else.
+type account struct {
+	name     string
+	uid, gid uint32
+	other    bool // somebody else than ourselves
+}
+
+// attributes are those of a child that runs as a. It gets a session of its own: Ctrl-C in a terminal reaches a whole
+// process group, and would take the server away from under an owner that is still finishing its work.
+func (a account) attributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if a.other {
+		attr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	}
+	return attr
+}
+
+// owns makes path the account's.
+func (a account) owns(path string) error {
+	if !a.other {
+		return nil
+	}
+	return os.Chown(path, int(a.uid), int(a.gid))
+}
+
+// accountFor picks whom the server of the given home runs as: the owner of the data that is already there, else
+// ourselves, or for root the first of some users that machines usually have.
+func accountFor(dir string) (account, error) {
+	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
+	if dir != "" {
+		if owner, ok := ownerOf(filepath.Join(dir, "pgdata")); ok && owner.uid != me.uid {
+			if me.uid != 0 {
+				return account{}, fmt.Errorf("the data in %s belongs to %s, and we run as %s: choose another directory, or run as that user or as root",
+					dir, owner.name, me.name)
+			}
+			return owner, nil
+		}
+	}
+	if me.uid != 0 {
+		return me, nil
+	}
+	for _, name := range []string{"postgres", "_postgres", "nobody", "daemon"} {
+		if u, err := user.Lookup(name); err == nil {
+			if a, ok := asAccount(u); ok {
+				return a, nil
+			}
+		}
+	}
+	return anybody()
+}
+
+// anybody returns the first user of /etc/passwd that is not root: initdb insists on one with an entry there.
+func anybody() (account, error) {
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return account{}, fmt.Errorf("find an unprivileged user: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		field := strings.Split(lines.Text(), ":")
+		if len(field) < 4 {
+			continue
+		}
+		if a, ok := asAccount(&user.User{Username: field[0], Uid: field[2], Gid: field[3]}); ok {
+			return a, nil
+		}
+	}
+	return account{}, fmt.Errorf("find an unprivileged user: PostgreSQL does not run as root, and this machine has no other user; add one named postgres")
+}
+
+func asAccount(u *user.User) (account, bool) {
+	uid, errUID := strconv.ParseInt(u.Uid, 10, 64)
+	gid, errGID := strconv.ParseInt(u.Gid, 10, 64)
+	if errUID != nil || errGID != nil || uid == 0 {
+		return account{}, false
+	}
+	return account{name: "user " + u.Username, uid: uint32(uid), gid: uint32(gid), other: true}, true
+}
+
+func ownerOf(path string) (account, bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return account{}, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return account{}, false
+	}
+	a := account{name: "uid " + strconv.Itoa(int(stat.Uid)), uid: stat.Uid, gid: stat.Gid, other: true}
+	return a, true
+}

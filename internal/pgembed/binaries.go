@@ -1,0 +1,159 @@
+package pgembed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNoBinaries is matched by the error of a [Start] that finds no PostgreSQL on this machine and cannot download
+// one.
+var ErrNoBinaries = errors.New("no PostgreSQL found")
+
+// oldest is the oldest major version that Trapeze runs on.
+const oldest = 14
+
+// places is where a machine may have PostgreSQL, in the order they are tried.
+type places struct {
+	path  []string // directories of PATH
+	globs []string // folders of packages, any number of versions each
+}
+
+func usualPlaces() *places {
+	return &places{
+		path: filepath.SplitList(os.Getenv("PATH")),
+		globs: []string{
+			"/usr/lib/postgresql/*/bin",                          // Debian
+			"/usr/pgsql-*/bin",                                   // Red Hat, the PostgreSQL project's packages
+			"/opt/homebrew/opt/postgresql@*/bin",                 // Homebrew on Apple silicon
+			"/usr/local/opt/postgresql@*/bin",                    // Homebrew on Intel
+			"/opt/homebrew/opt/postgresql/bin",                   // Homebrew, unversioned
+			"/usr/local/opt/postgresql/bin",                      //
+			"/usr/local/pgsql/bin",                               // built from source
+			"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
+		},
+	}
+}
+
+// findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version
+// that wrote the data, or empty when any will do.
+func findBinaries(ctx context.Context, o Options, as account, want string) (string, error) {
+	for _, told := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
+		if told.dir == "" {
+			continue
+		}
+		// Somebody chose this one: a silent substitute would only puzzle them.
+		if err := fits(ctx, told.dir, as, want); err != nil {
+			return "", fmt.Errorf("%s is %s: %w", told.from, told.dir, err)
+		}
+		return told.dir, nil
+	}
+
+	where := o.places
+	if where == nil {
+		where = usualPlaces()
+	}
+	var why []error
+	for _, dir := range where.candidates(ctx) {
+		err := fits(ctx, dir, as, want)
+		if err == nil {
+			return dir, nil
+		}
+		why = append(why, fmt.Errorf("%s: %w", dir, err))
+	}
+	dir, err := download(ctx, o)
+	if err == nil {
+		if err = fits(ctx, dir, as, want); err == nil {
+			return dir, nil
+		}
+	}
+	why = append(why, fmt.Errorf("download: %w", err))
+	return "", fmt.Errorf("%w on this machine and none could be downloaded. Three ways out: set DATABASE_URL to a running "+
+		"PostgreSQL %d or newer; install its server programs, for example with apt-get install postgresql (or set PGBIN to "+
+		"the folder with initdb and postgres); or let this machine reach the internet once, to download them (%w)",
+		ErrNoBinaries, oldest, oneLine(why))
+}
+
+// candidates returns the folders that hold the programs we need.
+func (p *places) candidates(ctx context.Context) []string {
+	var dirs []string
+	for _, dir := range p.path {
+		// A program in PATH may be a link into the folder where its companions are.
+		for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
+			if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
+				dirs = append(dirs, filepath.Dir(real))
+			}
+		}
+		if out, err := exec.CommandContext(ctx, filepath.Join(dir, "pg_config"), "--bindir").Output(); err == nil {
+			dirs = append(dirs, strings.TrimSpace(string(out)))
+		}
+	}
+	for _, glob := range p.globs {
+		found, _ := filepath.Glob(glob)
+		slices.SortFunc(found, func(a, b string) int { return cmp.Compare(lastNumber(b), lastNumber(a)) })
+		dirs = append(dirs, found...)
+	}
+	var unique []string
+	for _, dir := range dirs {
+		if filepath.IsAbs(dir) && isFile(filepath.Join(dir, "postgres")) && isFile(filepath.Join(dir, "initdb")) &&
+			!slices.Contains(unique, dir) {
+			unique = append(unique, dir)
+		}
+	}
+	return unique
+}
+
+var versionNumber = regexp.MustCompile(`\d+`)
+
+// lastNumber is the version in a folder's name, 15 in /usr/lib/postgresql/15/bin.
+func lastNumber(dir string) int {
+	all := versionNumber.FindAllString(dir, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(all[len(all)-1])
+	return n
+}
+
+// fits says what, if anything, is wrong with the programs in dir.
+func fits(ctx context.Context, dir string, as account, want string) error {
+	for _, name := range []string{"initdb", "postgres"} {
+		if !isFile(filepath.Join(dir, name)) {
+			return fmt.Errorf("there is no %s", name)
+		}
+	}
+	out, err := run(ctx, as, "/", filepath.Join(dir, "postgres"), "--version")
+	if err != nil {
+		return fmt.Errorf("%s cannot run postgres: %w %s", as.name, err, strings.TrimSpace(out))
+	}
+	major := versionNumber.FindString(out) // "postgres (PostgreSQL) 15.18 (Debian …)"
+	if n, _ := strconv.Atoi(major); n < oldest {
+		return fmt.Errorf("version %s is older than %d", major, oldest)
+	}
+	if want != "" && major != want {
+		return fmt.Errorf("version %s cannot read the data, which version %s wrote", major, want)
+	}
+	return nil
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// oneLine joins errors for the middle of a sentence.
+func oneLine(errs []error) error {
+	joined := errs[0]
+	for _, err := range errs[1:] {
+		joined = fmt.Errorf("%w; %w", joined, err)
+	}
+	return joined
+}

@@ -1,0 +1,173 @@
+package pgembed
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// ours returns the folder of the binaries that all the other tests use.
+func ours(t *testing.T) string {
+	t.Helper()
+	is := is.New(t)
+	as, err := accountFor("")
+	is.NoErr(err)
+	dir, err := findBinaries(t.Context(), Options{}, as, "")
+	is.NoErr(err)
+	return dir
+}
+
+func TestBinariesAreFoundInPathPgConfigAndPackageFolders(t *testing.T) {
+	is := is.New(t)
+	bin := ours(t)
+	link := t.TempDir() // a PATH folder with links only
+	is.NoErr(os.Symlink(filepath.Join(bin, "initdb"), filepath.Join(link, "initdb")))
+	config := t.TempDir() // one with nothing but pg_config
+	is.NoErr(os.WriteFile(filepath.Join(config, "pg_config"), []byte("#!/bin/sh\necho "+bin+"\n"), 0o755))
+	for _, p := range []places{
+		{path: []string{bin}},
+		{path: []string{"/nonexistent", link}},
+		{path: []string{config}},
+		{globs: []string{filepath.Dir(filepath.Dir(bin)) + "/*/" + filepath.Base(bin)}},
+	} {
+		found := p.candidates(t.Context())
+		is.True(len(found) >= 1)
+		real, err := filepath.EvalSymlinks(bin)
+		is.NoErr(err)
+		is.True(found[0] == bin || found[0] == real)
+	}
+}
+
+func TestTheNewestPackageIsTriedFirst(t *testing.T) {
+	is := is.New(t)
+	root := t.TempDir()
+	for _, version := range []string{"9.6", "14", "17"} {
+		bin := filepath.Join(root, version, "bin")
+		is.NoErr(os.MkdirAll(bin, 0o755))
+		for _, name := range []string{"postgres", "initdb"} {
+			is.NoErr(os.WriteFile(filepath.Join(bin, name), nil, 0o755))
+		}
+	}
+	found := (&places{globs: []string{root + "/*/bin"}}).candidates(t.Context())
+	is.Equal(found, []string{root + "/17/bin", root + "/14/bin", root + "/9.6/bin"})
+}
+
+func TestAChosenFolderIsUsedOrComplainedAbout(t *testing.T) {
+	is := is.New(t)
+	bin := ours(t)
+	s := start(t, Options{BinDir: bin})
+	is.Equal(s.BinDir(), bin)
+
+	_, err := Start(t.Context(), Options{BinDir: t.TempDir()})
+	is.True(err != nil && strings.Contains(err.Error(), "there is no initdb"))
+
+	t.Setenv("PGBIN", t.TempDir())
+	_, err = Start(t.Context(), Options{})
+	is.True(err != nil && strings.Contains(err.Error(), "PGBIN"))
+}
+
+func TestOldVersionsAndOtherVersionsThanTheDataAreNotUsed(t *testing.T) {
+	is := is.New(t)
+	me := account{}
+	bin := t.TempDir()
+	is.NoErr(os.WriteFile(bin+"/initdb", nil, 0o755))
+	is.NoErr(os.WriteFile(bin+"/postgres", []byte("#!/bin/sh\necho 'postgres (PostgreSQL) 13.9 (Test)'\n"), 0o755))
+	err := fits(t.Context(), bin, me, "")
+	is.True(err != nil && strings.Contains(err.Error(), "older than 14"))
+	err = fits(t.Context(), ours(t), me, "99")
+	is.True(err != nil && strings.Contains(err.Error(), "version 99 wrote"))
+}
+
+func TestWithoutBinariesTheErrorNamesThreeWaysOut(t *testing.T) {
+	is := is.New(t)
+	unreachable := httptest.NewServer(nil)
+	unreachable.Close()
+	t.Setenv("PGBIN", "")
+	_, err := Start(t.Context(), Options{places: &places{}, CacheDir: t.TempDir(), Repository: unreachable.URL})
+	is.True(errors.Is(err, ErrNoBinaries))
+	for _, way := range []string{"DATABASE_URL", "apt-get install postgresql", "internet"} {
+		is.True(strings.Contains(err.Error(), way)) // names all three
+	}
+	is.True(!strings.Contains(err.Error(), "\n")) // in one paragraph
+}
+
+// The machine's own binaries, packed as the repository has them, go the way of a download.
+func TestBinariesAreDownloadedOnce(t *testing.T) {
+	is := is.New(t)
+	t.Setenv("PGBIN", "")
+	var fetches atomic.Int32
+	archive := pack(t, ours(t))
+	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".sha256") {
+			fmt.Fprintf(w, "%x", sha256.Sum256(archive))
+			return
+		}
+		fetches.Add(1)
+		_, _ = w.Write(archive)
+	}))
+	defer repository.Close()
+
+	o := Options{places: &places{}, CacheDir: openDir(t), Repository: repository.URL}
+	s := start(t, o)
+	is.True(strings.HasPrefix(s.BinDir(), o.CacheDir))
+	is.Equal(ask(t, s.URL(), "SELECT 'up'"), "up")
+	start(t, o)
+	is.Equal(fetches.Load(), int32(1)) // the second start takes what is there
+	left, err := filepath.Glob(o.CacheDir + "/*")
+	is.NoErr(err)
+	is.Equal(len(left), 2) // binaries and lock, no archive
+}
+
+func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
+	is := is.New(t)
+	t.Setenv("PGBIN", "")
+	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "not an archive")
+	}))
+	defer repository.Close()
+	o := Options{places: &places{}, CacheDir: t.TempDir(), Repository: repository.URL}
+	_, err := Start(t.Context(), o)
+	is.True(errors.Is(err, ErrNoBinaries))
+	left, err := filepath.Glob(o.CacheDir + "/postgresql*")
+	is.NoErr(err)
+	is.Equal(len(left), 0)
+}
+
+// pack makes what the repository offers: a zip archive with a tar.xz of bin, lib and share in it. A relocated
+// PostgreSQL looks for share beside bin, and a distribution's own falls back to where it was built for.
+func pack(t *testing.T, bin string) []byte {
+	t.Helper()
+	is := is.New(t)
+	if _, err := exec.LookPath("xz"); err != nil {
+		t.Skip("needs xz to make an archive")
+	}
+	txz := filepath.Join(t.TempDir(), "postgres.txz")
+	tar := exec.Command("tar", "-C", filepath.Dir(bin), "--use-compress-program=xz -0 -T2", "--exclude=bitcode", "-chf", txz,
+		filepath.Base(bin)+"/postgres", filepath.Base(bin)+"/initdb", filepath.Base(bin)+"/pg_ctl", "lib")
+	out, err := tar.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	content, err := os.ReadFile(txz)
+	is.NoErr(err)
+	var archive bytes.Buffer
+	z := zip.NewWriter(&archive)
+	f, err := z.Create("postgres.txz")
+	is.NoErr(err)
+	_, err = f.Write(content)
+	is.NoErr(err)
+	is.NoErr(z.Close())
+	return archive.Bytes()
+}

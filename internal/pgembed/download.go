@@ -1,0 +1,144 @@
+package pgembed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	embedded "github.com/fergusstrange/embedded-postgres"
+)
+
+// downloaded is the version we fetch, a released one that the library knows.
+const downloaded = embedded.V18
+
+// downloadWithin bounds a download: the library's has no end of its own on a network that swallows packets.
+const downloadWithin = 5 * time.Minute
+
+// download returns the folder of downloaded binaries, fetching them when they are not in the cache yet.
+func download(ctx context.Context, o Options) (string, error) {
+	cache, err := cacheDir(o.CacheDir)
+	if err != nil {
+		return "", err
+	}
+	target := filepath.Join(cache, fmt.Sprintf("postgresql-%s-%s-%s", downloaded, runtime.GOOS, runtime.GOARCH))
+	bin := filepath.Join(target, "bin")
+	if isFile(filepath.Join(bin, "postgres")) {
+		return bin, nil
+	}
+
+	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("no end after %s", downloadWithin))
+	defer cancel()
+	// The library cannot be interrupted, so we may have to leave it behind; it owns all it touches.
+	fetched := make(chan error, 1)
+	go func() { fetched <- fetch(cache, target, o.Repository) }()
+	select {
+	case err := <-fetched:
+		return bin, err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// fetch downloads and unpacks to target, which appears complete or not at all.
+func fetch(cache, target, repository string) (err error) {
+	lock, err := os.OpenFile(filepath.Join(cache, "download.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", cache, err)
+	}
+	if isFile(filepath.Join(target, "bin", "postgres")) {
+		return nil // another process was faster
+	}
+
+	work := target + ".part"
+	if err := os.RemoveAll(work); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if err := unpack(work, repository); err != nil {
+		return err
+	}
+	unpacked := filepath.Join(work, "binaries")
+	if err := openUp(unpacked); err != nil {
+		return err
+	}
+	return os.Rename(unpacked, target)
+}
+
+// unpack has the library put the binaries into work/binaries.
+//
+// The library gives its fetching away only as the first half of starting a server, in its own way, which is neither
+// for root nor for a server that must die with its owner. So the second half is made to fail: the data directory
+// looks initialised and has nothing in it that a server could start from. What tells how far it came is the runtime
+// directory, which the library makes after it has unpacked everything and before it starts.
+func unpack(work, repository string) error {
+	data, reached := filepath.Join(work, "nodata"), filepath.Join(work, "reached")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(downloaded[:2]), 0o600); err != nil {
+		return err
+	}
+	config := embedded.DefaultConfig().Version(downloaded).Port(0).Logger(io.Discard).
+		CachePath(filepath.Join(work, "archive")).BinariesPath(filepath.Join(work, "binaries")).
+		DataPath(data).RuntimePath(reached)
+	if repository != "" {
+		config = config.BinaryRepositoryURL(repository)
+	}
+	server := embedded.NewDatabase(config)
+	err := server.Start()
+	if err == nil {
+		return errors.Join(errors.New("the library started a server without data"), server.Stop())
+	}
+	if _, statErr := os.Stat(reached); statErr == nil {
+		return nil
+	}
+	return err
+}
+
+// openUp lets every user read and run what is below dir, whatever our umask says.
+func openUp(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm() | 0o444
+		if d.IsDir() || mode&0o100 != 0 {
+			mode |= 0o111
+		}
+		return os.Chmod(path, mode)
+	})
+}
+
+// cacheDir makes and returns the folder for downloads.
+func cacheDir(dir string) (string, error) {
+	if dir == "" {
+		base := "/var/cache"
+		if os.Geteuid() != 0 {
+			var err error
+			if base, err = os.UserCacheDir(); err != nil {
+				return "", fmt.Errorf("where to keep it: %w", err)
+			}
+		}
+		dir = filepath.Join(base, "trapeze")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}

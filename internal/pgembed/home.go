@@ -1,0 +1,223 @@
+package pgembed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// ErrInUse is matched by the error of a [Start] whose DataDir is in use by another living process, or by another
+// Server of this one.
+var ErrInUse = errors.New("in use")
+
+const (
+	lockName      = "owner.lock"
+	throwAwayName = "trapeze-pg-" // throw-away homes start with it
+)
+
+// home is a server's directory, ours alone as long as the lock is held.
+type home struct {
+	dir       string
+	lock      *os.File
+	throwAway bool
+}
+
+// openHome locks the home in dir, or makes a throw-away one.
+func openHome(dir string, as account) (*home, error) {
+	if dir == "" {
+		return newThrowAway(as)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "PG_VERSION")); err == nil {
+		return nil, fmt.Errorf("%s is itself a PostgreSQL data directory that somebody else made: choose an empty one", dir)
+	}
+	if err := os.MkdirAll(dir, as.homeMode()); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer lock.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		holder, _ := os.ReadFile(lock.Name())
+		return nil, fmt.Errorf("data directory %s is %w by process %s: stop that one, or choose another directory",
+			dir, ErrInUse, strings.TrimSpace(string(holder)))
+	}
+	h := &home{dir: dir, lock: lock}
+	if err := h.sign(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// newThrowAway makes a home that close removes.
+func newThrowAway(as account) (*home, error) {
+	dir, err := os.MkdirTemp(temporaryDir(as), throwAwayName)
+	if err != nil {
+		return nil, err
+	}
+	h := &home{dir: dir, throwAway: true}
+	fail := func(err error) (*home, error) { return nil, errors.Join(err, h.close()) }
+	if err := os.Chmod(dir, as.homeMode()); err != nil {
+		return fail(err)
+	}
+	// The lock gets its name only once it is held: a sweep that came between would take us for dead.
+	if h.lock, err = os.CreateTemp(dir, "new-lock-"); err != nil {
+		return fail(err)
+	}
+	if err := syscall.Flock(int(h.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fail(fmt.Errorf("lock %s: %w", dir, err))
+	}
+	if err := h.sign(); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(h.lock.Name(), filepath.Join(dir, lockName)); err != nil {
+		return fail(err)
+	}
+	return h, nil
+}
+
+// homeMode lets an unprivileged server pass through a home that is root's, and nobody look into it.
+func (a account) homeMode() fs.FileMode {
+	if a.other {
+		return 0o711
+	}
+	return 0o700
+}
+
+// temporaryDir is where throw-away homes go: the first usual place that is open to the server's user.
+func temporaryDir(as account) string {
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if !as.other || openToAll(dir) {
+			return dir
+		}
+	}
+	return os.TempDir()
+}
+
+// openToAll tells whether any user may pass through dir and all that is above it.
+func openToAll(dir string) bool {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false
+	}
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// sign writes our process id into the lock, for the error message of whoever finds it held.
+func (h *home) sign() error {
+	if err := h.lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err := h.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return err
+}
+
+// close gives the home up, and removes it when it is to be thrown away. The server must have ended.
+func (h *home) close() error {
+	var err error
+	if h.throwAway {
+		err = os.RemoveAll(h.dir)
+	}
+	if h.lock != nil {
+		err = errors.Join(err, h.lock.Close()) // last: the lock says that somebody takes care
+	}
+	return err
+}
+
+func (h *home) pgdata() string { return filepath.Join(h.dir, "pgdata") }
+
+// socketDir is where the unix socket goes, or empty when its address would be too long: sockaddr_un holds 108 bytes
+// on Linux and 104 on macOS.
+func (h *home) socketDir() string {
+	dir := filepath.Join(h.dir, "s")
+	if len(dir)+len("/.s.PGSQL.65535") > 103 {
+		return ""
+	}
+	return dir
+}
+
+// openLog opens the log for appending, and begins a new one when it has grown large.
+func (h *home) openLog() (*os.File, error) {
+	const large = 16 << 20
+	name := filepath.Join(h.dir, "postgres.log")
+	if info, err := os.Stat(name); err == nil && info.Size() > large {
+		if err := os.Rename(name, name+".old"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+}
+
+// version is the major version that wrote the data, or empty when there is none yet.
+func (h *home) version() string {
+	text, err := os.ReadFile(filepath.Join(h.pgdata(), "PG_VERSION"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// reachable finds out whether the server's user can get to the home, which a parent directory may prevent.
+func (h *home) reachable(ctx context.Context, binDir string, as account) error {
+	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s, which PostgreSQL runs as, cannot reach %s: open its parent directories (chmod a+x) or choose another place",
+			as.name, h.dir)
+	}
+	return err
+}
+
+// initialise makes the data directory unless it is there. It is made under another name, so that one that was
+// interrupted never looks complete.
+func (h *home) initialise(ctx context.Context, binDir string, as account) error {
+	if socket := h.socketDir(); socket != "" {
+		if err := os.MkdirAll(socket, 0o700); err != nil {
+			return err
+		}
+		if err := as.owns(socket); err != nil {
+			return err
+		}
+	}
+	if h.version() != "" {
+		return nil
+	}
+	fresh := h.pgdata() + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	if err := os.Mkdir(fresh, 0o700); err != nil {
+		return err
+	}
+	if err := as.owns(fresh); err != nil {
+		return err
+	}
+	// Whether the data is safe on disk matters from the first transaction on, and the server syncs before that.
+	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
+		"--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	if err != nil {
+		return fmt.Errorf("initdb: %w; it printed:\n%s", err, out)
+	}
+	return os.Rename(fresh, h.pgdata())
+}

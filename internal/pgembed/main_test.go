@@ -1,0 +1,135 @@
+package pgembed
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+)
+
+// TestMain also plays the owner of a server, in a process that a test can kill.
+func TestMain(m *testing.M) {
+	if dir, ok := os.LookupEnv("PGEMBED_OWN"); ok {
+		own(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// own starts a server, says on one line its process id, home and URL, and keeps it until stdin is closed.
+func own(dir string) {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+	}
+	s, err := Start(context.Background(), Options{
+		DataDir:  dir,
+		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		outlives: os.Getenv("PGEMBED_OUTLIVES") != "",
+	})
+	fail(err)
+	fmt.Println(s.PID(), s.Dir(), s.URL())
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	fail(s.Stop())
+}
+
+// owner is another process that owns a server.
+type owner struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	pid   int    // of the server
+	dir   string // its home
+	url   string
+}
+
+// startOwner runs own in another process, which the test must end.
+func startOwner(t *testing.T, prepare func(*exec.Cmd)) owner {
+	t.Helper()
+	is := is.New(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = os.Environ()
+	cmd.Stderr = t.Output()
+	prepare(cmd)
+	stdin, err := cmd.StdinPipe()
+	is.NoErr(err)
+	stdout, err := cmd.StdoutPipe()
+	is.NoErr(err)
+	is.NoErr(cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	is.NoErr(err) // the owner said something
+	o := owner{cmd: cmd, stdin: stdin}
+	_, err = fmt.Sscan(line, &o.pid, &o.dir, &o.url)
+	if err != nil {
+		t.Fatalf("the owner said: %s", line)
+	}
+	return o
+}
+
+// kill is kill -9.
+func (o owner) kill(t *testing.T) {
+	t.Helper()
+	is := is.New(t)
+	is.NoErr(o.cmd.Process.Kill())
+	_ = o.cmd.Wait()
+}
+
+// openDir makes a directory that a server of any user can reach, as those of t.TempDir are not for root's.
+func openDir(t *testing.T) string {
+	t.Helper()
+	is := is.New(t)
+	dir, err := os.MkdirTemp(temporaryDir(account{other: true}), "pgembed-test-")
+	is.NoErr(err)
+	t.Cleanup(func() { is.NoErr(os.RemoveAll(dir)) })
+	is.NoErr(os.Chmod(dir, 0o755))
+	return filepath.Join(dir, "home")
+}
+
+func start(t *testing.T, o Options) *Server {
+	t.Helper()
+	is := is.New(t)
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	s, err := Start(t.Context(), o)
+	is.NoErr(err)
+	t.Cleanup(func() { is.NoErr(s.Stop()) })
+	return s
+}
+
+// ask runs one statement on a new connection and returns its one value as text.
+func ask(t *testing.T, url, sql string) string {
+	t.Helper()
+	is := is.New(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	is.NoErr(err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var answer string
+	err = conn.QueryRow(t.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&answer)
+	if err != nil && strings.HasPrefix(sql, "SELECT") {
+		is.NoErr(err)
+	}
+	return answer
+}
+
+func gone(pid int) bool { return syscall.Kill(pid, 0) != nil }
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain:", what)
+		}
+	}
+}

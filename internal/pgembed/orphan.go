@@ -1,0 +1,145 @@
+package pgembed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// takeOver ends every PostgreSQL process that still works in this home. The lock is ours, so their owner is dead.
+// The postmaster goes first; it ends its sessions itself.
+func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
+	pgdata := h.pgdata()
+	file, err := readPIDFile(pgdata)
+	if err == nil && servesIn(file.pid, pgdata) {
+		logger.WarnContext(ctx, "stopping a postgres without owner", "server_pid", file.pid, "dir", h.dir)
+		if err := stopStranger(ctx, file.pid, pgdata); err != nil {
+			return err
+		}
+	}
+	// Sessions whose postmaster was killed end by themselves as soon as they notice. Until then no new server can
+	// start: it would find their shared memory in use.
+	for _, pid := range serversIn(pgdata) {
+		logger.WarnContext(ctx, "stopping a postgres session without server", "server_pid", pid, "dir", h.dir)
+		if err := stopStranger(ctx, pid, pgdata); err != nil {
+			return err
+		}
+	}
+	return h.dropStalePIDFile()
+}
+
+// dropStalePIDFile removes a pid file whose number now belongs to somebody else. PostgreSQL overrules a stale file
+// by itself only when no process has that number, and in a container the small numbers soon come round again.
+func (h *home) dropStalePIDFile() error {
+	file, err := readPIDFile(h.pgdata())
+	if err != nil || !canListProcesses || !isAlive(file.pid) {
+		return nil
+	}
+	// takeOver has seen that no PostgreSQL is left in this directory, which is what the file is there to prevent.
+	return os.Remove(filepath.Join(h.pgdata(), "postmaster.pid"))
+}
+
+// stopStranger ends a server process that is not our child.
+func stopStranger(ctx context.Context, pid int, pgdata string) error {
+	// On Linux the handle is bound to this very process; the proof that it is ours to end comes after.
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return nil
+	}
+	defer p.Release()
+	for _, step := range []struct {
+		sig    syscall.Signal
+		within time.Duration
+	}{{fastSignal, fastWithin}, {quitSignal, quitWithin}, {syscall.SIGKILL, quitWithin}} {
+		if !servesIn(pid, pgdata) {
+			return nil
+		}
+		if err := p.Signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("stop postgres %d without owner: %w", pid, err)
+		}
+		if err := waitGone(ctx, pid, pgdata, step.within); err != nil {
+			return fmt.Errorf("stop postgres %d without owner: %w", pid, err)
+		}
+	}
+	if servesIn(pid, pgdata) {
+		return fmt.Errorf("stop postgres %d without owner: it does not end", pid)
+	}
+	return nil
+}
+
+// waitGone waits until the process has ended, at most for the given time.
+func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	enough := time.After(within)
+	for servesIn(pid, pgdata) {
+		select {
+		case <-tick.C:
+		case <-enough:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// removeAbandoned removes throw-away homes of our user whose owner was killed, and stops servers that still run in
+// them. It harms nobody when it fails: the next start tries again.
+func removeAbandoned(ctx context.Context, logger *slog.Logger) {
+	seen := map[string]bool{}
+	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if seen[parent] {
+			continue
+		}
+		seen[parent] = true
+		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))
+		for _, dir := range homes {
+			if err := removeIfAbandoned(ctx, dir, logger); err != nil {
+				logger.WarnContext(ctx, "cannot remove an abandoned postgres", "dir", dir, "err", err)
+			}
+		}
+	}
+}
+
+func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) error {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return nil
+	}
+	if owner, ok := ownerOf(dir); !ok || int(owner.uid) != os.Geteuid() {
+		return nil
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Its owner died, or is about to put the lock there.
+		if time.Since(info.ModTime()) < time.Minute {
+			return nil
+		}
+		return os.RemoveAll(dir)
+	}
+	if err != nil {
+		return err
+	}
+	h := &home{dir: dir, lock: lock, throwAway: true}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return lock.Close() // its owner lives
+	}
+	if err := h.takeOver(ctx, logger); err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	logger.InfoContext(ctx, "removing an abandoned postgres", "dir", dir)
+	return h.close()
+}
+
+// isAlive tells whether some process has this number.
+func isAlive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}

@@ -1,0 +1,112 @@
+package pgembed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+)
+
+func TestAServerDiesWithItsOwner(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells a child of its parent's end")
+	}
+	is := is.New(t)
+	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN=") })
+	is.True(!gone(o.pid))
+	o.kill(t)
+	eventually(t, "the server ends by itself", func() bool { return !servesIn(o.pid, o.dir+"/pgdata") })
+	is.Equal(len(serversIn(o.dir+"/pgdata")), 0) // its sessions too
+	sweep(t)
+	_, err := os.Stat(o.dir)
+	is.True(errors.Is(err, os.ErrNotExist)) // the next start of anything removes its home
+}
+
+func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
+	is := is.New(t)
+	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "PGEMBED_OUTLIVES=1") })
+	sweep(t)
+	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // as long as its owner lives
+	o.kill(t)
+	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // nobody told the server
+	sweep(t)
+	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
+	_, err := os.Stat(o.dir)
+	is.True(errors.Is(err, os.ErrNotExist))
+}
+
+func TestAnOrphanedServerIsStoppedBeforeItsDataIsUsedAgain(t *testing.T) {
+	is := is.New(t)
+	dir := openDir(t)
+	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
+	ask(t, o.url, "CREATE TABLE kept AS SELECT 42 AS n")
+
+	_, err := Start(t.Context(), Options{DataDir: dir})
+	is.True(errors.Is(err, ErrInUse)) // the owner lives in another process
+
+	o.kill(t)
+	is.Equal(ask(t, o.url, "SELECT n::text FROM kept"), "42") // the orphan still serves
+	s := start(t, Options{DataDir: dir})
+	is.True(!servesIn(o.pid, dir+"/pgdata"))
+	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
+}
+
+func TestAServerStartsAgainAfterOwnerAndServerWereKilled(t *testing.T) {
+	is := is.New(t)
+	dir := openDir(t)
+	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
+	ask(t, o.url, "CREATE TABLE kept AS SELECT 42 AS n")
+	// A session that is busy does not notice at once that its postmaster has gone, and holds the shared memory.
+	busy, err := pgx.Connect(t.Context(), o.url)
+	is.NoErr(err)
+	defer busy.Close(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := busy.Exec(context.Background(), "DO $$ BEGIN LOOP END LOOP; END $$")
+		ended <- err
+	}()
+	eventually(t, "the session is busy", func() bool {
+		return ask(t, o.url, "SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'") == "1"
+	})
+	is.NoErr(syscall.Kill(o.pid, syscall.SIGKILL))
+	o.kill(t)
+
+	s := start(t, Options{DataDir: dir})
+	is.True(<-ended != nil)
+	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
+}
+
+func TestAStalePIDFileWithAStrangersNumberIsOverruled(t *testing.T) {
+	if !canListProcesses {
+		t.Skip("needs /proc")
+	}
+	is := is.New(t)
+	dir := openDir(t)
+	first := start(t, Options{DataDir: dir})
+	is.NoErr(first.Stop())
+
+	stranger := exec.Command("sleep", "60")
+	stranger.SysProcAttr = first.as.attributes()
+	is.NoErr(stranger.Start())
+	defer func() { _ = stranger.Process.Kill(); _ = stranger.Wait() }()
+	stale := fmt.Sprintf("%d\n%s/pgdata\n1\n5432\n\n127.0.0.1\n\nready   \n", stranger.Process.Pid, dir)
+	is.NoErr(os.WriteFile(dir+"/pgdata/postmaster.pid", []byte(stale), 0o600))
+	is.NoErr(first.as.owns(dir + "/pgdata/postmaster.pid"))
+
+	s := start(t, Options{DataDir: dir})
+	is.Equal(ask(t, s.URL(), "SELECT 'up'"), "up")
+	is.NoErr(stranger.Process.Signal(syscall.Signal(0))) // the stranger was left alone
+}
+
+func sweep(t *testing.T) {
+	t.Helper()
+	removeAbandoned(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+}

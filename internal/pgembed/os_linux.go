@@ -1,0 +1,49 @@
+package pgembed
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// canListProcesses tells whether serversIn finds all of them.
+const canListProcesses = true
+
+// dieWithOwner makes the kernel shut the child down when the thread that starts it ends.
+func dieWithOwner(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
+
+// servesIn tells whether pid is a living PostgreSQL process that works in pgdata. All of a server's processes have
+// the data directory as their working directory. A process that has ended but was not waited for has none.
+func servesIn(pid int, pgdata string) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+	if err != nil {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(pgdata); err == nil {
+		pgdata = real
+	}
+	exe, err := os.Readlink(filepath.Join(proc, "exe"))
+	if err != nil {
+		return false
+	}
+	// A package upgrade under a running server leaves a "(deleted)" behind the name.
+	return cwd == pgdata && strings.HasPrefix(filepath.Base(exe), "postgres")
+}
+
+// serversIn returns all processes that work in pgdata.
+func serversIn(pgdata string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && servesIn(pid, pgdata) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

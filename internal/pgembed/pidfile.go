@@ -1,0 +1,30 @@
+package pgembed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// pidFile is what we need of a data directory's postmaster.pid.
+type pidFile struct {
+	pid   int
+	ready bool // accepts connections
+}
+
+// readPIDFile reads postmaster.pid: line 1 is the process id, line 8 the status (PostgreSQL 10 and newer; see
+// src/include/utils/pidfile.h there). Lines that are not written yet read as not ready.
+func readPIDFile(pgdata string) (pidFile, error) {
+	text, err := os.ReadFile(filepath.Join(pgdata, "postmaster.pid"))
+	if err != nil {
+		return pidFile{}, err
+	}
+	lines := strings.Split(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid <= 1 {
+		return pidFile{}, fmt.Errorf("read %s/postmaster.pid: no process id in %q", pgdata, lines[0])
+	}
+	return pidFile{pid: pid, ready: len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"}, nil
+}

@@ -1,0 +1,164 @@
+package pgembed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What the postmaster understands, from its manual page: SIGINT ends all sessions and shuts down, SIGQUIT drops
+// everything at once and leaves recovery to the next start.
+const (
+	fastSignal = syscall.SIGINT
+	quitSignal = syscall.SIGQUIT
+)
+
+// process is a postmaster that we started.
+type process struct {
+	pid  int
+	done chan struct{} // closed once it has ended and been waited for
+	err  error         // how it ended; read it only after done
+}
+
+// command is the postmaster's. All settings are arguments, so that a kept data directory never carries those of an
+// earlier run.
+func (s *Server) command(log *os.File) *exec.Cmd {
+	settings := map[string]string{
+		"listen_addresses":        "127.0.0.1",
+		"port":                    strconv.Itoa(s.port),
+		"unix_socket_directories": s.home.socketDir(),
+		"max_connections":         "200",
+		"fsync":                   "on",
+		"synchronous_commit":      "on",
+		"logging_collector":       "off",
+		"log_destination":         "stderr",
+		"log_line_prefix":         "%m [%p] ",
+		"timezone":                "UTC",
+	}
+	maps.Copy(settings, s.extra)
+	args := []string{"-D", s.home.pgdata()}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	cmd := exec.Command(filepath.Join(s.binDir, "postgres"), args...)
+	cmd.Dir = s.home.pgdata()
+	cmd.Env = environment(s.home.dir)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = s.as.attributes()
+	if s.tied {
+		dieWithOwner(cmd.SysProcAttr)
+	}
+	return cmd
+}
+
+// environment is ours without what would steer PostgreSQL behind our back.
+func environment(home string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "LC_") || strings.HasPrefix(e, "LANG")
+	})
+	return append(env, "LC_ALL=C", "HOME="+home)
+}
+
+// launch starts cmd and waits for its end in the background.
+//
+// The kernel's signal at the parent's death is really one at the death of the thread that started the child. So one
+// goroutine keeps its thread from before the start until after the end; TestAServerDiesWithItsOwner would show
+// servers that vanish at random or never.
+func launch(cmd *exec.Cmd) (*process, error) {
+	p := &process{done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		p.pid = cmd.Process.Pid
+		started <- nil
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// waitReady returns once the server accepts connections. It asks the server's own pid file, as pg_ctl does, and not
+// the port, where another server might answer.
+func (p *process) waitReady(ctx context.Context, pgdata string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if f, err := readPIDFile(pgdata); err == nil && f.pid == p.pid && f.ready {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return fmt.Errorf("the server ended at once: %w", orClean(p.err))
+		case <-ctx.Done():
+			return fmt.Errorf("the server is not ready: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// stop sends sig, then ever rougher signals, and returns when the process has ended.
+func (p *process) stop(sig syscall.Signal) error {
+	steps := []struct {
+		sig    syscall.Signal
+		within time.Duration
+	}{{fastSignal, fastWithin}, {quitSignal, quitWithin}, {syscall.SIGKILL, quitWithin}}
+	if sig == quitSignal {
+		steps = steps[1:]
+	}
+	for _, step := range steps {
+		select {
+		case <-p.done:
+			return nil
+		default:
+		}
+		// It has not been waited for, so its number is still its own.
+		if err := syscall.Kill(p.pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("signal server %d: %w", p.pid, err)
+		}
+		select {
+		case <-p.done:
+			return nil
+		case <-time.After(step.within):
+		}
+	}
+	return fmt.Errorf("server %d does not end", p.pid)
+}
+
+// run runs a short command to its end, as the given user, and returns what it printed.
+func run(ctx context.Context, as account, dir, name string, args ...string) (string, error) {
+	runtime.LockOSThread() // see launch
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = environment(dir)
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = as.attributes()
+	dieWithOwner(cmd.SysProcAttr)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func orClean(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}

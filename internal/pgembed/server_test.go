@@ -1,0 +1,132 @@
+package pgembed
+
+import (
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+func TestAThrowAwayServerAnswersAndLeavesNothing(t *testing.T) {
+	is := is.New(t)
+	s := start(t, Options{Settings: map[string]string{"work_mem": "5MB"}})
+	is.Equal(ask(t, s.URL(), "SELECT current_user::text"), "postgres")
+	is.Equal(ask(t, s.URL(), "SHOW server_encoding"), "UTF8")
+	is.Equal(ask(t, s.URL(), "SHOW fsync"), "on")
+	is.Equal(ask(t, s.URL(), "SHOW synchronous_commit"), "on")
+	is.Equal(ask(t, s.URL(), "SHOW listen_addresses"), "127.0.0.1")
+	is.Equal(ask(t, s.URL(), "SHOW max_connections"), "200")
+	is.Equal(ask(t, s.URL(), "SHOW work_mem"), "5MB") // Options.Settings arrive
+
+	bySocket := "postgres://postgres@/postgres?host=" + url.QueryEscape(s.Dir()+"/s") + "&port=" + strconv.Itoa(s.Port())
+	if s.home.socketDir() != "" {
+		is.Equal(ask(t, bySocket, "SHOW port"), strconv.Itoa(s.Port()))
+	}
+
+	pid := s.PID()
+	is.NoErr(s.Stop())
+	is.True(gone(pid)) // the server has ended
+	_, err := os.Stat(s.Dir())
+	is.True(errors.Is(err, os.ErrNotExist)) // and so has its home
+	is.NoErr(s.Stop())                      // a second Stop does nothing
+	is.True(s.Restart(t.Context(), "fast") != nil)
+}
+
+func TestADataDirectoryIsKept(t *testing.T) {
+	is := is.New(t)
+	dir := openDir(t)
+	first := start(t, Options{DataDir: dir})
+	ask(t, first.URL(), "CREATE TABLE kept AS SELECT 42 AS n")
+	is.NoErr(first.Stop())
+	second := start(t, Options{DataDir: dir, Port: first.Port()})
+	is.Equal(second.URL(), first.URL()) // Options.Port is obeyed
+	is.Equal(ask(t, second.URL(), "SELECT n::text FROM kept"), "42")
+}
+
+func TestASecondUserOfADataDirectoryIsRefused(t *testing.T) {
+	is := is.New(t)
+	dir := openDir(t)
+	first := start(t, Options{DataDir: dir})
+	_, err := Start(t.Context(), Options{DataDir: dir})
+	is.True(errors.Is(err, ErrInUse))
+	is.True(strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid()))) // it says who
+	is.Equal(ask(t, first.URL(), "SELECT 'unharmed'"), "unharmed")
+}
+
+func TestAForeignDataDirectoryIsRefused(t *testing.T) {
+	is := is.New(t)
+	dir := t.TempDir()
+	is.NoErr(os.WriteFile(dir+"/PG_VERSION", []byte("15\n"), 0o600))
+	_, err := Start(t.Context(), Options{DataDir: dir})
+	is.True(err != nil)
+	entries, err := os.ReadDir(dir)
+	is.NoErr(err)
+	is.Equal(len(entries), 1) // nothing was added to it
+}
+
+func TestRestartKeepsWhatWasCommitted(t *testing.T) {
+	for _, mode := range []string{"fast", "immediate"} {
+		t.Run(mode, func(t *testing.T) {
+			is := is.New(t)
+			s := start(t, Options{})
+			ask(t, s.URL(), "CREATE TABLE kept AS SELECT 42 AS n")
+			before := s.PID()
+			is.NoErr(s.Restart(t.Context(), mode))
+			is.True(s.PID() != before)
+			is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // same URL, same data
+		})
+	}
+}
+
+func TestRestartAfterTheServerWasKilled(t *testing.T) {
+	is := is.New(t)
+	s := start(t, Options{})
+	ask(t, s.URL(), "CREATE TABLE kept AS SELECT 42 AS n")
+	is.NoErr(syscall.Kill(s.PID(), syscall.SIGKILL))
+	is.NoErr(s.Restart(t.Context(), "immediate"))
+	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
+}
+
+func TestAFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
+	is := is.New(t)
+	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a place of our own, to count what is left
+	_, err := Start(t.Context(), Options{Settings: map[string]string{"shared_buffers": "nonsense"}})
+	is.True(err != nil)
+	is.True(strings.Contains(err.Error(), "shared_buffers")) // the server's own words
+	entries, err := os.ReadDir(os.TempDir())
+	is.NoErr(err)
+	is.Equal(len(entries), 0)
+}
+
+func TestAnOrdinaryUserCanRunAServer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("all tests run as an ordinary user already")
+	}
+	is := is.New(t)
+	as, err := accountFor("")
+	is.NoErr(err)
+	// go test builds its programs in a folder that is closed to others.
+	dir := openDir(t)
+	is.NoErr(os.Mkdir(dir, 0o755))
+	is.NoErr(os.Chmod(dir, 0o755))
+	program := dir + "/pgembed.test"
+	is.NoErr(exec.Command("cp", os.Args[0], program).Run())
+	is.NoErr(os.Chmod(program, 0o755))
+
+	o := startOwner(t, func(cmd *exec.Cmd) {
+		cmd.Path, cmd.Dir = program, "/"
+		cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "HOME=/nonexistent")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: as.uid, Gid: as.gid}}
+	})
+	is.Equal(ask(t, o.url, "SELECT current_user::text"), "postgres")
+	is.NoErr(o.stdin.Close())
+	is.NoErr(o.cmd.Wait())
+	is.True(gone(o.pid))
+}

@@ -1,0 +1,183 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+)
+
+// within bounds what pgtest does on the server for one test.
+const within = 2 * time.Minute
+
+// shared is the one source of this process's databases.
+var shared = source{prefix: fmt.Sprintf("trapeze_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))}
+
+// source makes databases on one server.
+type source struct {
+	prefix     string // of the names of all databases that we create
+	mainCalled bool
+
+	mu       sync.Mutex // one statement on the server at a time
+	err      error      // why there is no server or no template, for all tests after the first
+	server   *pgembed.Server
+	url      string // of a database to connect to for creating others
+	template string // name of the migrated database, empty until it is there
+	made     int
+}
+
+// database makes a database for t and returns its URL.
+func (s *source) database(t testing.TB, migrated bool) string {
+	t.Helper()
+	if !s.mainCalled {
+		t.Fatal("pgtest: this package lacks: func TestMain(m *testing.M) { pgtest.Main(m) }")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	name, err := s.create(ctx, migrated)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		// The test's own context has ended by now.
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+	})
+	return withDatabase(s.url, name)
+}
+
+func (s *source) create(ctx context.Context, migrated bool) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ready(ctx, migrated); err != nil {
+		return "", err
+	}
+	template := "template0"
+	if migrated {
+		template = s.template
+	}
+	s.made++
+	name := fmt.Sprintf("%s_%d", s.prefix, s.made)
+	return name, s.createFrom(ctx, name, template)
+}
+
+// ready makes sure that there is a server, and a template when one is needed.
+func (s *source) ready(ctx context.Context, migrated bool) error {
+	if s.err != nil {
+		return s.err
+	}
+	if s.url == "" {
+		s.url = os.Getenv("DATABASE_URL")
+	}
+	if s.url == "" {
+		if s.server, s.err = pgembed.Start(ctx, pgembed.Options{}); s.err != nil {
+			return s.err
+		}
+		s.url = s.server.URL()
+	}
+	if !migrated || s.template != "" {
+		return nil
+	}
+	template := s.prefix + "_template"
+	if err := s.createFrom(ctx, template, "template0"); err != nil {
+		return err
+	}
+	if s.err = migrateUp(ctx, withDatabase(s.url, template)); s.err != nil {
+		return errors.Join(s.err, s.dropLocked(ctx, template))
+	}
+	s.template = template
+	return nil
+}
+
+// createFrom copies a database. A template that somebody is connected to cannot be copied; our migration's last
+// connection may take a moment to be gone, and autovacuum comes by.
+func (s *source) createFrom(ctx context.Context, name, template string) error {
+	const objectInUse = "55006"
+	for {
+		err := s.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template))
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != objectInUse {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (s *source) drop(ctx context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropLocked(ctx, name)
+}
+
+func (s *source) dropLocked(ctx context.Context, name string) error {
+	return s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
+}
+
+func (s *source) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("%s: %w", strings.ToLower(sql), err)
+	}
+	return nil
+}
+
+// stop leaves nothing of ours behind.
+func (s *source) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		return s.server.Stop()
+	}
+	if s.template == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return s.dropLocked(ctx, s.template)
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// withDatabase returns the connection string with another database. It works on the text because a list of hosts is
+// no URL that package net/url takes.
+func withDatabase(conn, name string) string {
+	scheme, rest, isURL := strings.Cut(conn, "://")
+	if !isURL {
+		return conn + " dbname=" + name // key and value; the last one counts
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, _, _ := strings.Cut(rest, "/")
+	var kept []string
+	for p := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(p, "=")
+		if p != "" && key != "dbname" && key != "database" {
+			kept = append(kept, p)
+		}
+	}
+	url := scheme + "://" + authority + "/" + name
+	if len(kept) > 0 {
+		url += "?" + strings.Join(kept, "&")
+	}
+	return url
+}

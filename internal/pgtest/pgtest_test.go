@@ -1,0 +1,122 @@
+package pgtest
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/matryer/is"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
+	is := is.New(t)
+	a, b := Pool(t), Pool(t)
+	_, err := a.Exec(t.Context(), "CREATE TABLE mine (n int)")
+	is.NoErr(err)
+	_, err = b.Exec(t.Context(), "CREATE TABLE mine (n int)")
+	is.NoErr(err) // the other one has no such table
+}
+
+func TestAPoolIsMigrated(t *testing.T) {
+	is := is.New(t)
+	var tables int
+	err := Pool(t).QueryRow(t.Context(), "SELECT count(*) FROM pg_tables WHERE schemaname = $1", Schema).Scan(&tables)
+	is.NoErr(err)
+	is.True(tables > 1)
+}
+
+func TestAnEmptyDatabaseIsEmptyAndCanBeMigrated(t *testing.T) {
+	is := is.New(t)
+	url := EmptyURL(t)
+	pool := Connect(t, url)
+	count := "SELECT count(*) FROM pg_namespace WHERE nspname = $1"
+	var schemas int
+	is.NoErr(pool.QueryRow(t.Context(), count, Schema).Scan(&schemas))
+	is.Equal(schemas, 0)
+	Migrate(t, url)
+	is.NoErr(pool.QueryRow(t.Context(), count, Schema).Scan(&schemas))
+	is.Equal(schemas, 1)
+}
+
+func TestDatabasesEndWithTheirTest(t *testing.T) {
+	is := is.New(t)
+	var names []string
+	var mu sync.Mutex
+	t.Run("some tests", func(t *testing.T) {
+		for range 8 {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				var name string
+				if err := Pool(t).QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				names = append(names, name)
+			})
+		}
+	})
+	is.Equal(len(names), 8)
+	var left int
+	err := Pool(t).QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = ANY($1)", names).Scan(&left)
+	is.NoErr(err)
+	is.Equal(left, 0)
+}
+
+func TestAPrivateServerCanBeRestarted(t *testing.T) {
+	is := is.New(t)
+	s := Server(t, "work_mem", "5MB")
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	is.NoErr(err)
+	defer conn.Close(t.Context())
+	is.NoErr(s.Restart(t.Context(), "immediate"))
+	var workMem string
+	is.True(conn.QueryRow(t.Context(), "SHOW work_mem").Scan(&workMem) != nil) // the session ended
+	Migrate(t, s.URL())
+	is.NoErr(Connect(t, s.URL()).QueryRow(t.Context(), "SHOW work_mem").Scan(&workMem))
+	is.Equal(workMem, "5MB")
+}
+
+func TestWaitSucceedsOnceTheConditionHolds(t *testing.T) {
+	is := is.New(t)
+	calls := 0
+	Wait(t, "three calls", func() bool { calls++; return calls == 3 })
+	is.Equal(calls, 3)
+}
+
+func TestAnyFormOfAddressGetsAnotherDatabase(t *testing.T) {
+	for in, want := range map[string]string{
+		"postgres://u:p@h:5432/old?sslmode=disable": "postgres://u:p@h:5432/new?sslmode=disable",
+		"postgresql://h": "postgresql://h/new",
+		"postgres://a:1,b:2/old?target_session_attrs=rw&dbname=other": "postgres://a:1,b:2/new?target_session_attrs=rw",
+		"postgres:///old?host=/run/postgresql":                        "postgres:///new?host=/run/postgresql",
+		"host=h user=u dbname=old":                                    "host=h user=u dbname=old dbname=new",
+	} {
+		t.Run(in, func(t *testing.T) {
+			is := is.New(t)
+			is.Equal(withDatabase(in, "new"), want)
+			if strings.Contains(in, ",") {
+				return
+			}
+			config, err := pgconn.ParseConfig(withDatabase(in, "new"))
+			is.NoErr(err)
+			is.Equal(config.Database, "new") // as pgx reads it
+		})
+	}
+}
+
+func TestDatabasesOfTheServerAreNotTouched(t *testing.T) {
+	is := is.New(t)
+	var others int
+	err := Pool(t).QueryRow(t.Context(), `SELECT count(*) FROM pg_database
+		WHERE datname NOT LIKE 'trapeze\_test\_%' AND datname <> ALL('{template0,template1}')`).Scan(&others)
+	is.NoErr(err)
+	if os.Getenv("DATABASE_URL") == "" {
+		is.Equal(others, 1) // postgres
+	}
+}

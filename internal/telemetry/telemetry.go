@@ -1,0 +1,103 @@
+// Package telemetry holds the instruments of a pod: its metrics, with their names and labels, and the keys of its logs.
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Keys of log attributes.
+const (
+	JobID    = "job_id"
+	Kind     = "kind"
+	Attempt  = "attempt"
+	Fence    = "fence"
+	Lane     = "lane"
+	Pod      = "pod"
+	Pipeline = "pipeline"
+	Step     = "step"
+	Err      = "err"
+)
+
+// Metrics are the counters and timings of one pod. They are a [prometheus.Collector].
+type Metrics struct {
+	Enqueued        prometheus.Counter
+	Claims          prometheus.Counter
+	Finished        *prometheus.CounterVec // outcome
+	Handoffs        *prometheus.CounterVec // path: fast, poll
+	HandoffSeconds  prometheus.Histogram
+	Recovered       *prometheus.CounterVec // reason
+	RecoverySeconds prometheus.Histogram
+	StaleWrites     prometheus.Counter
+	LeasesLost      prometheus.Counter
+	Stuck           prometheus.Gauge
+	RunSeconds      *prometheus.HistogramVec // kind
+	WaitSeconds     *prometheus.HistogramVec // lane
+	DBErrors        *prometheus.CounterVec   // sqlstate_class
+	Leader          prometheus.Gauge
+	Listening       prometheus.Gauge
+	LaneSlots       *prometheus.GaugeVec // lane, state
+
+	all []prometheus.Collector
+}
+
+// New makes the instruments of a pod, registered nowhere.
+func New() *Metrics {
+	m := &Metrics{}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.all = append(m.all, c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.all = append(m.all, c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		m.all = append(m.all, g)
+		return g
+	}
+	short := prometheus.ExponentialBuckets(0.0001, 2.5, 14)
+	long := prometheus.ExponentialBuckets(0.001, 4, 12)
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+		m.all = append(m.all, h)
+		return h
+	}
+	histograms := func(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{label})
+		m.all = append(m.all, h)
+		return h
+	}
+	m.Enqueued = counter("trapeze_jobs_enqueued_total", "Jobs submitted by this pod.")
+	m.Claims = counter("trapeze_claims_total", "Jobs claimed by this pod's poller.")
+	m.Finished = counters("trapeze_jobs_finished_total", "Jobs that ended on this pod.", "outcome")
+	m.Handoffs = counters("trapeze_handoffs_total", "Starts of jobs: born running (fast) or claimed by the poller (poll).", "path")
+	m.HandoffSeconds = histogram("trapeze_handoff_seconds", "From the commit of a step to the start of the next.", short)
+	m.Recovered = counters("trapeze_orphans_recovered_total", "Jobs that this pod took back from pods that died or lapsed.", "reason")
+	m.RecoverySeconds = histogram("trapeze_recovery_seconds", "From the end of a lapsed pod's lease to the recovery of its jobs.", long)
+	m.StaleWrites = counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were refused because the lease was lost.")
+	m.LeasesLost = counter("trapeze_leases_lost_total", "Times that this pod lost its lease.")
+	m.Stuck = gauge("trapeze_stuck_handlers", "Handlers that ignore the end of their context.")
+	m.RunSeconds = histograms("trapeze_run_seconds", "How long handlers ran.", long, Kind)
+	m.WaitSeconds = histograms("trapeze_wait_seconds", "From due to claimed.", long, Lane)
+	m.DBErrors = counters("trapeze_db_errors_total", "Errors of the database, by class of SQLSTATE.", "sqlstate_class")
+	m.Leader = gauge("trapeze_leader", "1 while this pod does the maintenance.")
+	m.Listening = gauge("trapeze_listen_connected", "1 while wake-ups by NOTIFY arrive.")
+	m.LaneSlots = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "trapeze_lane_slots", Help: "This pod's slots of a lane."}, []string{Lane, "state"})
+	m.all = append(m.all, m.LaneSlots)
+	return m
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all {
+		c.Collect(ch)
+	}
+}

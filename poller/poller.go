@@ -1,0 +1,103 @@
+// Package poller is the clock of the safety net: it knows when to look, never at what.
+//
+//	every 10 s ± 10 % ─┐
+//	a wake-up ─────────┼──▶ Sweep, again and again until dry ──▶ wait
+//	a due moment ──────┘
+package poller
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Source is what a poller looks at.
+type Source interface {
+	// Sweep looks once and reports whether another look at once may find more.
+	Sweep(ctx context.Context) (more bool)
+	// NextDue returns the earliest moment at which a look is worth it, or the zero time when none is known.
+	NextDue() time.Time
+}
+
+// Poller sweeps a source at intervals, when woken, and when something becomes due. Make one with [New].
+type Poller struct {
+	source Source
+	every  time.Duration
+	wake   chan struct{}
+	nudge  chan struct{}
+}
+
+// Spread is the share of the interval by which rounds vary, so that pods do not look in step.
+const Spread = 0.1
+
+// New returns a poller that sweeps source every interval, ± [Spread].
+func New(source Source, every time.Duration) *Poller {
+	return &Poller{source: source, every: every, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+}
+
+// Wake asks for a sweep now, or for another one after the sweep that is under way. Any number of calls meanwhile are one.
+// Safe for concurrent use.
+func (p *Poller) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Nudge makes the poller ask its source again when something becomes due; it costs no sweep. Safe for concurrent use.
+func (p *Poller) Nudge() {
+	select {
+	case p.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// Run sweeps until ctx ends: at once, then at every interval, wake-up and due moment. A sweep is not interrupted by the
+// poller.
+func (p *Poller) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	lookAt := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.nudge:
+			timer.Reset(p.wait(lookAt))
+			continue
+		case <-p.wake:
+		case <-timer.C:
+			if time.Now().Before(lookAt) && !p.due() {
+				timer.Reset(p.wait(lookAt))
+				continue
+			}
+		}
+		for p.source.Sweep(ctx) {
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		lookAt = time.Now().Add(p.interval())
+		timer.Reset(p.wait(lookAt))
+	}
+}
+
+func (p *Poller) interval() time.Duration {
+	return time.Duration(float64(p.every) * (1 + Spread*(2*rand.Float64()-1)))
+}
+
+func (p *Poller) due() bool {
+	due := p.source.NextDue()
+	return !due.IsZero() && !time.Now().Before(due)
+}
+
+// wait is the time to the next look: the interval's end or a due moment before it. A due moment that has passed and was
+// not cleared by the sweep waits a little, so that a source that cannot look does not spin.
+func (p *Poller) wait(lookAt time.Time) time.Duration {
+	const least = 20 * time.Millisecond
+	next := lookAt
+	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {
+		next = due
+	}
+	return max(time.Until(next), least)
+}

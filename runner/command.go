@@ -1,0 +1,49 @@
+package runner
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Cancelled is what a command came to: the state in which the job is now.
+type Cancelled struct {
+	State job.State // cancelled, or running while its handler is being told
+}
+
+// Cancel ends a job: one that does not run at once, a running one by cancelling its handler's context, on whichever pod.
+// It ends cancelled whatever the handler then returns. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+func (r *Runner) Cancel(ctx context.Context, id int64, actor string) (Cancelled, error) {
+	return r.end(ctx, id, false, actor)
+}
+
+// Stop ends a job at once, also a running one: its handler's later result is refused, its context cancelled. Errors as of
+// [Runner.Cancel].
+func (r *Runner) Stop(ctx context.Context, id int64, actor string) (Cancelled, error) {
+	return r.end(ctx, id, true, actor)
+}
+
+func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
+	if actor == "" {
+		actor = "operator"
+	}
+	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200))
+	if err != nil {
+		return Cancelled{State: c.State}, r.dbError(err)
+	}
+	if c.Pod != nil {
+		// Ours is told now; another pod by its heartbeat.
+		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {
+			r.cancelRun(one, stop)
+		}
+		r.poller.Wake()
+	}
+	return Cancelled{State: c.State}, nil
+}
+
+// Get reads one job: [job.ErrNotFound] when there is none.
+func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) { return r.front.Job(ctx, id) }
+
+// Store gives the read side to the packages of this module that show jobs.
+func (r *Runner) Store() *store.Store { return r.front }

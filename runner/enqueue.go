@@ -1,0 +1,288 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Submitted is what a submission came to.
+type Submitted struct {
+	ID         int64
+	PipelineID int64
+	State      job.State
+	Duplicate  bool // the job of an earlier submission with the same unique or idempotency key
+}
+
+// Enqueue submits a job and returns its id. When a slot of its lane is free in this pod, nothing that goes before it
+// waits there, and its subject is free, the job is born running and starts at once, here; else it is pending, and whoever
+// has a slot claims it.
+//
+// Errors: [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid],
+// [job.ErrKeyReused]; and [job.ErrOutcomeUnknown] when the connection was lost and the database could not be asked what
+// came of it: give an [IdempotencyKey] to be able to submit again. Safe for concurrent use, also before [Runner.Run].
+func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueOption) (int64, error) {
+	s, err := r.Submit(ctx, args, options...)
+	return s.ID, err
+}
+
+// Submit is [Runner.Enqueue] with all that is known of the new job.
+func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOption) (Submitted, error) {
+	w, err := r.newSubmission(args, options)
+	if err != nil {
+		return Submitted{}, err
+	}
+	lane, err := r.laneOf(ctx, w.kind, w.lane)
+	if err != nil {
+		return Submitted{}, err
+	}
+	ids, err := r.front.NewIDs(ctx, 1)
+	if err != nil {
+		return Submitted{}, err
+	}
+	n := w.row(ids[0], lane)
+	if w.uniqueKey != nil || w.idempotencyKey != "" {
+		return r.submitOnce(ctx, w, n)
+	}
+	// What cannot start here is submitted pending, with the same statement.
+	boot, reserved := r.reserveFor(n.Kind, lane, n.DelayMillis)
+	n.Starts = reserved
+	release := func() {
+		if reserved {
+			r.lanes.release(lane)
+		}
+	}
+	if n.Starts {
+		r.flights.add(n.ID)
+		defer r.flights.remove(n.ID)
+	}
+	places, err := r.insert(ctx, boot, []store.NewJob{n})
+	if err != nil {
+		release()
+		return Submitted{}, err
+	}
+	r.metrics.Enqueued.Inc()
+	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	switch places[n.ID] {
+	case store.PlacedRunning:
+		s.State = job.Running
+		if !r.launchBorn(boot, n) {
+			release()
+		}
+	case store.PlacedPending:
+		release()
+		r.poller.Wake()
+		r.wakePeers()
+	case store.PlacedParked:
+		release()
+		r.due.parked(w.delay)
+		r.poller.Nudge()
+	}
+	return s, nil
+}
+
+// insert inserts jobs. When the reply is lost it sends the same rows again: their ids are ours alone, so the second try
+// either goes in or is refused by the primary key, which waits for a first try that is still committing; then it is read
+// back where they are.
+func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (map[int64]store.Place, error) {
+	places, err := r.front.Enqueue(ctx, boot, list)
+	if err == nil {
+		err = failpoint.Hit(failpoint.EnqueueDone)
+	}
+	if !store.Unknown(err) {
+		return places, r.dbError(err)
+	}
+	cause := r.dbError(err)
+	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
+	defer cancel()
+	for wait := newPause(); wait.sleep(ctx); {
+		places, err = r.front.Enqueue(ctx, boot, list)
+		if err == nil {
+			return places, nil
+		}
+		if !store.Refused(err) {
+			continue
+		}
+		claims := make([]job.Lease, len(list))
+		for i, n := range list {
+			claims[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}
+		}
+		found, err := r.front.Whereabouts(ctx, boot, claims, make([]int64, len(list)))
+		if err != nil {
+			continue
+		}
+		places = make(map[int64]store.Place, len(list))
+		for _, n := range list {
+			switch {
+			case n.Starts && found[n.ID].Held:
+				places[n.ID] = store.PlacedRunning
+			case n.DelayMillis > 0:
+				places[n.ID] = store.PlacedParked
+			default:
+				places[n.ID] = store.PlacedPending
+			}
+		}
+		return places, nil
+	}
+	r.strays.Store(true) // should it appear as ours after all, the next heartbeat finds it
+	return nil, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
+}
+
+// submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
+func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
+	var s Submitted
+	err := r.front.Tx(ctx, func(tx pgx.Tx) (err error) {
+		s, err = r.submitIn(ctx, tx, w, n)
+		return err
+	})
+	if store.Unknown(err) {
+		if w.idempotencyKey != "" || w.uniqueKey != nil {
+			// The key makes it safe to ask again: whoever holds it is the answer.
+			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
+			defer cancel()
+			for wait := newPause(); store.Unknown(err) && wait.sleep(retry); {
+				err = r.front.Tx(retry, func(tx pgx.Tx) (err error) {
+					if exists, err := r.front.Exists(retry, []int64{n.ID}); err != nil || exists[n.ID] {
+						s = Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+						return err
+					}
+					s, err = r.submitIn(retry, tx, w, n)
+					return err
+				})
+			}
+		}
+		if store.Unknown(err) {
+			return Submitted{}, fmt.Errorf("submit %s: %w: %w", w.kind, job.ErrOutcomeUnknown, err)
+		}
+	}
+	if err != nil {
+		return Submitted{}, r.dbError(err)
+	}
+	if !s.Duplicate {
+		r.metrics.Enqueued.Inc()
+		if n.DelayMillis > 0 {
+			r.due.parked(w.delay)
+			r.poller.Nudge()
+		} else {
+			r.poller.Wake()
+			r.wakePeers()
+		}
+	}
+	return s, nil
+}
+
+// submitIn inserts one job in a transaction, pending, after taking its keys.
+func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
+	holder, err := n.ID, error(nil)
+	if w.idempotencyKey != "" {
+		holder, err = r.front.ReserveSubmission(ctx, tx, w.idempotencyKey, n.ID, store.Fingerprint(n.Kind, n.Subject, n.Args))
+		if err != nil {
+			return Submitted{}, err
+		}
+	}
+	if holder == n.ID && w.uniqueKey != nil {
+		if holder, err = r.front.ReserveKey(ctx, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
+			return Submitted{}, err
+		}
+	}
+	if holder != n.ID {
+		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+	}
+	if err := r.front.EnqueueIn(ctx, tx, []store.NewJob{n}); err != nil {
+		return Submitted{}, err
+	}
+	return Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}, nil
+}
+
+// EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, and wakes
+// the pods that listen when the commit happens; [Runner.Tx] wakes this one without a notification.
+func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (int64, error) {
+	w, err := r.newSubmission(args, options)
+	if err != nil {
+		return 0, err
+	}
+	lane, err := r.laneOf(ctx, w.kind, w.lane)
+	if err != nil {
+		return 0, err
+	}
+	ids, err := r.front.NewIDs(ctx, 1)
+	if err != nil {
+		return 0, err
+	}
+	s, err := r.submitIn(ctx, tx, w, w.row(ids[0], lane))
+	if err != nil {
+		return 0, err
+	}
+	if !s.Duplicate && !r.deaf() {
+		if err := r.front.Notify(ctx, tx); err != nil {
+			return 0, fmt.Errorf("submit %s: %w", w.kind, err)
+		}
+	}
+	return s.ID, nil
+}
+
+// Tx runs do in a transaction of the host's pool, commits it, and wakes this pod for the jobs that do submitted.
+func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
+	if err := pgx.BeginFunc(ctx, r.pool, do); err != nil {
+		if store.Unknown(err) && ctx.Err() == nil {
+			return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+		}
+		return err
+	}
+	r.poller.Wake()
+	return nil
+}
+
+// manyAtOnce is how many jobs one statement of EnqueueMany inserts.
+const manyAtOnce = 2000
+
+// EnqueueMany submits jobs with the same options, pending, and returns their ids in order. Each 2,000 of them are one
+// commit: after an error the ids returned are those that are known to be committed. Keys are not among its options.
+func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
+	var done []int64
+	for len(list) > 0 {
+		part := list[:min(len(list), manyAtOnce)]
+		list = list[len(part):]
+		rows := make([]store.NewJob, len(part))
+		ids, err := r.front.NewIDs(ctx, len(part))
+		if err != nil {
+			return done, err
+		}
+		for i, args := range part {
+			w, err := r.newSubmission(args, options)
+			if err != nil {
+				return done, err
+			}
+			if w.uniqueKey != nil || w.idempotencyKey != "" {
+				return done, fmt.Errorf("submit many: keys are for one job at a time: %w", job.ErrInvalid)
+			}
+			lane, err := r.laneOf(ctx, w.kind, w.lane)
+			if err != nil {
+				return done, err
+			}
+			rows[i] = w.row(ids[i], lane)
+		}
+		if _, err := r.insert(ctx, r.Boot(), rows); err != nil {
+			return done, err
+		}
+		r.metrics.Enqueued.Add(float64(len(part)))
+		done = append(done, ids...)
+	}
+	r.poller.Wake()
+	r.wakePeers()
+	return done, nil
+}
+
+// dbError counts an error of the database and passes it on.
+func (r *Runner) dbError(err error) error {
+	if class := store.Class(err); class != "" {
+		r.metrics.DBErrors.WithLabelValues(class).Inc()
+	}
+	return err
+}

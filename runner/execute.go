@@ -1,0 +1,240 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// newRun prepares a claim for its handler. The claim is in runs from here on: nil when the runner has stopped.
+func (r *Runner) newRun(c store.Claimed, boot string) *run {
+	k := r.kinds[c.Kind]
+	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
+	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{})}, kind: k, ended: make(chan struct{}), done: func() {}}
+	one.notes.write = func(ctx context.Context, p job.Progress) error { return r.front.Progress(ctx, lease, p) }
+	one.ctx, one.cancel = context.WithCancelCause(context.Background())
+	if !r.runs.add(one) {
+		return nil
+	}
+	// First in, then looked at: whoever loses the lease meanwhile finds it in runs, or it finds the loss here.
+	switch {
+	case r.pod.id() != boot:
+		one.lose()
+	case !r.pod.trusted() && !k.keepRunning:
+		one.cancel(job.ErrLeaseLost)
+	}
+	return one
+}
+
+// launch starts the handler of a claim in a goroutine of its own. The slot of its lane is reserved.
+func (r *Runner) launch(c store.Claimed, boot string, handed time.Time) bool {
+	one := r.newRun(c, boot)
+	if one == nil {
+		return false
+	}
+	one.handed = handed
+	go r.work(one)
+	return true
+}
+
+// launchBorn starts a job that an insert of ours made running.
+func (r *Runner) launchBorn(boot string, n store.NewJob) bool {
+	now := time.Now()
+	return r.launch(born(n, now), boot, now)
+}
+
+// work performs a claim and, in the same goroutine, the steps that it hands over to.
+func (r *Runner) work(one *run) {
+	for one != nil {
+		one = r.perform(one)
+	}
+}
+
+// errGoexit is the error of a handler whose goroutine ended without returning.
+var errGoexit = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
+
+// perform calls the handler and settles what came of it. It returns the next step when that is ours already.
+func (r *Runner) perform(one *run) (next *run) {
+	if one.kind.timeout > 0 {
+		one.ctx, one.done = context.WithTimeoutCause(one.ctx, one.kind.timeout, job.ErrTimeout)
+	}
+	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
+	_ = failpoint.Hit(failpoint.Launch)
+	began := time.Now()
+	r.metrics.Handoffs.WithLabelValues(one.claimed.Path).Inc()
+	if !one.handed.IsZero() {
+		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
+	}
+	var (
+		outcome  *Outcome
+		err      error
+		returned bool
+	)
+	defer func() {
+		if !returned {
+			// recover is nil after Goexit, which ends this goroutine once its deferred calls are done.
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			} else {
+				err = errGoexit
+			}
+		}
+		unwatch()
+		_ = failpoint.Hit(failpoint.Handled)
+		r.metrics.RunSeconds.WithLabelValues(one.claimed.Kind).Observe(time.Since(began).Seconds())
+		next = r.settle(one, outcome, err)
+	}()
+	outcome, err = one.kind.run(one.ctx, one.core)
+	returned = true
+	return nil
+}
+
+// settle writes the end of a claim, unless it was written without the handler, and moves or releases the slot.
+func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
+	if one.settled.CompareAndSwap(false, true) {
+		one.notes.close()
+		next = r.conclude(one, o, err)
+	} else {
+		one.notes.close()
+		r.metrics.Stuck.Dec()
+		r.log.WarnContext(one.ctx, "stuck handler returned", one.attrs()...)
+	}
+	close(one.ended)
+	one.done()
+	one.cancel(nil)
+	r.runs.remove(one)
+	if next == nil {
+		r.lanes.release(one.claimed.Lane)
+		r.slotFree()
+	}
+	if next == nil && one.claimed.Isolated {
+		r.poller.Wake()
+	}
+	return next
+}
+
+// watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
+// it. The handler keeps its slot until it returns, for it still uses this process.
+func (r *Runner) watchStuck(one *run) {
+	timer := time.NewTimer(r.opts.StuckAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-one.ended:
+		return
+	}
+	if !one.settled.CompareAndSwap(false, true) {
+		return
+	}
+	cause := context.Cause(one.ctx)
+	r.metrics.Stuck.Inc()
+	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), "cause", cause, "goroutines", stacks())...)
+	r.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", r.opts.StuckAfter, cause))
+}
+
+func stacks() string {
+	buf := make([]byte, 64<<10)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// conclude decides what a handler's return means and writes it. It returns the next step when that is ours already.
+func (r *Runner) conclude(one *run, o *Outcome, err error) *run {
+	if o == nil {
+		o = Done(nil)
+	}
+	cause := context.Cause(one.ctx)
+	if one.isLost() {
+		r.stale(one, err)
+		return nil
+	}
+	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
+		r.park(one, "retry_later", *o.later, clean(o.why, 500))
+		return nil
+	}
+	if err != nil {
+		return r.concludeError(one, err, cause)
+	}
+	ending, next, err := r.succeeded(one, o)
+	if err != nil {
+		return r.concludeError(one, job.Permanent(err), cause)
+	}
+	if o.inTx != nil {
+		return r.finishInTx(one, o, ending, next)
+	}
+	return r.finish(one, ending, next)
+}
+
+// concludeError decides between handing back, another attempt, and failure.
+func (r *Runner) concludeError(one *run, err, cause error) *run {
+	reason := job.ReasonError
+	switch {
+	case errors.Is(err, job.ErrLeaseLost) && cause == nil, errors.Is(cause, job.ErrLeaseLost):
+		// Not the handler's fault. When the lapse was not recovered the claim is still ours to give back.
+		r.handBack(one, "the pod lost touch with the database")
+		return nil
+	case errors.Is(cause, job.ErrShutdown):
+		r.handBack(one, "the pod is shutting down")
+		return nil
+	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
+		reason = job.ReasonCancelled
+	case errors.Is(cause, job.ErrTimeout):
+		reason = job.ReasonTimeout
+	case errors.Is(err, job.ErrInvalidArgs):
+		reason = job.ReasonInvalidArgs
+	case errors.Is(err, job.ErrTooLarge):
+		reason = job.ReasonResultTooLarge
+	}
+	message := clean(err.Error(), job.MaxErrorBytes)
+	limit, wish := r.attemptsOf(one, err)
+	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
+		wait := one.kind.backoff.Random(one.claimed.Attempt)
+		if wish.After != nil {
+			wait = *wish.After
+		}
+		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), "wait", wait, telemetry.Err, message)...)
+		if r.park(one, "retry", wait, message) {
+			return nil
+		}
+		// Not parked: its lease is lost, or a cancel was committed, which wins.
+	} else if reason == job.ReasonError && limit > 1 && !wish.Permanent {
+		reason = job.ReasonAttemptsExhausted
+	}
+	return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: reason, Error: message}, nil)
+}
+
+// retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
+const retryableAttempts = 10
+
+func (r *Runner) attemptsOf(one *run, err error) (int, job.Wish) {
+	wish := job.WishOf(err)
+	switch {
+	case one.claimed.MaxAttempts != nil:
+		return *one.claimed.MaxAttempts, wish
+	case one.kind.maxAttempts > 0:
+		return one.kind.maxAttempts, wish
+	case wish.Retry && r.opts.MaxAttempts == 1:
+		return retryableAttempts, wish
+	}
+	return r.opts.MaxAttempts, wish
+}
+
+// stale notes that a former owner's result was discarded.
+func (r *Runner) stale(one *run, err error) {
+	r.metrics.StaleWrites.Inc()
+	what := "succeeded"
+	if err != nil {
+		what = clean("failed: "+err.Error(), 200)
+	}
+	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), "result", what)...)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)
+	defer cancel()
+	_ = r.front.StaleResult(ctx, one.lease, what) // only a note
+}

@@ -1,0 +1,300 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that
+// is ours already.
+func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
+	e.ID, e.Fence, e.Next = one.lease.JobID, one.lease.Fence, next
+	if next != nil {
+		next.Starts = r.mayStart(one, next)
+		r.flights.add(next.ID)
+		defer r.flights.remove(next.ID)
+	}
+	ended, err := r.flusher.submit(one, e)
+	if err != nil && store.Refused(err) {
+		// What the handler returned cannot be stored: its failure can.
+		r.steppedBack(one, next)
+		r.log.ErrorContext(one.ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
+		e = store.Ending{ID: e.ID, Fence: e.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable,
+			Error: clean("what the handler returned could not be stored: "+err.Error(), 1000)}
+		next = nil
+		ended, err = r.flusher.submit(one, e)
+	}
+	return r.finished(one, next, ended, err)
+}
+
+// finished takes note of an end that was written, or refused, and makes the claim of the next step.
+func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, err error) *run {
+	if err != nil {
+		r.steppedBack(one, next)
+		if errors.Is(err, job.ErrLeaseLost) {
+			r.stale(one, nil)
+		} else {
+			// The pod is stopping and the database does not answer: the lease runs out, and the net has it.
+			r.log.ErrorContext(one.ctx, "end of job could not be written", append(one.attrs(), telemetry.Err, err)...)
+		}
+		return nil
+	}
+	_ = failpoint.Hit(failpoint.FinishCommitted)
+	committed := time.Now()
+	r.metrics.Finished.WithLabelValues(string(ended.State)).Inc()
+	r.logEnd(one, ended)
+	if one.claimed.Subject != "" {
+		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+		r.poller.Wake()
+	}
+	if next == nil {
+		return nil
+	}
+	if next.Starts {
+		r.lanes.stepped(one.claimed.Lane, next.Lane, ended.ChildRunning)
+	}
+	if !ended.ChildRunning {
+		if ended.State == job.Succeeded {
+			if next.DelayMillis > 0 {
+				r.due.parked(time.Duration(next.DelayMillis) * time.Millisecond)
+				r.poller.Nudge()
+			} else {
+				r.poller.Wake()
+				r.wakePeers()
+			}
+		}
+		return nil
+	}
+	child := r.newRun(born(*next, committed), one.lease.Pod)
+	if child == nil {
+		// Stopping: the row is ours in the table and unknown here.
+		r.strays.Store(true)
+		if next.Lane != one.claimed.Lane {
+			r.lanes.stepped(next.Lane, one.claimed.Lane, true)
+		}
+		return nil
+	}
+	child.handed = committed
+	return child
+}
+
+// steppedBack undoes what mayStart prepared.
+func (r *Runner) steppedBack(one *run, next *store.NewJob) {
+	if next != nil && next.Starts {
+		r.lanes.stepped(one.claimed.Lane, next.Lane, false)
+	}
+}
+
+func (r *Runner) logEnd(one *run, ended store.Ended) {
+	if ended.State == job.Succeeded {
+		r.log.DebugContext(one.ctx, "job succeeded", one.attrs()...)
+		return
+	}
+	r.log.WarnContext(one.ctx, "job "+string(ended.State), one.attrs()...)
+}
+
+// finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
+// and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
+func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.NewJob) *run {
+	e.ID, e.Fence, e.Next = one.lease.JobID, one.lease.Fence, next
+	if next != nil {
+		next.Starts = r.mayStart(one, next)
+		r.flights.add(next.ID)
+		defer r.flights.remove(next.ID)
+	}
+	var ended store.Ended
+	err := r.held(context.WithoutCancel(one.ctx), one.core, func(ctx context.Context, tx pgx.Tx) error {
+		if err := callWrite(ctx, tx, o.inTx); err != nil {
+			return &writeError{err}
+		}
+		var err error
+		if ended, err = r.store.FinishIn(ctx, tx, one.lease.Pod, e); err != nil {
+			return err
+		}
+		return failpoint.Hit(failpoint.InTxCommit)
+	})
+	if err == nil {
+		return r.finished(one, next, ended, nil)
+	}
+	if errors.Is(err, job.ErrLeaseLost) && one.isLost() {
+		return r.finished(one, next, ended, job.ErrLeaseLost)
+	}
+	r.steppedBack(one, next)
+	if w, ok := errors.AsType[*writeError](err); ok {
+		return r.concludeError(one, w.err, context.Cause(one.ctx))
+	}
+	if errors.Is(err, job.ErrCancelled) {
+		// A cancel was committed before: the end says so, without the writes and without a next step.
+		return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	}
+	if errors.Is(err, job.ErrLeaseLost) {
+		return r.finished(one, nil, ended, err)
+	}
+	return r.concludeError(one, fmt.Errorf("finish with the handler's writes: %w", err), context.Cause(one.ctx))
+}
+
+// writeError is an error of the handler's own writes.
+type writeError struct{ err error }
+
+func (w *writeError) Error() string { return w.err.Error() }
+func (w *writeError) Unwrap() error { return w.err }
+
+// callWrite calls the handler's writes; a panic is their error.
+func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in InTx: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return write(ctx, tx)
+}
+
+// park ends a claim with a wait and reports whether it did: not when the lease is lost or a cancel was committed.
+func (r *Runner) park(one *run, why string, wait time.Duration, message string) bool {
+	err := r.persist(one, func(ctx context.Context) error {
+		_, err := r.store.Park(ctx, one.lease, why, wait, message)
+		if store.Unknown(err) {
+			if w, err := r.whereabouts(ctx, one); err == nil && w.Parked {
+				return nil
+			}
+		}
+		return err
+	})
+	if err == nil {
+		r.due.parked(wait)
+		r.poller.Nudge()
+		if one.claimed.Subject != "" {
+			r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+			r.poller.Wake()
+		}
+		return true
+	}
+	if why == "retry_later" {
+		// A cancel was committed: end the job.
+		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	}
+	return false
+}
+
+// handBack gives a claim back to its lane, unspent.
+func (r *Runner) handBack(one *run, why string) {
+	back := false
+	err := r.persist(one, func(ctx context.Context) error {
+		did, err := r.store.HandBack(ctx, one.lease.Pod, []job.Lease{one.lease}, why)
+		if store.Unknown(err) {
+			if w, err := r.whereabouts(ctx, one); err == nil && w.Pending {
+				back = true
+				return nil
+			}
+		}
+		back = did[one.lease.JobID]
+		return err
+	})
+	switch {
+	case err == nil && back:
+		r.log.InfoContext(one.ctx, "job handed back", append(one.attrs(), "why", why)...)
+		r.poller.Wake()
+		r.wakePeers()
+	case err == nil:
+		// To be cancelled, or lost: the fence decides which.
+		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	}
+}
+
+func (r *Runner) whereabouts(ctx context.Context, one *run) (store.Whereabouts, error) {
+	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{0})
+	return found[one.lease.JobID], err
+}
+
+// persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
+// be lost or the runner gives up stopping. do must be safe to repeat.
+func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(one.ctx))
+	defer cancel()
+	stop := context.AfterFunc(r.flusher.life(), cancel)
+	defer stop()
+	for wait := newPause(); ; {
+		err := do(ctx)
+		if err == nil || !store.Transient(err) {
+			return r.dbError(err)
+		}
+		_ = r.dbError(err)
+		if one.isLost() {
+			return job.ErrLeaseLost
+		}
+		if !wait.sleep(ctx) {
+			return err
+		}
+	}
+}
+
+// held runs do in a transaction of the host's pool that holds a claim's lease, and commits it. When the connection breaks
+// before the commit, do runs again in a new transaction; when it breaks during the commit, the database is asked by the
+// transaction's id. do's own errors come back as they are.
+func (r *Runner) held(ctx context.Context, c *core, do func(ctx context.Context, tx pgx.Tx) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(r.flusher.life(), cancel)
+	defer stop()
+	for wait := newPause(); ; {
+		committed, err := r.heldOnce(ctx, c.lease, do)
+		if committed || err != nil && !store.Transient(err) {
+			return err
+		}
+		_ = r.dbError(err)
+		if c.isLost() {
+			return job.ErrLeaseLost
+		}
+		if wait.n > 50 || !wait.sleep(ctx) {
+			return err
+		}
+	}
+}
+
+// heldOnce is one try of held. committed says that the commit is known to have happened.
+func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error) (committed bool, err error) {
+	tx, err := r.pool.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
+	}()
+	xid, err := r.store.Hold(ctx, tx, lease, r.opts.LeaseFor)
+	if err != nil {
+		return false, err
+	}
+	if err := do(ctx, tx); err != nil {
+		return false, err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err = tx.Commit(ending)
+	if !store.Unknown(err) {
+		return err == nil, err
+	}
+	for wait := newPause(); ; {
+		status, asked := r.store.Committed(ctx, xid)
+		switch {
+		case asked == nil && status == "committed":
+			return true, nil
+		case asked == nil && status == "aborted":
+			return false, err
+		}
+		if !wait.sleep(ctx) {
+			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// flusher merges the ends of claims that come at the same time into one statement and one commit. There is no timer: a
+// flusher takes one end, drains what waits, and flushes at once, so that an idle pod pays one round trip and a busy one
+// fills its batches by itself.
+type flusher struct {
+	r     *Runner
+	queue chan *flush
+	alive context.Context // ends when the runner gives up writing
+	die   context.CancelFunc
+}
+
+const (
+	flushers     = 2
+	flushAtMost  = 500
+	flushBacklog = 4096
+)
+
+// flush is one end on its way, answered once.
+type flush struct {
+	one    *run
+	ending store.Ending
+	ended  store.Ended
+	err    error
+	done   chan struct{}
+}
+
+func newFlusher(r *Runner) *flusher {
+	f := &flusher{r: r, queue: make(chan *flush, flushBacklog)}
+	f.alive, f.die = context.WithCancel(context.Background())
+	return f
+}
+
+// life ends when the runner gives up writing: after that every write fails.
+func (f *flusher) life() context.Context { return f.alive }
+
+// run flushes until ctx ends.
+func (f *flusher) run(ctx context.Context) {
+	defer f.die()
+	var workers sync.WaitGroup
+	for range flushers {
+		workers.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case first := <-f.queue:
+					f.flush(ctx, f.gather(first))
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// submit writes one end and waits for the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
+// end of the runner.
+func (f *flusher) submit(one *run, e store.Ending) (store.Ended, error) {
+	w := &flush{one: one, ending: e, done: make(chan struct{})}
+	select {
+	case f.queue <- w:
+	case <-f.alive.Done():
+		return store.Ended{}, errors.New("the runner has stopped")
+	}
+	select {
+	case <-w.done:
+		return w.ended, w.err
+	case <-f.alive.Done():
+		select {
+		case <-w.done:
+			return w.ended, w.err
+		default:
+			return store.Ended{}, errors.New("the runner has stopped")
+		}
+	}
+}
+
+func (f *flusher) gather(first *flush) []*flush {
+	batch := []*flush{first}
+	for len(batch) < flushAtMost {
+		select {
+		case next := <-f.queue:
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// flush writes a batch and answers every member. Members are of one pod, except after a lost lease.
+func (f *flusher) flush(ctx context.Context, batch []*flush) {
+	byPod := map[string][]*flush{}
+	for _, w := range batch {
+		byPod[w.one.lease.Pod] = append(byPod[w.one.lease.Pod], w)
+	}
+	for pod, members := range byPod {
+		f.write(ctx, pod, members)
+	}
+}
+
+// write sends a batch until each member's fate is known. A batch that PostgreSQL refuses is sent again one by one, so that
+// a poisoned member harms no other. After a lost reply the fate is read, never guessed.
+func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
+	for wait := newPause(); len(batch) > 0; {
+		_ = failpoint.Hit(failpoint.FlushSend)
+		endings := make([]store.Ending, len(batch))
+		for i, w := range batch {
+			endings[i] = w.ending
+		}
+		ended, err := f.r.store.Finish(ctx, pod, endings)
+		if err == nil {
+			for _, w := range batch {
+				end, ok := ended[w.ending.ID]
+				if !ok {
+					w.answer(end, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
+					continue
+				}
+				w.answer(end, nil)
+			}
+			return
+		}
+		_ = f.r.dbError(err)
+		switch {
+		case store.Refused(err) && len(batch) > 1:
+			for _, w := range batch {
+				f.write(ctx, pod, []*flush{w})
+			}
+			return
+		case store.Refused(err) || !store.Transient(err) && !store.Unknown(err):
+			for _, w := range batch {
+				w.answer(store.Ended{}, err)
+			}
+			return
+		}
+		if !wait.sleep(ctx) {
+			for _, w := range batch {
+				w.answer(store.Ended{}, err)
+			}
+			return
+		}
+		batch = f.readBack(ctx, pod, batch)
+	}
+}
+
+// readBack answers the members whose fate the database knows, and returns those of which nothing was written.
+func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (again []*flush) {
+	claims, children := make([]job.Lease, len(batch)), make([]int64, len(batch))
+	for i, w := range batch {
+		claims[i] = w.one.lease
+		if w.ending.Next != nil {
+			children[i] = w.ending.Next.ID
+		}
+	}
+	found, err := f.r.store.Whereabouts(ctx, pod, claims, children)
+	if err != nil {
+		for _, w := range batch {
+			if w.one.isLost() {
+				w.answer(store.Ended{}, job.ErrLeaseLost)
+				continue
+			}
+			again = append(again, w)
+		}
+		return again
+	}
+	for _, w := range batch {
+		switch at := found[w.ending.ID]; {
+		case at.Ended != nil:
+			w.answer(store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning}, nil)
+		case at.Held:
+			again = append(again, w)
+		default:
+			w.answer(store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
+		}
+	}
+	return again
+}
+
+func (w *flush) answer(ended store.Ended, err error) {
+	w.ended, w.err = ended, err
+	close(w.done)
+}

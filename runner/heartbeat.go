@@ -1,0 +1,258 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// pod is this process in the eyes of the others: its boot id, and until when it may trust that the others leave its jobs
+// alone. Trust is counted on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that
+// it always ends before the lease in the table does.
+type pod struct {
+	mu     sync.Mutex
+	boot   string
+	open   bool      // registered
+	trust  time.Time // end of trust
+	beats  int       // successful heartbeats in a row
+	change chan struct{}
+}
+
+func newPod() *pod { return &pod{boot: uuid.NewString(), change: make(chan struct{}, 1)} }
+
+func (p *pod) id() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.boot
+}
+
+func (p *pod) registered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+func (p *pod) trusted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open && time.Now().Before(p.trust)
+}
+
+// mayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
+// outage of the database makes nobody steal from the living.
+func (p *pod) mayJudge() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.beats >= 2 && time.Now().Before(p.trust)
+}
+
+// beaten notes a successful heartbeat or registration, sent at a moment; it reports whether trust had ended.
+func (p *pod) beaten(sent time.Time, lease time.Duration) (regained bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	regained = time.Now().After(p.trust)
+	p.open = true
+	p.beats++
+	p.trust = sent.Add(lease - lease/10)
+	select {
+	case p.change <- struct{}{}:
+	default:
+	}
+	return regained
+}
+
+func (p *pod) missed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.beats = 0
+}
+
+// renew gives the process a new boot id, after its old one was closed by others, and returns the old one.
+func (p *pod) renew() (old string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old = p.boot
+	p.boot, p.open, p.beats, p.trust = uuid.NewString(), false, 0, time.Time{}
+	return old
+}
+
+// register opens the pod's row and learns what a heartbeat tells.
+func (r *Runner) register(ctx context.Context) error {
+	sent := time.Now()
+	info := store.PodInfo{Boot: r.Boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots()}
+	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
+		return err
+	}
+	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load())
+	if err != nil {
+		return err
+	}
+	if !b.Open {
+		return fmt.Errorf("register pod %s: its row was closed at once", info.Boot)
+	}
+	r.pod.beaten(sent, r.opts.LeaseFor)
+	r.told(b)
+	return nil
+}
+
+func (r *Runner) checkSchema(ctx context.Context) error {
+	return migrate.Check(ctx, r.heart.Pool(), r.opts.Schema)
+}
+
+// beat renews the pod's lease until ctx ends.
+func (r *Runner) beat(ctx context.Context) {
+	ticker := time.NewTicker(r.opts.HeartbeatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.beatOnce(ctx)
+		}
+	}
+}
+
+func (r *Runner) beatOnce(ctx context.Context) {
+	_ = failpoint.Hit(failpoint.HeartbeatSend)
+	if !r.pod.registered() {
+		if err := r.register(ctx); err != nil {
+			r.log.WarnContext(ctx, "pod could not register again", telemetry.Err, r.dbError(err))
+			return
+		}
+		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, "boot", r.Boot())
+		r.poller.Wake()
+		return
+	}
+	sent := time.Now()
+	// A heartbeat that takes longer than this is worth less than the next one on a fresh connection.
+	asking, cancel := context.WithTimeout(ctx, max(r.opts.HeartbeatEvery, r.opts.LeaseFor/3))
+	defer cancel()
+	boot := r.Boot()
+	b, err := r.heart.Heartbeat(asking, boot, r.opts.LeaseFor, r.closing.Load())
+	if err != nil {
+		r.pod.missed()
+		if ctx.Err() == nil {
+			r.log.WarnContext(ctx, "heartbeat failed", telemetry.Err, r.dbError(err))
+		}
+		return
+	}
+	if !b.Open {
+		r.loseLease(ctx)
+		return
+	}
+	if r.pod.beaten(sent, r.opts.LeaseFor) {
+		r.log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.opts.Name)
+		r.poller.Wake()
+	}
+	r.told(b)
+}
+
+// loseLease is what a pod does that others have declared dead: its jobs are theirs. It starts over as a new pod.
+func (r *Runner) loseLease(ctx context.Context) {
+	old := r.pod.renew()
+	r.metrics.LeasesLost.Inc()
+	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, "boot", old)
+	r.runs.each(func(one *run) {
+		if one.lease.Pod == old {
+			one.lose()
+		}
+	})
+	r.beatOnce(ctx)
+}
+
+// told takes what a heartbeat told.
+func (r *Runner) told(b store.Beat) {
+	if r.lanes.update(b) {
+		r.poller.Wake()
+	}
+	r.due.told(b)
+	r.poller.Nudge()
+	for _, c := range b.Cancels {
+		if one := r.runs.find(c.JobID, c.Fence); one != nil {
+			r.cancelRun(one, c.Reason == job.ReasonStopped)
+		}
+	}
+	if r.strays.CompareAndSwap(true, false) {
+		if err := r.handBackStrays(context.Background()); err != nil {
+			r.strays.Store(true)
+		}
+	}
+}
+
+// cancelRun ends a handler's context on behalf of an operator. After a stop the job has ended already.
+func (r *Runner) cancelRun(one *run, stopped bool) {
+	if stopped {
+		one.losing.Do(func() {
+			close(one.lost)
+			one.cancel(job.ErrStopped)
+		})
+		return
+	}
+	one.cancel(job.ErrCancelled)
+}
+
+// handBackStrays gives back what the table says is ours and this process does not know. Jobs are known from before the
+// statement that makes them ours is sent, except those of a claim: no claim is under way here, because claims and this
+// take turns.
+func (r *Runner) handBackStrays(ctx context.Context) error {
+	r.claiming.Lock()
+	defer r.claiming.Unlock()
+	known := append(r.flights.list(), r.runs.ids()...)
+	back, err := r.store.HandBackStrays(ctx, r.Boot(), known)
+	if err != nil {
+		return r.dbError(err)
+	}
+	if len(back) > 0 {
+		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", "jobs", len(back))
+		r.poller.Wake()
+	}
+	return nil
+}
+
+// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over.
+func (r *Runner) watchTrust(ctx context.Context) {
+	for {
+		r.pod.mu.Lock()
+		left := time.Until(r.pod.trust)
+		open := r.pod.open
+		r.pod.mu.Unlock()
+		if open && left <= 0 {
+			r.log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, r.opts.Name)
+			r.runs.each(func(one *run) {
+				if !one.kind.keepRunning {
+					one.cancel(job.ErrLeaseLost)
+				}
+			})
+		}
+		var timer <-chan time.Time
+		if open && left > 0 {
+			timer = time.After(left)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.pod.change:
+		case <-timer:
+		}
+	}
+}
+
+// reserveFor reserves a slot for a job that is about to be inserted, if it may be born running here, and tells for which
+// boot id.
+func (r *Runner) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
+	boot = r.pod.id()
+	if delayMillis > 0 || r.closing.Load() || !r.mine[kind] || !r.pod.trusted() {
+		return boot, false
+	}
+	return boot, r.lanes.reserve(lane)
+}

@@ -1,0 +1,146 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Job is one claim of a job, as its handler sees it. Its methods are safe for concurrent use.
+type Job[A job.Args] struct {
+	*core
+	Args A
+}
+
+// core is the part of a Job that does not depend on the type of its arguments.
+type core struct {
+	r       *Runner
+	claimed store.Claimed
+	lease   job.Lease
+	lost    chan struct{} // closed when the lease is gone for good
+	notes   notes
+}
+
+// ID is the job's id.
+func (c *core) ID() int64 { return c.claimed.ID }
+
+// Kind is the job's kind.
+func (c *core) Kind() string { return c.claimed.Kind }
+
+// Lane is the lane in whose slot the job runs.
+func (c *core) Lane() string { return c.claimed.Lane }
+
+// Subject is what the job is about; empty: nothing in particular.
+func (c *core) Subject() string { return c.claimed.Subject }
+
+// Priority is the job's priority, −100 to 100.
+func (c *core) Priority() int { return c.claimed.Priority }
+
+// Attempt is this try, counted from 1; tries that a crash, a shutdown or RetryLater ended are not counted.
+func (c *core) Attempt() int { return c.claimed.Attempt }
+
+// Crashes is how often the job's pod has died or lapsed since it last advanced.
+func (c *core) Crashes() int { return c.claimed.Crashes }
+
+// Fence is the fencing token of this claim: it rises with every claim of the job. A system outside that keeps the highest
+// fence it saw can refuse a former owner.
+func (c *core) Fence() int64 { return c.claimed.Fence }
+
+// Boot is the boot id of the pod that claimed the job.
+func (c *core) Boot() string { return c.lease.Pod }
+
+// PodName is the display name of this pod.
+func (c *core) PodName() string { return c.r.opts.Name }
+
+// PipelineID is the id of the first job of the pipeline; a lone job's own id.
+func (c *core) PipelineID() int64 { return c.claimed.PipelineID }
+
+// Step counts the steps of the pipeline before this one.
+func (c *core) Step() int { return c.claimed.Step }
+
+// ClaimedAt is the database's time of the claim.
+func (c *core) ClaimedAt() time.Time { return c.claimed.ClaimedAt }
+
+// Path is how this claim came about: "fast" (born running) or "poll".
+func (c *core) Path() string { return c.claimed.Path }
+
+// Parent decodes the result of the step before into v. It returns [job.ErrNotFound] when there is none.
+func (c *core) Parent(ctx context.Context, v any) error {
+	if c.claimed.ParentID == nil {
+		return fmt.Errorf("read the parent of job %d: %w", c.ID(), job.ErrNotFound)
+	}
+	result, err := c.r.front.Result(ctx, *c.claimed.ParentID)
+	if err != nil {
+		return err
+	}
+	if result == nil {
+		return fmt.Errorf("job %d ended without a result: %w", *c.claimed.ParentID, job.ErrNotFound)
+	}
+	return json.Unmarshal(result, v)
+}
+
+// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one. Checkpoints survive crashes
+// and retries.
+func (c *core) LastCheckpoint(v any) (bool, error) {
+	if c.claimed.Checkpoint == nil {
+		return false, nil
+	}
+	return true, json.Unmarshal(c.claimed.Checkpoint, v)
+}
+
+// Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
+// checkpoint (nil: none): a former owner that wakes up cannot write a batch twice. When the connection breaks, write runs
+// again in a new transaction; only one commit counts, and a commit whose reply was lost is looked up. It returns write's
+// error, [job.ErrLeaseLost] or [job.ErrCancelled], with nothing written.
+func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
+	var kept json.RawMessage
+	if checkpoint != nil {
+		var err error
+		if kept, err = encode(checkpoint, job.MaxArgsBytes); err != nil {
+			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
+		}
+	}
+	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) error {
+		if err := write(tx); err != nil {
+			return err
+		}
+		if kept == nil {
+			return nil
+		}
+		return c.r.store.Checkpoint(ctx, tx, c.ID(), kept)
+	})
+	if err != nil {
+		return err
+	}
+	return failpoint.Hit(failpoint.CheckpointDone)
+}
+
+// Progress notes how far the job is: units done of a total, for progress bars. It never waits for the database: at most a
+// few notes a second are written, the latest always.
+func (c *core) Progress(done, total int64) { c.notes.set(job.Progress{Done: &done, Total: &total}) }
+
+// Message notes in a few words what the job is doing. As [Job.Progress].
+func (c *core) Message(text string) {
+	text = clean(text, 500)
+	c.notes.set(job.Progress{Message: &text})
+}
+
+// Emit appends an event to the job's history, visible at once. fields encode to JSON; nil is none. level is debug, info,
+// warn or error; empty is info.
+func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
+	var encoded json.RawMessage
+	if fields != nil {
+		var err error
+		if encoded, err = encode(fields, job.MaxArgsBytes); err != nil {
+			return fmt.Errorf("encode fields of event %s: %w", event, err)
+		}
+	}
+	return c.r.front.Emit(ctx, c.lease, clean(event, 100), level, clean(message, job.MaxErrorBytes), encoded)
+}

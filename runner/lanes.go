@@ -1,0 +1,261 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// lanes is this pod's view of the lanes, as the latest heartbeat told it, and the account of its slots.
+type lanes struct {
+	mu     sync.Mutex
+	total  int
+	used   int
+	known  bool // a heartbeat has told
+	paused bool
+	byName map[string]*lane
+	order  []string
+	turn   int // where the next share of scarce slots begins
+	kinds  map[string]string
+}
+
+type lane struct {
+	limit *int
+	open  bool
+	used  int
+}
+
+func newLanes(total int) *lanes {
+	return &lanes{total: total, byName: map[string]*lane{}, kinds: map[string]string{}}
+}
+
+// update takes what a heartbeat told, and reports whether it opened anything.
+func (l *lanes) update(b store.Beat) (opened bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	opened = l.paused && !b.Paused
+	l.known, l.paused = true, b.Paused
+	l.order = l.order[:0]
+	seen := map[string]bool{}
+	for _, told := range b.Lanes {
+		seen[told.Name] = true
+		one := l.byName[told.Name]
+		if one == nil {
+			one = &lane{}
+			l.byName[told.Name] = one
+		}
+		open := told.Enabled && !told.Drained
+		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod)
+		one.open, one.limit = open, told.SlotsPerPod
+		l.order = append(l.order, told.Name)
+	}
+	for name, one := range l.byName {
+		if !seen[name] {
+			one.open = false
+			if one.used == 0 {
+				delete(l.byName, name)
+			}
+		}
+	}
+	clear(l.kinds)
+	for _, k := range b.LaneKinds {
+		l.kinds[k.Kind] = k.Lane
+	}
+	return opened
+}
+
+func more(before, after *int) bool {
+	return before != nil && (after == nil || *after > *before)
+}
+
+// free is how many more jobs of a lane may start here.
+func (l *lanes) free(one *lane) int {
+	if l.paused || one == nil || !one.open {
+		return 0
+	}
+	free := l.total - l.used
+	if one.limit != nil {
+		free = min(free, *one.limit-one.used)
+	}
+	return max(free, 0)
+}
+
+// reserve takes a slot of a lane, if one is free and the lane and the gate are open.
+func (l *lanes) reserve(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.byName[name]
+	if l.free(one) == 0 {
+		return false
+	}
+	one.used++
+	l.used++
+	return true
+}
+
+// release gives a slot back.
+func (l *lanes) release(name string) { l.releaseN(name, 1) }
+
+func (l *lanes) releaseN(name string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used -= n
+	if one := l.byName[name]; one != nil {
+		one.used -= n
+	}
+}
+
+// step prepares a hand-off: the pod's slot stays, and the lane of the next step gives one if it is another lane. It
+// reports whether the next step may start here. Undo it with unstep, or complete it by releasing the lane of the parent
+// with stepped.
+func (l *lanes) step(from, to string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.byName[to]
+	if l.paused || one == nil || !one.open {
+		return false
+	}
+	if from == to {
+		return one.limit == nil || one.used <= *one.limit
+	}
+	if one.limit != nil && one.used >= *one.limit {
+		return false
+	}
+	one.used++
+	return true
+}
+
+// stepped ends a hand-off from one lane to another: the step that did not come to run gives its lane back.
+func (l *lanes) stepped(from, to string, running bool) {
+	if from == to {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	back := to
+	if running {
+		back = from
+	}
+	if one := l.byName[back]; one != nil {
+		one.used--
+	}
+}
+
+// want reserves every free slot for a claim, shared fairly among the lanes; what the claim does not fill is released.
+func (l *lanes) want() []store.Want {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.total - l.used
+	if left <= 0 || l.paused || len(l.order) == 0 {
+		return nil
+	}
+	wants := make([]store.Want, 0, len(l.order))
+	room := make([]int, len(l.order))
+	open := 0
+	for i, name := range l.order {
+		if room[i] = l.free(l.byName[name]); room[i] > 0 {
+			open++
+		}
+	}
+	share := make([]int, len(l.order))
+	for open > 0 && left > 0 {
+		each := max(left/open, 1)
+		for k := range l.order {
+			i := (l.turn + k) % len(l.order)
+			take := min(each, room[i]-share[i], left)
+			if take <= 0 {
+				continue
+			}
+			share[i] += take
+			left -= take
+			if share[i] == room[i] {
+				open--
+			}
+		}
+	}
+	l.turn++
+	for i, name := range l.order {
+		if share[i] > 0 {
+			wants = append(wants, store.Want{Lane: name, N: share[i]})
+			l.byName[name].used += share[i]
+			l.used += share[i]
+		}
+	}
+	return wants
+}
+
+// anyFree reports whether a slot is free once the given reservations are released.
+func (l *lanes) anyFree(reserved map[string]int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	back := 0
+	for _, n := range reserved {
+		back += n
+	}
+	return l.total-l.used+back > 0
+}
+
+// openLanes names the lanes that could start a job here.
+func (l *lanes) openLanes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for _, name := range l.order {
+		if l.free(l.byName[name]) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// laneOf finds the lane of a submission: the one named, which must exist, or its kind's.
+func (r *Runner) laneOf(ctx context.Context, kind, named string) (string, error) {
+	if lane, known, exists := r.lanes.lookup(kind, named); known {
+		if !exists {
+			return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
+		}
+		return lane, nil
+	}
+	lane, exists, err := r.front.LaneFor(ctx, kind, named)
+	if err != nil {
+		return "", r.dbError(err)
+	}
+	if !exists {
+		return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
+	}
+	if named != "" {
+		lane = named
+	}
+	return lane, nil
+}
+
+// lookup answers from the latest heartbeat. A lane that it did not know yet is not known to be missing.
+func (l *lanes) lookup(kind, named string) (lane string, known, exists bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.known:
+		return "", false, false
+	case named != "":
+		return named, l.byName[named] != nil, true
+	case l.kinds[kind] != "":
+		return l.kinds[kind], true, true
+	}
+	return job.DefaultLane, true, true
+}
+
+// laneOfStep finds the lane of a next step: the one named, its kind's, or its parent's.
+func (l *lanes) laneOfStep(kind, named, parents string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case named != "":
+		return named
+	case l.kinds[kind] != "":
+		return l.kinds[kind]
+	}
+	return parents
+}

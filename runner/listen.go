@@ -1,0 +1,125 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// wakesApart is the least time between two sweeps that notifications cause, and between two notifications that we send:
+// a storm of them is one look.
+const wakesApart = 50 * time.Millisecond
+
+// deaf reports whether notifications are off: behind a pooler without a direct connection.
+func (r *Runner) deaf() bool { return r.opts.DirectURL == "off" }
+
+// direct connects to PostgreSQL without a pooler in between.
+func (r *Runner) direct(ctx context.Context) (*pgx.Conn, error) {
+	if r.opts.DirectURL != "" {
+		return pgx.Connect(ctx, r.opts.DirectURL)
+	}
+	return pgx.ConnectConfig(ctx, r.pool.Config().ConnConfig)
+}
+
+// listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
+func (r *Runner) listen(ctx context.Context) {
+	if r.deaf() || r.opts.Disabled {
+		return
+	}
+	for wait := newPause(); ; {
+		err := r.listenOnce(ctx, func() { wait = newPause() })
+		r.metrics.Listening.Set(0)
+		if ctx.Err() != nil {
+			return
+		}
+		r.log.WarnContext(ctx, "wake-ups by notification are interrupted: polling goes on", telemetry.Err, err)
+		if !wait.sleep(ctx) {
+			return
+		}
+	}
+}
+
+func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
+	conn, err := r.direct(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{r.front.Channel()}.Sanitize()); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	connected()
+	r.metrics.Listening.Set(1)
+	r.poller.Wake() // for what was notified while nobody listened
+	for {
+		// Now and then a round trip shows that the connection is still there.
+		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
+		_, err := conn.WaitForNotification(hearing)
+		quiet := hearing.Err() != nil && ctx.Err() == nil
+		cancel()
+		if quiet && !conn.IsClosed() {
+			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err = conn.Ping(pinging)
+			cancel()
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		r.poller.Wake()
+		if !rest(ctx, wakesApart) {
+			return ctx.Err()
+		}
+	}
+}
+
+// wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
+func (r *Runner) wakePeers() {
+	if r.deaf() {
+		return
+	}
+	select {
+	case r.peers <- struct{}{}:
+	default:
+	}
+}
+
+// notifyPeers sends the wake-ups that were asked for, in transactions of their own: a commit with a notification takes a
+// lock of the whole server.
+func (r *Runner) notifyPeers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.peers:
+		}
+		if err := r.front.Notify(ctx, r.front.Pool()); err != nil && ctx.Err() == nil {
+			r.log.DebugContext(ctx, "peers could not be woken", telemetry.Err, r.dbError(err))
+		}
+		if !rest(ctx, wakesApart) {
+			return
+		}
+	}
+}
+
+// rest waits and reports whether ctx still goes on.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,143 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// partitionsAhead is how many days of partitions exist before they are needed.
+const partitionsAhead = 7
+
+// maintenanceLock is the advisory lock of whoever does the maintenance. It is a hint that saves work: every step is safe
+// when two pods do it.
+const maintenanceLock = 420021
+
+// keepPods and keepSubmissions are for how long closed pods and idempotency keys are remembered.
+const (
+	keepPods        = 168 * time.Hour
+	keepSubmissions = 24 * time.Hour
+)
+
+// maintain does this pod's share of the maintenance until ctx ends.
+func (r *Runner) maintain(ctx context.Context) {
+	lead := &leader{r: r}
+	defer lead.resign()
+	chore := func(name string, do func(ctx context.Context) (int, error)) func(context.Context) {
+		return func(ctx context.Context) {
+			if !lead.leads(ctx) {
+				return
+			}
+			n, err := do(ctx)
+			if err != nil && ctx.Err() == nil {
+				r.log.WarnContext(ctx, "maintenance failed, next round tries again", "chore", name, telemetry.Err, r.dbError(err))
+			} else if n > 0 {
+				r.log.InfoContext(ctx, "maintenance done", "chore", name, "count", n)
+			}
+		}
+	}
+	clock, err := scheduler.New(r.log)
+	if err != nil {
+		r.log.ErrorContext(ctx, "maintenance does not run", telemetry.Err, err)
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		every time.Duration
+		do    func(ctx context.Context) (int, error)
+	}{
+		{"partitions", time.Hour, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
+		{"retention", 10 * time.Minute, r.forget},
+		{"pods", time.Minute, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
+		{"submissions", 10 * time.Minute, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
+	} {
+		if err := clock.Every(c.name, c.every, chore(c.name, c.do)); err != nil {
+			r.log.ErrorContext(ctx, "maintenance is not complete", "chore", c.name, telemetry.Err, err)
+		}
+	}
+	clock.Run(ctx)
+}
+
+// forget removes what has outlived its retention.
+func (r *Runner) forget(ctx context.Context) (int, error) {
+	total := 0
+	for state, keep := range map[string]time.Duration{
+		"succeeded": r.opts.RetainSucceeded, "failed": r.opts.RetainFailed, "cancelled": r.opts.RetainCancelled,
+	} {
+		if keep < 0 {
+			continue
+		}
+		n, err := r.front.Forget(ctx, state, time.Now().Add(-keep))
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	if r.opts.RetainEvents >= 0 {
+		if _, err := r.front.ForgetEvents(ctx, time.Now().Add(-r.opts.RetainEvents)); err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// leader holds the maintenance lock on a connection of its own, and asks before each action whether it still does.
+type leader struct {
+	r    *Runner
+	mu   sync.Mutex
+	conn *pgx.Conn
+	held bool
+}
+
+// leads reports whether this pod does the maintenance now. Without a direct connection every pod does.
+func (l *leader) leads(ctx context.Context) bool {
+	if l.r.deaf() {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if l.conn != nil && l.conn.Ping(ctx) != nil {
+		l.drop()
+	}
+	if l.conn == nil {
+		conn, err := l.r.direct(ctx)
+		if err != nil {
+			return false
+		}
+		l.conn = conn
+	}
+	if !l.held {
+		// Once a connection: a second one would stack.
+		if err := l.conn.QueryRow(ctx, `select pg_try_advisory_lock($1)`, maintenanceLock).Scan(&l.held); err != nil {
+			l.drop()
+			return false
+		}
+	}
+	if l.held {
+		l.r.metrics.Leader.Set(1)
+	}
+	return l.held
+}
+
+func (l *leader) drop() {
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.conn.Close(closing)
+	l.conn, l.held = nil, false
+	l.r.metrics.Leader.Set(0)
+}
+
+func (l *leader) resign() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.drop()
+	}
+}

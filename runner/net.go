@@ -1,0 +1,314 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// net is what the poller sweeps: lapsed pods, due moments, and the lanes.
+type net struct{ r *Runner }
+
+// dueTimes are the moments at which a sweep is worth it, on this process's clock.
+type dueTimes struct {
+	mu     sync.Mutex
+	next   time.Time // earliest moment in parked
+	lapse  time.Time // earliest end of a peer's lease
+	sweep  bool      // a closed pod's jobs are to be looked for
+	notyet time.Time // after a look that failed
+}
+
+// told takes what a heartbeat told, which is the whole truth of a moment ago.
+func (d *dueTimes) told(b store.Beat) {
+	local := func(t *time.Time) time.Time {
+		if t == nil {
+			return time.Time{}
+		}
+		return time.Now().Add(t.Sub(b.Now))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next, d.lapse, d.sweep = local(b.NextDue), local(b.NextLapse), b.SweepIsDue
+}
+
+// parked notes that a job was parked here for a while.
+func (d *dueTimes) parked(wait time.Duration) {
+	at := time.Now().Add(wait)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next.IsZero() || at.Before(d.next) {
+		d.next = at
+	}
+}
+
+// take reports which looks are due and clears them.
+func (d *dueTimes) take() (promote, recover bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	promote = !d.next.IsZero() && !now.Before(d.next)
+	recover = d.sweep || !d.lapse.IsZero() && !now.Before(d.lapse)
+	if promote {
+		d.next = time.Time{}
+	}
+	if recover {
+		d.lapse, d.sweep = time.Time{}, false
+	}
+	return promote, recover
+}
+
+// again asks for a look after one that failed or was cut short.
+func (d *dueTimes) again(promote, recover bool, wait time.Duration) {
+	if promote {
+		d.parked(wait)
+	}
+	if recover {
+		d.mu.Lock()
+		d.lapse = time.Now().Add(wait)
+		d.mu.Unlock()
+	}
+}
+
+// NextDue implements poller.Source.
+func (n net) NextDue() time.Time {
+	d := &n.r.due
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.next
+	if !d.lapse.IsZero() && (next.IsZero() || d.lapse.Before(next)) {
+		next = d.lapse
+	}
+	if d.sweep {
+		next = time.Now()
+	}
+	return next
+}
+
+// Sweep implements poller.Source: it takes back what lapsed pods left, promotes what is due, and claims.
+func (n net) Sweep(ctx context.Context) (more bool) {
+	r := n.r
+	if !r.pod.trusted() {
+		return false
+	}
+	promote, recover := r.due.take()
+	if recover {
+		if !r.pod.mayJudge() {
+			r.due.again(false, true, r.opts.HeartbeatEvery)
+		} else if err := r.recover(ctx); err != nil {
+			r.log.WarnContext(ctx, "recovery failed, next try in a second", telemetry.Err, r.dbError(err))
+			r.due.again(false, true, time.Second)
+		}
+	}
+	if promote {
+		const most = 500
+		promoted, err := r.store.Promote(ctx, most)
+		switch {
+		case err != nil:
+			r.log.WarnContext(ctx, "promotion failed, next try in a second", telemetry.Err, r.dbError(err))
+			r.due.again(true, false, time.Second)
+		case promoted == most:
+			more = true
+			r.due.again(true, false, 0)
+		}
+	}
+	claimed, err := r.claim(ctx)
+	if err != nil {
+		r.log.WarnContext(ctx, "claim failed", telemetry.Err, r.dbError(err))
+		return false
+	}
+	return more || claimed
+}
+
+// recoverPage is how many rows of live one statement of a recovery looks at.
+const recoverPage = 5000
+
+// recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
+// handlers, for every pod can do it for all.
+func (r *Runner) recover(ctx context.Context) error {
+	lapsed, err := r.store.CloseLapsed(ctx, r.Boot(), r.opts.LeaseFor)
+	if err != nil {
+		return err
+	}
+	boots, err := r.store.SweepsDue(ctx)
+	if err != nil || len(boots) == 0 {
+		return err
+	}
+	recovered := 0
+	for after := int64(0); ; {
+		page, err := r.store.RecoverPage(ctx, boots, after, recoverPage, r.opts.MaxCrashes)
+		if err != nil {
+			return err
+		}
+		_ = failpoint.Hit(failpoint.RecoverPage)
+		recovered += page.Pending + page.Ended
+		after = page.Last
+		if page.Seen < recoverPage {
+			break
+		}
+	}
+	if err := r.store.Swept(ctx, boots); err != nil {
+		return err
+	}
+	for _, l := range lapsed {
+		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, "boot", l.Boot, "lease_until", l.LeaseUntil)
+		r.metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
+	}
+	if recovered > 0 {
+		r.metrics.Recovered.WithLabelValues("lease_lapsed").Add(float64(recovered))
+		r.log.WarnContext(ctx, "orphans recovered", "jobs", recovered)
+		r.wakePeers()
+	}
+	return nil
+}
+
+// freedSubjects are the subjects whose run has ended here: what waits for them is looked for by index.
+type freedSubjects struct {
+	mu   sync.Mutex
+	keys map[store.Key]bool
+}
+
+func (f *freedSubjects) add(k store.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys == nil {
+		f.keys = map[store.Key]bool{}
+	}
+	f.keys[k] = true
+}
+
+func (f *freedSubjects) take() []store.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keys := make([]store.Key, 0, len(f.keys))
+	for k := range f.keys {
+		keys = append(keys, k)
+	}
+	clear(f.keys)
+	return keys
+}
+
+// claim claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
+func (r *Runner) claim(ctx context.Context) (more bool, err error) {
+	if len(r.mineAll) == 0 || r.closing.Load() {
+		return false, nil
+	}
+	r.claiming.Lock()
+	defer r.claiming.Unlock()
+	if keys := r.freed.take(); len(keys) > 0 {
+		if err := r.claimSubjects(ctx, keys); err != nil {
+			return false, err
+		}
+	}
+	wants := r.lanes.want()
+	if len(wants) == 0 {
+		r.backlog.Store(true) // unknown: look when a slot becomes free
+		return false, nil
+	}
+	reserved := map[string]int{}
+	for _, w := range wants {
+		reserved[w.Lane] = w.N
+	}
+	defer func() {
+		for lane, n := range reserved {
+			r.lanes.releaseN(lane, n)
+		}
+	}()
+	boot := r.Boot()
+	_ = failpoint.Hit(failpoint.ClaimSend)
+	// A claim that has been sent is waited for: its own deadline bounds it.
+	found, err := r.store.Claim(context.WithoutCancel(ctx), boot, wants, r.mineAll, !r.runs.isolated())
+	if err != nil {
+		if store.Unknown(err) {
+			r.strays.Store(true)
+		}
+		return false, err
+	}
+	r.launchClaims(boot, found, reserved)
+	filled := false
+	for _, w := range wants {
+		filled = filled || reserved[w.Lane] == 0
+	}
+	r.backlog.Store(filled || found.Seen > len(found.Jobs))
+	// More can be had at once when a lane's share was filled, or some were passed by, and slots are left.
+	return (filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)) && r.lanes.anyFree(reserved), nil
+}
+
+// launchClaims starts the handlers of what was claimed; the claim's commit is confirmed.
+func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[string]int) {
+	_ = failpoint.Hit(failpoint.ClaimCommitted)
+	r.metrics.Claims.Add(float64(len(found.Jobs)))
+	for _, c := range found.Jobs {
+		if wait := c.ClaimedAt.Sub(c.ReadyAt); wait >= 0 && c.ReadyAt.Unix() > 0 {
+			r.metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(wait.Seconds())
+		}
+		if r.launch(c, boot, time.Time{}) {
+			reserved[c.Lane]--
+		} else {
+			r.strays.Store(true)
+		}
+	}
+}
+
+// claimSubjects claims the next job of each subject whose run has just ended, one slot each.
+func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
+	lanes := r.lanes.openLanes()
+	var asked []store.Key
+	for _, k := range keys {
+		if r.mine[k.Kind] {
+			asked = append(asked, k)
+		}
+	}
+	if len(lanes) == 0 || len(asked) == 0 {
+		return nil
+	}
+	// Which lanes the jobs are in is not known before: a slot of each lane that could be needed is reserved.
+	reserved := map[string]int{}
+	defer func() {
+		for lane, n := range reserved {
+			r.lanes.releaseN(lane, n)
+		}
+	}()
+	var open []string
+	for _, lane := range lanes {
+		for range asked {
+			if !r.lanes.reserve(lane) {
+				break
+			}
+			reserved[lane]++
+		}
+		if reserved[lane] > 0 {
+			open = append(open, lane)
+		}
+	}
+	least := len(asked)
+	for _, lane := range open {
+		least = min(least, reserved[lane])
+	}
+	if least == 0 {
+		return nil
+	}
+	for _, k := range asked[least:] {
+		r.freed.add(k) // the next sweep's
+	}
+	boot := r.Boot()
+	found, err := r.store.ClaimSubjects(context.WithoutCancel(ctx), boot, asked[:least], open)
+	if err != nil {
+		if store.Unknown(err) {
+			r.strays.Store(true)
+		}
+		return err
+	}
+	r.launchClaims(boot, found, reserved)
+	return nil
+}
+
+// slotFree looks for work when a slot has become free and a claim left some behind.
+func (r *Runner) slotFree() {
+	if r.backlog.Load() {
+		r.poller.Wake()
+	}
+}

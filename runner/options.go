@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"runtime"
+	"time"
+)
+
+// Options configure a [Runner]. The zero value works; each field states its default.
+type Options struct {
+	// Name is the pod's display name. Its identity is a random boot id. Default: the host name.
+	Name string
+	// Version is the host's build version, shown in the list of pods.
+	Version string
+	// Schema is the schema of all tables. Default trapeze.
+	Schema string
+	// Slots is how many jobs this pod runs at once, over all lanes. Default 4 × CPUs.
+	Slots int
+	// PollEvery is how often the safety net looks for due jobs, ± 10 %. Default 10s, at least 100ms.
+	PollEvery time.Duration
+	// LeaseFor is how long this pod's claims last unless its heartbeat renews them: the longest a crash can delay a job,
+	// one heartbeat aside. Default 8s; at least 3 × HeartbeatEvery. Give all pods the same.
+	LeaseFor time.Duration
+	// HeartbeatEvery is how often the pod renews its lease. Default 2s.
+	HeartbeatEvery time.Duration
+	// ShutdownGrace is how long handlers may go on after Run's context ended, before their own is cancelled. Default 20s.
+	ShutdownGrace time.Duration
+	// StuckAfter is how long a handler may ignore the end of its context before the runner settles the job without it.
+	// Default 10s.
+	StuckAfter time.Duration
+	// MaxAttempts is the number of tries that may end in the handler's error, for kinds and jobs that set none.
+	// Default 1: an error fails at once.
+	MaxAttempts int
+	// MaxCrashes is the number of times a job's pod may die or lapse, for kinds and jobs that set none. Default 3.
+	MaxCrashes int
+	// Timeout bounds each run of kinds that set none. Default 0: no bound.
+	Timeout time.Duration
+	// Disabled makes a pod that submits, and helps the net recover, but never claims.
+	Disabled bool
+	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
+	Kinds []string
+	// DirectURL is a connection string for LISTEN and the maintenance lock that reaches PostgreSQL without a transaction
+	// pooler in between. Default: as the host's pool. "off": neither; wake-ups from other pods then wait for a poll.
+	DirectURL string
+	// BehindPooler says that the host's pool goes through a transaction pooler. Default: whether DirectURL is set.
+	BehindPooler bool
+	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
+	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
+	// Logger receives one line an event. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+	}
+	if o.Schema == "" {
+		o.Schema = "trapeze"
+	}
+	set(&o.Slots, 4*runtime.NumCPU())
+	set(&o.PollEvery, 10*time.Second)
+	set(&o.LeaseFor, 8*time.Second)
+	set(&o.HeartbeatEvery, min(2*time.Second, o.LeaseFor/3))
+	set(&o.ShutdownGrace, 20*time.Second)
+	set(&o.StuckAfter, 10*time.Second)
+	set(&o.MaxAttempts, 1)
+	set(&o.MaxCrashes, 3)
+	set(&o.RetainSucceeded, 48*time.Hour)
+	set(&o.RetainFailed, 168*time.Hour)
+	set(&o.RetainCancelled, 48*time.Hour)
+	set(&o.RetainEvents, 168*time.Hour)
+	if o.DirectURL != "" {
+		o.BehindPooler = true
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func set[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// validate reports every problem at once, so that an operator mends a configuration in one go.
+func (o Options) validate() error {
+	var errs []error
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	complain(validSchema.MatchString(o.Schema), "schema %q: want %s", o.Schema, validSchema)
+	complain(o.Slots > 0, "slots: %d, want at least 1", o.Slots)
+	complain(o.PollEvery >= 100*time.Millisecond, "poll interval of %s is below 100ms", o.PollEvery)
+	complain(o.HeartbeatEvery > 0, "heartbeat of %s, want more than 0", o.HeartbeatEvery)
+	complain(o.LeaseFor >= 3*o.HeartbeatEvery, "lease of %s is shorter than three heartbeats of %s", o.LeaseFor, o.HeartbeatEvery)
+	complain(o.ShutdownGrace >= 0, "shutdown grace of %s is negative", o.ShutdownGrace)
+	complain(o.StuckAfter > 0, "stuck-after of %s, want more than 0", o.StuckAfter)
+	complain(o.MaxAttempts > 0, "max attempts: %d, want at least 1", o.MaxAttempts)
+	complain(o.MaxCrashes > 0, "max crashes: %d, want at least 1", o.MaxCrashes)
+	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
+	return errors.Join(errs...)
+}

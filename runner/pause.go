@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// pause is the wait between tries of something that the database did not answer: 20 ms doubling to 1 s, with jitter.
+type pause struct {
+	n    int
+	wait time.Duration
+}
+
+func newPause() *pause { return &pause{wait: 20 * time.Millisecond} }
+
+// sleep waits and reports whether another try is worth it: false when ctx has ended.
+func (p *pause) sleep(ctx context.Context) bool {
+	p.n++
+	timer := time.NewTimer(time.Duration(float64(p.wait) * (0.5 + rand.Float64())))
+	defer timer.Stop()
+	p.wait = min(2*p.wait, time.Second)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,123 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Func handles one kind of job. A nil [Outcome] and a nil error mean that the job succeeded without a result.
+//
+// Its context ends with a cause ([context.Cause]) when an operator cancels or stops the job, its timeout is over, the pod
+// lost its lease or shuts down; a handler that returns an error then is not blamed for it. What a handler writes outside
+// [Outcome.InTx] and [Job.Tx] may happen twice, after a crash: at-least-once.
+type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
+
+// HandleOption sets what holds for all jobs of a kind.
+type HandleOption func(*kind)
+
+// Timeout bounds each run: its context then ends with [job.ErrTimeout], and its error counts as an attempt. Default:
+// Options.Timeout.
+func Timeout(d time.Duration) HandleOption { return func(k *kind) { k.timeout = d } }
+
+// Retry lets a job's handler fail: max tries in all, with the given wait in between. Default: Options.MaxAttempts.
+func Retry(max int, wait job.Backoff) HandleOption {
+	return func(k *kind) { k.maxAttempts, k.backoff = max, wait }
+}
+
+// MaxCrashes is how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
+func MaxCrashes(n int) HandleOption { return func(k *kind) { k.maxCrashes = n } }
+
+// KeepRunning lets handlers of this kind go on while the pod cannot reach the database for longer than its lease. Their
+// writes are fenced all the same; what they do elsewhere may happen at the same time as on another pod.
+func KeepRunning() HandleOption { return func(k *kind) { k.keepRunning = true } }
+
+// kind is a registered handler, with its types erased once so that nothing reflects on the way of a job.
+type kind struct {
+	name        string
+	timeout     time.Duration
+	maxAttempts int // 0: the default
+	maxCrashes  int // 0: the default
+	backoff     job.Backoff
+	keepRunning bool
+	run         func(ctx context.Context, c *core) (*Outcome, error)
+}
+
+// Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
+// mistake in the wiring.
+func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
+	var zero A
+	name := zero.Kind()
+	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
+		j := &Job[A]{core: c}
+		if err := json.Unmarshal(c.claimed.Args, &j.Args); err != nil {
+			return nil, job.Permanent(fmt.Errorf("%w: decode the args of %s: %w", job.ErrInvalidArgs, name, err))
+		}
+		return handler(ctx, j)
+	})
+}
+
+// HandleRaw registers a handler of a kind whose arguments it decodes itself: a kind chosen at run time, such as those of
+// a configuration. Otherwise as [Handle].
+func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
+	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
+		return handler(ctx, &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.claimed.Args}})
+	})
+}
+
+func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *core) (*Outcome, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.started:
+		panic(fmt.Sprintf("runner: kind %q is registered after Run", name))
+	case name == "" || len(name) > job.MaxKindBytes:
+		panic(fmt.Sprintf("runner: kind %q: want 1 to %d bytes", name, job.MaxKindBytes))
+	case r.kinds[name] != nil:
+		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
+	}
+	k := &kind{name: name, timeout: r.opts.Timeout, run: run}
+	for _, o := range options {
+		o(k)
+	}
+	r.kinds[name] = k
+}
+
+// Raw is a job of a kind given by name, with arguments that are JSON already. Its kind need not be known here.
+type Raw struct {
+	Name string
+	JSON json.RawMessage
+}
+
+// Kind implements [job.Args].
+func (r Raw) Kind() string { return r.Name }
+
+// MarshalJSON implements [json.Marshaler].
+func (r Raw) MarshalJSON() ([]byte, error) {
+	if len(bytes.TrimSpace(r.JSON)) == 0 {
+		return []byte("{}"), nil
+	}
+	return r.JSON, nil
+}
+
+// kindsToRun lists the kinds that this pod claims, sorted.
+func (r *Runner) kindsToRun() ([]string, error) {
+	names := []string{}
+	for name := range r.kinds {
+		if len(r.opts.Kinds) == 0 || slices.Contains(r.opts.Kinds, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range r.opts.Kinds {
+		if r.kinds[name] == nil {
+			return nil, fmt.Errorf("run only kind %q: %w: no handler of it is registered", name, job.ErrUnknownKind)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,216 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/poller"
+)
+
+// Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call
+// [Runner.Run]. Its methods are safe for concurrent use.
+type Runner struct {
+	pool    *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
+	store   *store.Store  // claims and finishes
+	front   *store.Store  // submissions, commands and reads: they must not delay the former
+	heart   *store.Store  // heartbeats alone
+	opts    Options
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+
+	mu      sync.Mutex
+	kinds   map[string]*kind
+	started bool
+
+	mine     map[string]bool // kinds this pod runs; fixed by Run
+	mineAll  []string
+	lanes    *lanes
+	pod      *pod
+	runs     *runs
+	flights  flights
+	flusher  *flusher
+	poller   *poller.Poller
+	due      dueTimes
+	freed    freedSubjects
+	claiming sync.Mutex  // held while a claim is under way
+	backlog  atomic.Bool // the latest claim left jobs behind
+	strays   atomic.Bool // a reply was lost: the table may give us jobs that we do not know
+	closing  atomic.Bool
+	hurry    chan struct{}
+	hurried  sync.Once
+	peers    chan struct{} // asks for a wake-up of the other pods
+}
+
+// New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
+// not connect. It reports every mistake in the options at once.
+func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("runner options: %w", err)
+	}
+	ctx := context.Background()
+	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, Connections: 4})
+	if err != nil {
+		return nil, err
+	}
+	front, err := main.Beside(ctx, 3)
+	if err != nil {
+		return nil, err
+	}
+	heart, err := main.Beside(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{
+		pool: pool, store: main, front: front, heart: heart, opts: o, log: o.Logger, metrics: telemetry.New(),
+		kinds: map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
+		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
+	}
+	r.flusher = newFlusher(r)
+	r.poller = poller.New(net{r}, o.PollEvery)
+	return r, nil
+}
+
+// Run runs jobs until ctx ends, then drains: claims stop, handlers get Options.ShutdownGrace to end before their context
+// is cancelled, and what is left then is handed back to the other pods. It returns nil after a drain, when every
+// goroutine it started has ended, except those of handlers that ignore the end of their context. Call it once.
+func (r *Runner) Run(ctx context.Context) error {
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	// What keeps the pod alive goes on until its last handler has ended: it does not end with ctx.
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
+	var claimers, life sync.WaitGroup
+	life.Go(func() { r.beat(alive) })
+	life.Go(func() { r.watchTrust(alive) })
+	life.Go(func() { r.flusher.run(alive) })
+	life.Go(func() { r.notifyPeers(alive) })
+	claimers.Go(func() { r.poller.Run(ctx) })
+	claimers.Go(func() { r.listen(ctx) })
+	claimers.Go(func() { r.maintain(ctx) })
+	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, "boot", r.Boot(), "slots", r.slots(), "kinds", r.mineAll)
+	<-ctx.Done()
+
+	// First whatever starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
+	r.closing.Store(true)
+	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, "running", r.runs.count())
+	claimers.Wait()
+	r.drain(alive)
+	die()
+	life.Wait()
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := r.heart.Leave(leaving, r.Boot()); err != nil {
+		r.log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
+	}
+	r.log.InfoContext(ctx, "runner stopped", telemetry.Pod, r.opts.Name)
+	return nil
+}
+
+// start checks the wiring and registers the pod; it waits for the database as long as ctx lasts.
+func (r *Runner) start(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started {
+		return errors.New("run: this runner has been run before")
+	}
+	mine, err := r.kindsToRun()
+	if err != nil {
+		return err
+	}
+	r.started = true
+	if r.opts.Disabled {
+		mine = []string{}
+	}
+	r.mineAll, r.mine = mine, map[string]bool{}
+	for _, name := range mine {
+		r.mine[name] = true
+	}
+	for wait := newPause(); ; {
+		err := r.checkSchema(ctx)
+		if err == nil {
+			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
+				err = r.register(ctx)
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		if !store.Transient(err) || !wait.sleep(ctx) {
+			return fmt.Errorf("start the runner: %w", err)
+		}
+		r.log.WarnContext(ctx, "the database does not answer yet", telemetry.Err, err)
+	}
+}
+
+// drain waits for the handlers, then for their contexts to end them, then hands back what is left.
+func (r *Runner) drain(ctx context.Context) {
+	if !r.runs.wait(r.opts.ShutdownGrace, r.hurry) {
+		r.runs.each(func(one *run) { one.cancel(job.ErrShutdown) })
+		if !r.runs.wait(time.Second, nil) {
+			r.handBackRest(ctx)
+		}
+	}
+	r.runs.close()
+}
+
+// handBackRest hands back the claims of handlers that ignore the end of their context.
+func (r *Runner) handBackRest(ctx context.Context) {
+	r.runs.each(func(one *run) {
+		if one.settled.CompareAndSwap(false, true) {
+			r.log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)
+			r.handBack(one, "the pod is shutting down")
+		}
+	})
+}
+
+// HandBackNow ends the grace of a shutdown that is under way: contexts are cancelled now and jobs handed back.
+func (r *Runner) HandBackNow() { r.hurried.Do(func() { close(r.hurry) }) }
+
+// Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
+func (r *Runner) Close() {
+	r.store.Close()
+	r.front.Close()
+	r.heart.Close()
+}
+
+// Boot is the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
+func (r *Runner) Boot() string { return r.pod.id() }
+
+// Metrics are the pod's instruments, to be registered where the host's are.
+func (r *Runner) Metrics() prometheus.Collector { return r.metrics }
+
+// Running is the number of jobs that run in this process.
+func (r *Runner) Running() int { return r.runs.count() }
+
+// Ready reports whether this pod may take work, and if not, why.
+func (r *Runner) Ready() (ready bool, reasons []string) {
+	switch {
+	case r.closing.Load():
+		reasons = append(reasons, "draining")
+	case !r.pod.registered():
+		reasons = append(reasons, "not started")
+	case !r.pod.trusted():
+		reasons = append(reasons, "the database does not answer heartbeats")
+	}
+	return len(reasons) == 0, reasons
+}
+
+func (r *Runner) slots() int {
+	if r.opts.Disabled {
+		return 0
+	}
+	return r.opts.Slots
+}

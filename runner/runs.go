@@ -1,0 +1,198 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// run is one claim that this process works on. Its goroutine alone performs it; settled decides who writes its end.
+type run struct {
+	*core
+	kind    *kind
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	done    context.CancelFunc // releases the timeout's timer
+	settled atomic.Bool
+	losing  sync.Once
+	ended   chan struct{} // closed when the handler has returned and its end is settled
+	handed  time.Time     // when its start was decided; zero for claims by the poller
+}
+
+// lose tells the handler, and whoever writes for it, that the claim is not ours any more.
+func (one *run) lose() {
+	one.losing.Do(func() {
+		close(one.lost)
+		one.cancel(job.ErrLeaseLost)
+	})
+}
+
+func (c *core) isLost() bool {
+	select {
+	case <-c.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+func (one *run) attrs() []any {
+	c := one.claimed
+	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
+		telemetry.Lane, c.Lane}
+}
+
+// runs are the claims that this process works on.
+type runs struct {
+	mu     sync.Mutex
+	all    map[job.Lease]*run
+	empty  chan struct{} // closed when all is empty; replaced when it is not
+	closed bool
+}
+
+func newRuns() *runs {
+	empty := make(chan struct{})
+	close(empty)
+	return &runs{all: map[job.Lease]*run{}, empty: empty}
+}
+
+// add takes a claim in, unless the runner has stopped.
+func (s *runs) add(one *run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if len(s.all) == 0 {
+		s.empty = make(chan struct{})
+	}
+	s.all[one.lease] = one
+	return true
+}
+
+func (s *runs) remove(one *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[one.lease] != one {
+		return
+	}
+	delete(s.all, one.lease)
+	if len(s.all) == 0 {
+		close(s.empty)
+	}
+}
+
+func (s *runs) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+func (s *runs) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+// each calls do for every claim, outside the lock.
+func (s *runs) each(do func(*run)) {
+	s.mu.Lock()
+	list := make([]*run, 0, len(s.all))
+	for _, one := range s.all {
+		list = append(list, one)
+	}
+	s.mu.Unlock()
+	for _, one := range list {
+		do(one)
+	}
+}
+
+// find returns the claim of a job with a fence.
+func (s *runs) find(id, fence int64) *run {
+	var found *run
+	s.each(func(one *run) {
+		if one.lease.JobID == id && one.lease.Fence == fence {
+			found = one
+		}
+	})
+	return found
+}
+
+// ids lists the jobs that run here.
+func (s *runs) ids() []int64 {
+	var ids []int64
+	s.each(func(one *run) { ids = append(ids, one.lease.JobID) })
+	return ids
+}
+
+// isolated reports whether an isolated job runs here.
+func (s *runs) isolated() bool {
+	found := false
+	s.each(func(one *run) { found = found || one.claimed.Isolated })
+	return found
+}
+
+// wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
+func (s *runs) wait(most time.Duration, hurry <-chan struct{}) bool {
+	s.mu.Lock()
+	empty := s.empty
+	s.mu.Unlock()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-empty:
+		return true
+	case <-timer.C:
+	case <-hurry:
+	}
+	return s.count() == 0
+}
+
+// flights are the ids of jobs that a statement under way may make ours: a look for strays must not take them for such.
+type flights struct {
+	mu  sync.Mutex
+	ids map[int64]bool
+}
+
+func (f *flights) add(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ids == nil {
+		f.ids = map[int64]bool{}
+	}
+	f.ids[id] = true
+}
+
+func (f *flights) remove(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ids, id)
+}
+
+func (f *flights) list() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]int64, 0, len(f.ids))
+	for id := range f.ids {
+		list = append(list, id)
+	}
+	return list
+}
+
+// born is the claim of a job that an insert of ours made running.
+func born(n store.NewJob, at time.Time) store.Claimed {
+	pipeline := n.PipelineID
+	if pipeline == 0 {
+		pipeline = n.ID
+	}
+	return store.Claimed{
+		ID: n.ID, Kind: n.Kind, Lane: n.Lane, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID,
+		Step: n.Step, Planned: n.Planned, MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter,
+		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast",
+	}
+}

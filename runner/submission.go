@@ -1,0 +1,277 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// EnqueueOption sets how one job is submitted.
+type EnqueueOption func(*submission)
+
+// Subject says what the job is about: of the jobs with one kind and subject, one runs at a time, on all pods together.
+func Subject(s string) EnqueueOption { return func(w *submission) { w.subject = &s } }
+
+// Lane puts the job into a lane other than its kind's.
+func Lane(name string) EnqueueOption { return func(w *submission) { w.lane = name } }
+
+// Priority orders the jobs of a lane: −100 to 100, higher first, ties first ready, first out. Default 10.
+func Priority(p int) EnqueueOption { return func(w *submission) { w.priority = &p } }
+
+// Delay makes the job due only after a while.
+func Delay(d time.Duration) EnqueueOption { return func(w *submission) { w.delay = d } }
+
+// MaxAttempts overrides the kind's limit for this job.
+func MaxAttempts(n int) EnqueueOption { return func(w *submission) { w.maxAttempts = &n } }
+
+// UniqueWhile says for how long a unique key is taken.
+type UniqueWhile string
+
+// The spans of a unique key.
+const (
+	// WhilePending frees the key when the job starts: a trigger that comes later makes a new job, which sees the new data.
+	WhilePending UniqueWhile = "pending"
+	// WhileActive frees the key when the job has ended.
+	WhileActive UniqueWhile = "active"
+)
+
+// Unique makes the submission a no-op that returns the job which holds the key, among those of one kind.
+func Unique(key string, while UniqueWhile) EnqueueOption {
+	return func(w *submission) { w.uniqueKey, w.uniqueWhile = &key, (*string)(&while) }
+}
+
+// IdempotencyKey makes it safe to submit again after an unknown outcome: the same key returns the same job, for a day. The
+// same key with other content is [job.ErrKeyReused].
+func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.idempotencyKey = key } }
+
+// Submitter names who submitted the job.
+func Submitter(name string) EnqueueOption { return func(w *submission) { w.submitter = name } }
+
+// Foreign says that the kind's handler lives in another program: it need not be registered here.
+func Foreign() EnqueueOption { return func(w *submission) { w.foreign = true } }
+
+// Chain declares a pipeline when it is submitted: the steps need not know each other. Each step starts when the one before
+// has succeeded, reads its result with [Job.Parent], and keeps its subject and priority. Give a step options of its own
+// with [Step].
+func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
+
+// Step gives a step of a [Chain] its own [Subject], [Lane] and [Priority].
+func Step(args job.Args, options ...EnqueueOption) job.Args { return step{args, options} }
+
+type chain struct {
+	first job.Args
+	rest  []job.Args
+}
+
+func (c chain) Kind() string { return c.first.Kind() }
+
+type step struct {
+	args    job.Args
+	options []EnqueueOption
+}
+
+func (s step) Kind() string { return s.args.Kind() }
+
+// submission is a job on its way in.
+type submission struct {
+	kind           string
+	args           json.RawMessage
+	planned        []job.Step
+	subject        *string
+	lane           string
+	priority       *int
+	delay          time.Duration
+	maxAttempts    *int
+	maxCrashes     *int
+	uniqueKey      *string
+	uniqueWhile    *string
+	idempotencyKey string
+	submitter      string
+	foreign        bool
+}
+
+// newSubmission encodes and checks a job, without the database.
+func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submission, error) {
+	if args == nil {
+		return nil, fmt.Errorf("submit: no args: %w", job.ErrInvalidArgs)
+	}
+	w := &submission{}
+	var rest []job.Args
+	for {
+		if c, ok := args.(chain); ok {
+			args, rest = c.first, append(c.rest[:len(c.rest):len(c.rest)], rest...)
+			continue
+		}
+		if s, ok := args.(step); ok {
+			args = s.args
+			options = append(s.options[:len(s.options):len(s.options)], options...)
+			continue
+		}
+		break
+	}
+	w.kind = args.Kind()
+	for _, o := range options {
+		o(w)
+	}
+	var err error
+	if w.args, err = encodeArgs(w.kind, args); err != nil {
+		return nil, err
+	}
+	if err := w.validate(); err != nil {
+		return nil, fmt.Errorf("submit %s: %w", w.kind, err)
+	}
+	if r.kinds[w.kind] == nil && !w.foreign {
+		return nil, fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.kind, job.ErrUnknownKind)
+	}
+	if len(rest) > job.MaxChainSteps {
+		return nil, fmt.Errorf("submit %s: a chain of %d steps, at most %d: %w", w.kind, len(rest)+1, job.MaxChainSteps, job.ErrTooLarge)
+	}
+	for _, next := range rest {
+		planned, err := r.plan(next, w.foreign)
+		if err != nil {
+			return nil, err
+		}
+		w.planned = append(w.planned, planned...)
+	}
+	return w, nil
+}
+
+// plan turns a later step into what is kept of it until it is reached.
+func (r *Runner) plan(args job.Args, foreign bool) ([]job.Step, error) {
+	w := &submission{foreign: foreign}
+	var rest []job.Args
+	for {
+		if c, ok := args.(chain); ok {
+			args, rest = c.first, append(c.rest[:len(c.rest):len(c.rest)], rest...)
+			continue
+		}
+		s, ok := args.(step)
+		if !ok {
+			break
+		}
+		args = s.args
+		for _, o := range s.options {
+			o(w)
+		}
+	}
+	w.kind = args.Kind()
+	var err error
+	if w.args, err = encodeArgs(w.kind, args); err != nil {
+		return nil, err
+	}
+	if err := w.validate(); err != nil {
+		return nil, fmt.Errorf("plan step %s: %w", w.kind, err)
+	}
+	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" {
+		return nil, fmt.Errorf("plan step %s: a step takes a subject, a lane and a priority only: %w", w.kind, job.ErrInvalid)
+	}
+	if r.kinds[w.kind] == nil && !w.foreign {
+		return nil, fmt.Errorf("plan step %q: %w: register its handler, or say Foreign() when another program has it", w.kind, job.ErrUnknownKind)
+	}
+	steps := []job.Step{{Kind: w.kind, Args: w.args, Lane: w.lane, Subject: w.subject, Priority: w.priority}}
+	for _, next := range rest {
+		more, err := r.plan(next, foreign)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, more...)
+	}
+	return steps, nil
+}
+
+// validate reports every problem at once.
+func (w *submission) validate() error {
+	var errs []error
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format+": %w", append(args, job.ErrInvalid)...))
+		}
+	}
+	text := func(name string, s string, limit int) {
+		complain(len(s) <= limit, "%s of %d bytes, at most %d", name, len(s), limit)
+		complain(utf8.ValidString(s) && !strings.ContainsRune(s, 0), "%s holds bytes that are no text", name)
+	}
+	complain(w.kind != "", "no kind")
+	text("kind", w.kind, job.MaxKindBytes)
+	text("lane", w.lane, 100)
+	text("submitter", w.submitter, 200)
+	text("idempotency key", w.idempotencyKey, job.MaxKeyBytes)
+	if w.subject != nil {
+		text("subject", *w.subject, job.MaxSubjectBytes)
+	}
+	if w.uniqueKey != nil {
+		text("unique key", *w.uniqueKey, job.MaxKeyBytes)
+		complain(*w.uniqueKey != "", "empty unique key")
+		complain(*w.uniqueWhile == string(WhilePending) || *w.uniqueWhile == string(WhileActive), "unique while %q", *w.uniqueWhile)
+	}
+	if w.priority != nil {
+		complain(*w.priority >= job.MinPriority && *w.priority <= job.MaxPriority, "priority %d, want %d to %d", *w.priority, job.MinPriority, job.MaxPriority)
+	}
+	complain(w.delay >= 0, "delay of %s is negative", w.delay)
+	complain(w.maxAttempts == nil || *w.maxAttempts > 0, "max attempts below 1")
+	return errors.Join(errs...)
+}
+
+// row makes the row of a submission.
+func (w *submission) row(id int64, lane string) store.NewJob {
+	n := store.NewJob{
+		ID: id, Kind: w.kind, Lane: lane, Args: w.args, Submitter: w.submitter, Actor: w.submitter, Priority: job.DefaultPriority,
+		MaxAttempts: w.maxAttempts, MaxCrashes: w.maxCrashes, UniqueKey: w.uniqueKey, UniqueWhile: w.uniqueWhile,
+		DelayMillis: w.delay.Milliseconds(),
+	}
+	if w.delay > 0 && n.DelayMillis == 0 {
+		n.DelayMillis = 1
+	}
+	if w.subject != nil {
+		n.Subject = *w.subject
+	}
+	if w.priority != nil {
+		n.Priority = *w.priority
+	}
+	if len(w.planned) > 0 {
+		n.Planned, _ = json.Marshal(w.planned) // of strings, numbers and JSON that was encoded before: cannot fail
+	}
+	return n
+}
+
+// encodeArgs encodes the arguments of a job and refuses what PostgreSQL cannot store.
+func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
+	raw, err := encode(args, job.MaxArgsBytes)
+	if err != nil {
+		return nil, fmt.Errorf("encode the args of %s: %w", kind, err)
+	}
+	return raw, nil
+}
+
+// encode encodes a value as JSON of bounded size that holds no NUL, which no text in PostgreSQL can.
+func encode(v any, limit int) (json.RawMessage, error) {
+	raw, err := json.Marshal(v)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
+	case len(raw) > limit:
+		return nil, fmt.Errorf("%d bytes of JSON, at most %d: %w", len(raw), limit, job.ErrTooLarge)
+	case !utf8.Valid(raw):
+		return nil, fmt.Errorf("%w: bytes that are no UTF-8", job.ErrInvalidArgs)
+	case bytes.Contains(raw, []byte(`\u0000`)):
+		return nil, fmt.Errorf("%w: a NUL character", job.ErrInvalidArgs)
+	}
+	return raw, nil
+}
+
+// clean makes any text storable: valid UTF-8 without NUL, cut to a number of bytes.
+func clean(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "�")
+	s = strings.ReplaceAll(s, "\x00", "�")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit-len("…")], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,56 @@
+// Package scheduler is the clock of the calendar, on gocron: it knows when, never what. What must happen once on all pods
+// together is decided by rows, not here.
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// Scheduler runs functions at intervals. Make one with [New].
+type Scheduler struct {
+	cron gocron.Scheduler
+	log  *slog.Logger
+	ctx  context.Context // of Run, for the functions; it ends with it
+	stop context.CancelFunc
+}
+
+// New returns a scheduler that does nothing before [Scheduler.Run].
+func New(log *slog.Logger) (*Scheduler, error) {
+	cron, err := gocron.NewScheduler(gocron.WithStopTimeout(5 * time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("make the scheduler: %w", err)
+	}
+	s := &Scheduler{cron: cron, log: log}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Every runs do now and then at every interval, ± 10 %, one at a time: a run that is late is skipped, not stacked.
+func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx context.Context)) error {
+	_, err := s.cron.NewJob(
+		gocron.DurationRandomJob(interval*9/10, interval*11/10),
+		gocron.NewTask(func() { do(s.ctx) }),
+		gocron.WithName(name),
+		gocron.WithSingletonMode(gocron.LimitModeReschedule),
+		gocron.WithStartAt(gocron.WithStartImmediately()),
+	)
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", name, err)
+	}
+	return nil
+}
+
+// Run keeps the time until ctx ends, then ends the context of what runs and waits for it.
+func (s *Scheduler) Run(ctx context.Context) {
+	s.cron.Start()
+	<-ctx.Done()
+	s.stop()
+	if err := s.cron.Shutdown(); err != nil {
+		s.log.WarnContext(ctx, "scheduler did not stop cleanly", "err", err)
+	}
+}
