@@ -33,6 +33,9 @@ func (d *dueTimes) told(b store.Beat) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.next, d.lapse, d.sweep = local(b.NextDue), local(b.NextLapse), b.SweepIsDue
+	if !d.lapse.IsZero() {
+		d.lapse = d.lapse.Add(25 * time.Millisecond) // a look before the lease has ended would find nothing
+	}
 }
 
 // parked notes that a job was parked here for a while.

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// sleeper runs until its context ends.
+type sleeper struct{}
+
+func (sleeper) Kind() string { return "bench.sleep" }
+
+const takeoverJobs = 50
+
+// podProcess is a pod as a process of its own: default options but for its slots.
+func podProcess() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD"), Slots: 64, ShutdownGrace: time.Millisecond})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	runner.Handle(r, func(ctx context.Context, _ *runner.Job[sleeper]) (*runner.Outcome, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	return r.Run(ctx)
+}
+
+// takeover measures how long after kill -9 of a pod with 50 running jobs each of them runs on another pod.
+func (b *lab) takeover(ctx context.Context, rounds int, talk bool) (l line, err error) {
+	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, else defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each runs elsewhere, %d rounds", takeoverJobs, rounds),
+		Goal: "maximum ≤ 10 s"}
+	var all []float64
+	for round := range rounds {
+		seconds, err := b.takeoverOnce(ctx)
+		if err != nil {
+			return l, err
+		}
+		slices.Sort(seconds)
+		if talk {
+			fmt.Fprintf(os.Stderr, "takeover round %d: %.2f to %.2f s\n", round+1, seconds[0], seconds[len(seconds)-1])
+		}
+		all = append(all, seconds...)
+	}
+	slices.Sort(all)
+	l.set("seconds median", quantile(all, 0.5))
+	l.set("seconds maximum", all[len(all)-1])
+	return l, nil
+}
+
+func (b *lab) takeoverOnce(ctx context.Context) ([]float64, error) {
+	g, err := b.rig(ctx, runner.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer g.close()
+	a, err := startPod(ctx, g.url, "a")
+	if err != nil {
+		return nil, err
+	}
+	defer a.kill()
+	list := make([]job.Args, takeoverJobs)
+	for i := range list {
+		list[i] = runner.Raw{Name: "bench.sleep"}
+	}
+	if _, err := g.r.EnqueueMany(ctx, list, runner.Foreign()); err != nil {
+		return nil, err
+	}
+	const running = `select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1 and l.fence = $2`
+	if err := g.until(ctx, running, "a", 1); err != nil {
+		return nil, err
+	}
+	second, err := startPod(ctx, g.url, "b")
+	if err != nil {
+		return nil, err
+	}
+	defer second.kill()
+	// Anywhere in the heartbeats of both.
+	select {
+	case <-time.After(5*time.Second + time.Duration(rand.IntN(2000))*time.Millisecond):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	killed := time.Now()
+	a.kill()
+	if err := g.until(ctx, running, "b", 2); err != nil {
+		return nil, err
+	}
+	rows, err := g.pool.Query(ctx, `select claimed_at from trapeze.live`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var seconds []float64
+	for rows.Next() {
+		var at time.Time
+		if err := rows.Scan(&at); err != nil {
+			return nil, err
+		}
+		seconds = append(seconds, at.Sub(killed).Seconds())
+	}
+	return seconds, rows.Err()
+}
+
+func (g *rig) until(ctx context.Context, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	for {
+		var n int
+		if err := g.pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
+			return err
+		}
+		if n == takeoverJobs {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d jobs run: %w", n, takeoverJobs, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// pod is a process that runs jobs.
+type pod struct{ cmd *exec.Cmd }
+
+func startPod(ctx context.Context, url, name string) (*pod, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "pod")
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "TRAPEZE_POD="+name)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &pod{cmd}, nil
+}
+
+// kill is kill -9.
+func (p *pod) kill() {
+	if p.cmd.ProcessState == nil {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+}

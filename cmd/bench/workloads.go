@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type noop struct{}
+
+func (noop) Kind() string { return "bench.noop" }
+
+type step struct {
+	Left  int   `json:"left"`
+	Chain int64 `json:"chain"`
+}
+
+func (step) Kind() string { return "bench.step" }
+
+// drain measures how fast a pod works off jobs that do nothing and are there already.
+func (b *lab) drain(ctx context.Context, n int) (l line, err error) {
+	l = line{What: "enqueue no-op jobs in calls of 2,000, then start one pod with 100 slots; clock stops when nothing is unfinished in the database",
+		Goal: "design's prototype: 58,143 jobs/s, 445 B WAL a job; target ≤ 700 B"}
+	g, err := b.rig(ctx, runner.Options{Slots: 100})
+	if err != nil {
+		return l, err
+	}
+	defer g.close()
+	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = noop{}
+	}
+	began := time.Now()
+	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+		return l, err
+	}
+	l.set("bulk enqueue jobs/s", float64(n)/time.Since(began).Seconds())
+	if err := g.tidy(ctx); err != nil {
+		return l, err
+	}
+	before, err := g.meter(ctx)
+	if err != nil {
+		return l, err
+	}
+	began = time.Now()
+	g.start(ctx)
+	if err := g.drained(ctx); err != nil {
+		return l, err
+	}
+	seconds := time.Since(began).Seconds()
+	after, err := g.meter(ctx)
+	if err != nil {
+		return l, err
+	}
+	l.set("drain jobs/s", float64(n)/seconds)
+	l.set("writing transactions a job", (after.xact-before.xact)/float64(n))
+	l.set("WAL bytes a job", (after.wal-before.wal)/float64(n))
+	return l, nil
+}
+
+// handoff measures the gap between two steps on an idle pod, and from a submission to its start.
+func (b *lab) handoff(ctx context.Context, n int) (l line, err error) {
+	l = line{What: "chains of five steps, one at a time: handler start to next handler start; and submission to first start",
+		Goal: "gap p50 ≤ 0.8 ms, p99 ≤ 2 ms"}
+	g, err := b.rig(ctx, runner.Options{})
+	if err != nil {
+		return l, err
+	}
+	defer g.close()
+	var mu sync.Mutex
+	var starts []time.Time
+	ended := make(chan struct{})
+	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		mu.Lock()
+		starts = append(starts, time.Now())
+		mu.Unlock()
+		if j.Args.Left == 0 {
+			ended <- struct{}{}
+			return nil, nil
+		}
+		return runner.Then(step{Left: j.Args.Left - 1}), nil
+	})
+	g.start(ctx)
+	var gaps, first, whole []float64
+	for range n {
+		starts = starts[:0]
+		began := time.Now()
+		if _, err := g.r.Enqueue(ctx, step{Left: 4}); err != nil {
+			return l, err
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return l, ctx.Err()
+		}
+		mu.Lock()
+		first = append(first, ms(starts[0].Sub(began)))
+		for i := 1; i < len(starts); i++ {
+			gaps = append(gaps, ms(starts[i].Sub(starts[i-1])))
+		}
+		whole = append(whole, ms(starts[len(starts)-1].Sub(began)))
+		mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+	}
+	report(&l, "hand-off gap ms", gaps)
+	report(&l, "enqueue to start ms", first)
+	report(&l, "chain of five ms", whole)
+	return l, nil
+}
+
+// chains measures chains of five steps, many at once.
+func (b *lab) chains(ctx context.Context, n int) (l line, err error) {
+	l = line{What: "2,000 chains of five steps submitted at once to a pod with 100 slots",
+		Goal: "design's prototype: 11,399 chains/s; target ≥ 12 × River's 626, ≤ 0.05 transactions a step"}
+	g, err := b.rig(ctx, runner.Options{Slots: 100})
+	if err != nil {
+		return l, err
+	}
+	defer g.close()
+	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		if j.Args.Left == 0 {
+			return nil, nil
+		}
+		return runner.Then(step{Left: j.Args.Left - 1}), nil
+	})
+	g.start(ctx)
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = step{Left: 4}
+	}
+	if err := g.tidy(ctx); err != nil {
+		return l, err
+	}
+	before, err := g.meter(ctx)
+	if err != nil {
+		return l, err
+	}
+	began := time.Now()
+	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+		return l, err
+	}
+	if err := g.drained(ctx); err != nil {
+		return l, err
+	}
+	seconds := time.Since(began).Seconds()
+	after, err := g.meter(ctx)
+	if err != nil {
+		return l, err
+	}
+	l.set("chains/s", float64(n)/seconds)
+	l.set("steps/s", float64(5*n)/seconds)
+	l.set("writing transactions a step", (after.xact-before.xact)/float64(5*n))
+	l.set("WAL bytes a step", (after.wal-before.wal)/float64(5*n))
+	return l, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func report(l *line, name string, values []float64) {
+	slices.Sort(values)
+	l.set(name+" p50", quantile(values, 0.50))
+	l.set(name+" p95", quantile(values, 0.95))
+	l.set(name+" p99", quantile(values, 0.99))
+}
