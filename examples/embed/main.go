@@ -1,0 +1,58 @@
+// Command embed is an echo service that runs its jobs in its own pods: POST /greet/NAME starts a pipeline of two steps.
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type Compose struct{ Name string }
+type Deliver struct{ Text string }
+
+func (Compose) Kind() string { return "compose" }
+func (Deliver) Kind() string { return "deliver" }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log.Println(serve(ctx, os.Getenv("DATABASE_URL"), "127.0.0.1:8080", func(s string) error { return log.Output(2, s) }))
+}
+
+func serve(ctx context.Context, database, addr string, deliver func(string) error) error {
+	pool, err := pgxpool.New(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	r, err := runner.New(pool, runner.Options{})
+	if err = errors.Join(err, runner.Migrate(ctx, pool, "")); err != nil {
+		return err
+	}
+	defer r.Close()
+	runner.Handle(r, func(_ context.Context, j *runner.Job[Compose]) (*runner.Outcome, error) {
+		return runner.Then(Deliver{Text: "hello " + j.Args.Name}), nil // the next step: same commit, same process
+	})
+	runner.Handle(r, func(_ context.Context, j *runner.Job[Deliver]) (*runner.Outcome, error) {
+		return nil, deliver(j.Args.Text)
+	})
+	e := echo.New()
+	e.POST("/greet/:name", func(c echo.Context) error {
+		id, err := r.Enqueue(c.Request().Context(), Compose{Name: c.Param("name")})
+		if err != nil {
+			return err
+		}
+		return c.JSON(http.StatusAccepted, map[string]int64{"job": id})
+	})
+	go func() { _ = e.Start(addr) }()
+	defer e.Close()
+	return r.Run(ctx) // until ctx ends, then drains
+}
