@@ -66,7 +66,7 @@ func openHome(dir string, as account) (*home, error) {
 func newThrowAway(as account) (*home, error) {
 	dir, err := os.MkdirTemp(temporaryDir(as), throwAwayName)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make a throw-away directory: %w", err)
 	}
 	h := &home{dir: dir, throwAway: true}
 	fail := func(err error) (*home, error) { return nil, errors.Join(err, h.close()) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,12 +29,14 @@ type source struct {
 	prefix     string // of the names of all databases that we create
 	mainCalled bool
 
-	mu       sync.Mutex // one statement on the server at a time
-	err      error      // why there is no server or no template, for all tests after the first
+	made atomic.Int64
+
+	// Written by the first call of ready that needs them, under mu; later calls see them by passing through it.
+	mu       sync.Mutex
+	err      error // why there is no server or no template, for all tests after the first
 	server   *pgembed.Server
 	url      string // of a database to connect to for creating others
 	template string // name of the migrated database, empty until it is there
-	made     int
 }
 
 // database makes a database for t and returns its URL.
@@ -60,8 +63,6 @@ func (s *source) database(t testing.TB, migrated bool) string {
 }
 
 func (s *source) create(ctx context.Context, migrated bool) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := s.ready(ctx, migrated); err != nil {
 		return "", err
 	}
@@ -69,13 +70,14 @@ func (s *source) create(ctx context.Context, migrated bool) (string, error) {
 	if migrated {
 		template = s.template
 	}
-	s.made++
-	name := fmt.Sprintf("%s_%d", s.prefix, s.made)
+	name := fmt.Sprintf("%s_%d", s.prefix, s.made.Add(1))
 	return name, s.createFrom(ctx, name, template)
 }
 
 // ready makes sure that there is a server, and a template when one is needed.
 func (s *source) ready(ctx context.Context, migrated bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
@@ -96,7 +98,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 		return err
 	}
 	if s.err = migrateUp(ctx, withDatabase(s.url, template)); s.err != nil {
-		return errors.Join(s.err, s.dropLocked(ctx, template))
+		return errors.Join(s.err, s.drop(ctx, template))
 	}
 	s.template = template
 	return nil
@@ -121,12 +123,6 @@ func (s *source) createFrom(ctx context.Context, name, template string) error {
 }
 
 func (s *source) drop(ctx context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dropLocked(ctx, name)
-}
-
-func (s *source) dropLocked(ctx context.Context, name string) error {
 	return s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
 }
 
@@ -154,7 +150,7 @@ func (s *source) stop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	return s.dropLocked(ctx, s.template)
+	return s.drop(ctx, s.template)
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -8,7 +8,8 @@
 //
 // The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a user that may create databases, or else one
 // that the test process starts at the first call and stops at its end. Databases that pgtest did not create are never
-// touched. Copying a template that is migrated once a process makes a database cost tens of milliseconds.
+// touched. A database is a copy of a template that is migrated once in each process: 0.1 to 0.3 s on a 2-core virtual
+// machine, nearly all of it the file system's, so tests that can run in parallel should.
 //
 // Only tests import it.
 package pgtest
@@ -120,3 +121,21 @@ func Migrate(t testing.TB, url string) {
 }
 
 func migrateUp(ctx context.Context, url string) error { return migrate.Up(ctx, url, Schema) }
+
+// ExampleURL is [URL] for an Example, which has no test to end with: call drop at its end. It panics when there is no
+// database to be had.
+func ExampleURL() (url string, drop func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	name, err := shared.create(ctx, true)
+	if err != nil {
+		panic(fmt.Sprintf("pgtest: %v", err))
+	}
+	return withDatabase(shared.url, name), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if err := shared.drop(ctx, name); err != nil {
+			panic(fmt.Sprintf("pgtest: %v", err))
+		}
+	}
+}

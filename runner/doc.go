@@ -1,0 +1,34 @@
+// Package runner runs background jobs and chains of them inside a Go web service, with PostgreSQL as the only
+// infrastructure. It is the one package that a user imports.
+//
+// A job is a struct that names its kind:
+//
+//	type Ingest struct{ File string }
+//
+//	func (Ingest) Kind() string { return "csv_ingest" }
+//
+// Make a runner on the service's pool, register a handler for each kind, and run it until the process is told to stop:
+//
+//	r, err := runner.New(pool, runner.Options{})
+//	runner.Handle(r, func(ctx context.Context, j *runner.Job[Ingest]) (*runner.Outcome, error) { … })
+//	err = r.Run(ctx)
+//
+// Submit with [Runner.Enqueue], or with [Runner.EnqueueTx] in a transaction of your own, so that the job exists if and
+// only if your data does. A handler hands its pipeline on with [Then]; [Chain] declares a pipeline when it is submitted.
+//
+//	Enqueue ──▶ running here, or pending ──claim──▶ handler ──▶ Then: one commit ──▶ next handler, same goroutine
+//	                                    ▲                          │
+//	                                    └── every pod, every 10 s ─┘ whatever a crash dropped
+//
+// # What a handler may rely on
+//
+// It runs at least once, and of all runs at most one result is accepted: each claim of a job has a fence that rises, and
+// what a former owner still writes through [Job.Tx], [Outcome.InTx], [Job.Progress], [Job.Emit] or its return is refused.
+// Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler runs. A panic fails the attempt.
+//
+// Its context ends with a cause when the job is cancelled ([job.ErrCancelled], [job.ErrStopped]), timed out
+// ([job.ErrTimeout]), the pod stops ([job.ErrShutdown]) or lost its lease ([job.ErrLeaseLost]).
+//
+// An error fails the job at once, unless its kind has a [Retry] policy or the error asks for another try: wrap it with
+// [job.Retryable], [job.RetryAfter] or [job.Permanent]. When its pod dies, a job runs again on another one.
+package runner

@@ -1,0 +1,57 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type Measure struct{ Text string }
+
+func (Measure) Kind() string { return "measure" }
+
+type Report struct{ Length int }
+
+func (Report) Kind() string { return "report" }
+
+// The README shows the body of this example; TestTheReadmeShowsTheExample keeps the two the same.
+func Example() {
+	url, drop := pgtest.ExampleURL()
+	defer drop()
+	ctx, stop := context.WithCancel(context.Background())
+
+	// readme:begin
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := runner.New(pool, runner.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[Measure]) (*runner.Outcome, error) {
+		return runner.Then(Report{Length: len(j.Args.Text)}), nil // the next step: same commit, same process
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[Report]) (*runner.Outcome, error) {
+		fmt.Println("length:", j.Args.Length)
+		stop() // a service would go on until SIGTERM
+		return nil, nil
+	})
+	if _, err := r.Enqueue(ctx, Measure{Text: "trapeze"}, runner.Subject("texts/1")); err != nil {
+		log.Fatal(err)
+	}
+	err = r.Run(ctx) // until ctx ends, then drains
+	// readme:end
+
+	r.Close()
+	pool.Close()
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: length: 7
+}
