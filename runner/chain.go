@@ -4,15 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
-// the next one of a chain that was declared. An error says why that cannot be.
-func (r *Runner) succeeded(one *run, o *Outcome) (store.Ending, *store.NewJob, error) {
-	ending := store.Ending{State: job.Succeeded, Outcome: o.quality, Reason: job.ReasonOK}
+// the next one of a chain that was declared. An error says why that cannot be; a panic of the user's types, which are
+// encoded here, is one.
+func (r *Runner) succeeded(one *run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			ending, next, err = store.Ending{}, nil, fmt.Errorf("panic in what the handler returned: %v\n%s", p, debug.Stack())
+		}
+	}()
+	ending = store.Ending{State: job.Succeeded, Outcome: o.quality, Reason: job.ReasonOK}
 	if o.result != nil {
 		result, err := encode(o.result, job.MaxResultBytes)
 		if err != nil {
@@ -20,7 +27,7 @@ func (r *Runner) succeeded(one *run, o *Outcome) (store.Ending, *store.NewJob, e
 		}
 		ending.Result = result
 	}
-	next, err := r.nextStep(one, o)
+	next, err = r.nextStep(one, o)
 	if err != nil || next == nil {
 		return ending, nil, err
 	}
@@ -54,7 +61,8 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 		w.planned = append(w.planned, planned...)
 	case len(planned) > 0:
 		s := planned[0]
-		w = &submission{kind: s.Kind, args: s.Args, lane: s.Lane, subject: s.Subject, priority: s.Priority, planned: planned[1:]}
+		w = &submission{kind: s.Kind, args: s.Args, lane: s.Lane, subject: s.Subject, priority: s.Priority, planned: planned[1:],
+			maxCrashes: r.crashLimit(s.Kind)}
 	default:
 		return nil, nil
 	}
@@ -69,6 +77,15 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 	}
 	if w.submitter == "" {
 		w.submitter = c.Submitter
+	}
+	if w.lane != "" {
+		err := r.persist(one, func(ctx context.Context) error {
+			_, err := r.laneOf(ctx, w.kind, w.lane)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("next step: %w", err)
+		}
 	}
 	n := w.row(0, r.lanes.laneOfStep(w.kind, w.lane, c.Lane))
 	n.Actor = "handler"

@@ -130,7 +130,7 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 		}
 		return places, nil
 	}
-	r.strays.Store(true) // should it appear as ours after all, the next heartbeat finds it
+	r.doubt.raise() // should it appear as ours after all, the next heartbeat finds it
 	return nil, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
 }
 

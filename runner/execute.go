@@ -21,7 +21,11 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{})}, kind: k, ended: make(chan struct{}), done: func() {}}
 	one.notes.write = func(ctx context.Context, p job.Progress) error { return r.front.Progress(ctx, lease, p) }
 	one.ctx, one.cancel = context.WithCancelCause(context.Background())
+	if k.timeout > 0 {
+		one.ctx, one.done = context.WithTimeoutCause(one.ctx, k.timeout, job.ErrTimeout)
+	}
 	if !r.runs.add(one) {
+		one.done()
 		return nil
 	}
 	// First in, then looked at: whoever loses the lease meanwhile finds it in runs, or it finds the loss here.
@@ -63,9 +67,6 @@ var errGoexit = errors.New("handler exited its goroutine without returning (runt
 
 // perform calls the handler and settles what came of it. It returns the next step when that is ours already.
 func (r *Runner) perform(one *run) (next *run) {
-	if one.kind.timeout > 0 {
-		one.ctx, one.done = context.WithTimeoutCause(one.ctx, one.kind.timeout, job.ErrTimeout)
-	}
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
 	began := time.Now()
@@ -93,6 +94,10 @@ func (r *Runner) perform(one *run) (next *run) {
 		next = r.settle(one, outcome, err)
 	}()
 	outcome, err = one.kind.run(one.ctx, one.core)
+	if err != nil {
+		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
+		_, _ = err.Error(), errors.Is(err, context.Canceled)
+	}
 	returned = true
 	return nil
 }

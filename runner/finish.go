@@ -60,8 +60,14 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, err e
 	if next == nil {
 		return nil
 	}
+	var child *run
+	if ended.ChildRunning {
+		if child = r.newRun(born(*next, committed), one.lease.Pod); child == nil {
+			r.doubt.raise() // stopping: the row is ours in the table and unknown here
+		}
+	}
 	if next.Starts {
-		r.lanes.stepped(one.claimed.Lane, next.Lane, ended.ChildRunning)
+		r.lanes.stepped(one.claimed.Lane, next.Lane, child != nil)
 	}
 	if !ended.ChildRunning {
 		if ended.State == job.Succeeded {
@@ -75,16 +81,9 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, err e
 		}
 		return nil
 	}
-	child := r.newRun(born(*next, committed), one.lease.Pod)
-	if child == nil {
-		// Stopping: the row is ours in the table and unknown here.
-		r.strays.Store(true)
-		if next.Lane != one.claimed.Lane {
-			r.lanes.stepped(next.Lane, one.claimed.Lane, true)
-		}
-		return nil
+	if child != nil {
+		child.handed = committed
 	}
-	child.handed = committed
 	return child
 }
 
@@ -149,14 +148,22 @@ type writeError struct{ err error }
 func (w *writeError) Error() string { return w.err.Error() }
 func (w *writeError) Unwrap() error { return w.err }
 
-// callWrite calls the handler's writes; a panic is their error.
-func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.Tx) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in InTx: %v\n%s", p, debug.Stack())
-		}
+// callWrite calls the handler's writes; a panic is their error. They have a goroutine of their own, because what ends
+// theirs (runtime.Goexit, as of a test that fails) must not end ours, which owes the job its end.
+func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.Tx) error) error {
+	err := errGoexit
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic in InTx: %v\n%s", p, debug.Stack())
+			}
+		}()
+		err = write(ctx, tx)
 	}()
-	return write(ctx, tx)
+	<-done
+	return err
 }
 
 // park ends a claim with a wait and reports whether it did: not when the lease is lost or a cancel was committed.

@@ -182,10 +182,8 @@ func (r *Runner) told(b store.Beat) {
 			r.cancelRun(one, c.Reason == job.ReasonStopped)
 		}
 	}
-	if r.strays.CompareAndSwap(true, false) {
-		if err := r.handBackStrays(context.Background()); err != nil {
-			r.strays.Store(true)
-		}
+	if r.doubt.due() {
+		r.poller.Wake()
 	}
 }
 
@@ -199,24 +197,6 @@ func (r *Runner) cancelRun(one *run, stopped bool) {
 		return
 	}
 	one.cancel(job.ErrCancelled)
-}
-
-// handBackStrays gives back what the table says is ours and this process does not know. Jobs are known from before the
-// statement that makes them ours is sent, except those of a claim: no claim is under way here, because claims and this
-// take turns.
-func (r *Runner) handBackStrays(ctx context.Context) error {
-	r.claiming.Lock()
-	defer r.claiming.Unlock()
-	known := append(r.flights.list(), r.runs.ids()...)
-	back, err := r.store.HandBackStrays(ctx, r.Boot(), known)
-	if err != nil {
-		return r.dbError(err)
-	}
-	if len(back) > 0 {
-		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", "jobs", len(back))
-		r.poller.Wake()
-	}
-	return nil
 }
 
 // watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over.
@@ -251,7 +231,8 @@ func (r *Runner) watchTrust(ctx context.Context) {
 // boot id.
 func (r *Runner) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
 	boot = r.pod.id()
-	if delayMillis > 0 || r.closing.Load() || !r.mine[kind] || !r.pod.trusted() {
+	// Trust first: what Run fixes, such as mine, is only then to be read.
+	if delayMillis > 0 || r.closing.Load() || !r.pod.trusted() || !r.mine[kind] {
 		return boot, false
 	}
 	return boot, r.lanes.reserve(lane)

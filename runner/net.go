@@ -32,7 +32,11 @@ func (d *dueTimes) told(b store.Beat) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.next, d.lapse, d.sweep = local(b.NextDue), local(b.NextLapse), b.SweepIsDue
+	// A job that was parked here while the heartbeat was under way is not in its answer: the earlier moment counts.
+	if told := local(b.NextDue); d.next.IsZero() || !told.IsZero() && told.Before(d.next) {
+		d.next = told
+	}
+	d.lapse, d.sweep = local(b.NextLapse), b.SweepIsDue
 	if !d.lapse.IsZero() {
 		d.lapse = d.lapse.Add(25 * time.Millisecond) // a look before the lease has ended would find nothing
 	}
@@ -96,6 +100,9 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 	r := n.r
 	if !r.pod.trusted() {
 		return false
+	}
+	if err := r.handBackStrays(ctx); err != nil {
+		r.log.WarnContext(ctx, "jobs whose claim's reply was lost could not be handed back yet", telemetry.Err, err)
 	}
 	promote, recover := r.due.take()
 	if recover {
@@ -199,8 +206,6 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	if len(r.mineAll) == 0 || r.closing.Load() {
 		return false, nil
 	}
-	r.claiming.Lock()
-	defer r.claiming.Unlock()
 	if keys := r.freed.take(); len(keys) > 0 {
 		if err := r.claimSubjects(ctx, keys); err != nil {
 			return false, err
@@ -226,7 +231,7 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	found, err := r.store.Claim(context.WithoutCancel(ctx), boot, wants, r.mineAll, !r.runs.isolated())
 	if err != nil {
 		if store.Unknown(err) {
-			r.strays.Store(true)
+			r.doubt.raise()
 		}
 		return false, err
 	}
@@ -251,7 +256,7 @@ func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[stri
 		if r.launch(c, boot, time.Time{}) {
 			reserved[c.Lane]--
 		} else {
-			r.strays.Store(true)
+			r.doubt.raise()
 		}
 	}
 }
@@ -301,7 +306,7 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
 	found, err := r.store.ClaimSubjects(context.WithoutCancel(ctx), boot, asked[:least], open)
 	if err != nil {
 		if store.Unknown(err) {
-			r.strays.Store(true)
+			r.doubt.raise()
 		}
 		return err
 	}

@@ -27,6 +27,9 @@ func Done(result any) *Outcome { return &Outcome{result: result, quality: job.OK
 // of its lane is free here and nothing more urgent waits there. The step keeps its parent's subject and priority, and its
 // kind's lane or else its parent's, unless an option says otherwise. A declared chain goes on after it.
 func Then(next job.Args, options ...EnqueueOption) *Outcome {
+	if next == nil {
+		next = Chain(nil) // refused when the job ends, rather than taken for Done
+	}
 	return &Outcome{quality: job.OK, next: next, options: options}
 }
 

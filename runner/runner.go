@@ -33,23 +33,22 @@ type Runner struct {
 	kinds   map[string]*kind
 	started bool
 
-	mine     map[string]bool // kinds this pod runs; fixed by Run
-	mineAll  []string
-	lanes    *lanes
-	pod      *pod
-	runs     *runs
-	flights  flights
-	flusher  *flusher
-	poller   *poller.Poller
-	due      dueTimes
-	freed    freedSubjects
-	claiming sync.Mutex  // held while a claim is under way
-	backlog  atomic.Bool // the latest claim left jobs behind
-	strays   atomic.Bool // a reply was lost: the table may give us jobs that we do not know
-	closing  atomic.Bool
-	hurry    chan struct{}
-	hurried  sync.Once
-	peers    chan struct{} // asks for a wake-up of the other pods
+	mine    map[string]bool // kinds this pod runs; fixed by Run
+	mineAll []string
+	lanes   *lanes
+	pod     *pod
+	runs    *runs
+	flights flights
+	flusher *flusher
+	poller  *poller.Poller
+	due     dueTimes
+	freed   freedSubjects
+	backlog atomic.Bool // the latest claim left jobs behind
+	doubt   doubts      // a reply was lost: the table may give us jobs that we do not know
+	closing atomic.Bool
+	hurry   chan struct{}
+	hurried sync.Once
+	peers   chan struct{} // asks for a wake-up of the other pods
 }
 
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
@@ -159,11 +158,17 @@ func (r *Runner) start(ctx context.Context) error {
 func (r *Runner) drain(ctx context.Context) {
 	if !r.runs.wait(r.opts.ShutdownGrace, r.hurry) {
 		r.runs.each(func(one *run) { one.cancel(job.ErrShutdown) })
+		// A database that does not answer must not keep the process: its leases run out.
+		giveUp := time.AfterFunc(2*time.Second, r.flusher.die)
+		defer giveUp.Stop()
 		if !r.runs.wait(time.Second, nil) {
 			r.handBackRest(ctx)
 		}
 	}
 	r.runs.close()
+	if err := r.handBackStrays(ctx); err != nil {
+		r.log.WarnContext(ctx, "jobs whose claim's reply was lost are left to the other pods", telemetry.Err, err)
+	}
 }
 
 // handBackRest hands back the claims of handlers that ignore the end of their context.

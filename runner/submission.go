@@ -99,9 +99,6 @@ type submission struct {
 
 // newSubmission encodes and checks a job, without the database.
 func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submission, error) {
-	if args == nil {
-		return nil, fmt.Errorf("submit: no args: %w", job.ErrInvalidArgs)
-	}
 	w := &submission{}
 	var rest []job.Args
 	for {
@@ -115,6 +112,9 @@ func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submiss
 			continue
 		}
 		break
+	}
+	if args == nil {
+		return nil, fmt.Errorf("submit: no args: %w", job.ErrInvalidArgs)
 	}
 	w.kind = args.Kind()
 	for _, o := range options {
@@ -130,6 +130,7 @@ func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submiss
 	if r.kinds[w.kind] == nil && !w.foreign {
 		return nil, fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.kind, job.ErrUnknownKind)
 	}
+	w.maxCrashes = r.crashLimit(w.kind)
 	if len(rest) > job.MaxChainSteps {
 		return nil, fmt.Errorf("submit %s: a chain of %d steps, at most %d: %w", w.kind, len(rest)+1, job.MaxChainSteps, job.ErrTooLarge)
 	}
@@ -141,6 +142,14 @@ func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submiss
 		w.planned = append(w.planned, planned...)
 	}
 	return w, nil
+}
+
+// crashLimit is the limit that a kind sets: it travels with the job, for whoever recovers it may not know the kind.
+func (r *Runner) crashLimit(kind string) *int {
+	if k := r.kinds[kind]; k != nil && k.maxCrashes > 0 {
+		return &k.maxCrashes
+	}
+	return nil
 }
 
 // plan turns a later step into what is kept of it until it is reached.
@@ -160,6 +169,9 @@ func (r *Runner) plan(args job.Args, foreign bool) ([]job.Step, error) {
 		for _, o := range s.options {
 			o(w)
 		}
+	}
+	if args == nil {
+		return nil, fmt.Errorf("plan step: no args: %w", job.ErrInvalidArgs)
 	}
 	w.kind = args.Kind()
 	var err error
@@ -260,10 +272,24 @@ func encode(v any, limit int) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%d bytes of JSON, at most %d: %w", len(raw), limit, job.ErrTooLarge)
 	case !utf8.Valid(raw):
 		return nil, fmt.Errorf("%w: bytes that are no UTF-8", job.ErrInvalidArgs)
-	case bytes.Contains(raw, []byte(`\u0000`)):
+	case holdsNUL(raw):
 		return nil, fmt.Errorf("%w: a NUL character", job.ErrInvalidArgs)
 	}
 	return raw, nil
+}
+
+// holdsNUL reports whether a string in encoded JSON has a NUL: the escape \u0000, whose backslash is no escaped one.
+func holdsNUL(raw []byte) bool {
+	for i := 0; i < len(raw)-1; i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if bytes.HasPrefix(raw[i:], []byte(`\u0000`)) {
+			return true
+		}
+		i++ // what is escaped
+	}
+	return false
 }
 
 // clean makes any text storable: valid UTF-8 without NUL, cut to a number of bytes.

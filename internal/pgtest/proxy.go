@@ -83,6 +83,16 @@ func (p *Proxy) Reset() {
 	}
 }
 
+// Stall makes every connection there is a half-open one: nothing passes on it any more, and nobody is told. New ones are
+// treated as before.
+func (p *Proxy) Stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.stalled.Store(true)
+	}
+}
+
 // CutReplyOnce breaks one connection at the moment the server answers what a client sent and match recognised, so that
 // the client never learns what came of it. The channel that it returns is closed then. Statements are prepared: what can
 // be recognised is the text of a parameter, and "commit".
@@ -141,6 +151,7 @@ type link struct {
 	once           sync.Once
 	closed         chan struct{}
 	cut            atomic.Pointer[chan struct{}] // its next reply is cut
+	stalled        atomic.Bool
 }
 
 // reset closes both ends; the client sees a connection reset.
@@ -167,6 +178,9 @@ func (l *link) pump(to, from net.Conn, look func([]byte) error) {
 		l.p.mu.Lock()
 		open := l.p.open
 		l.p.mu.Unlock()
+		if l.stalled.Load() {
+			open = nil
+		}
 		select {
 		case <-open:
 		case <-l.closed:
@@ -185,7 +199,8 @@ func (l *link) asks(bytes []byte) error {
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
 	if l.p.match != nil && l.p.match(bytes) {
-		l.cut.Store(&l.p.cut)
+		cut := l.p.cut
+		l.cut.Store(&cut)
 		l.p.match = nil
 	}
 	return nil

@@ -42,13 +42,14 @@ const (
 // placeSQL is the tail of every statement that inserts jobs. It reads the CTE wish and puts each of its rows into jobs and
 // into live (pending or born running) or parked, with its events.
 //
-// A row may be born running when it asks for it, nothing pending in its lane has a rank of ahead or less (rank is the
-// negated priority; live_for_claim, first pending row ends the look), and its subject is free: handed over by its parent,
-// or its insert into current_runs went in. Whoever sees a running row in its snapshot does not try, and inserts go in the
+// A row may be born running when it asks for it, its pod's row is open (a closed one's jobs are looked for only a while),
+// nothing pending in its lane has a rank of ahead or less (rank is the negated priority; live_for_claim, first pending row
+// ends the look), and its subject is free: handed over by its parent, or its insert into current_runs went in. Whoever sees a running row in its snapshot does not try, and inserts go in the
 // order of the key; so no two statements wait for each other. Ended rows of a subject that was taken are deleted here.
 const placeSQL = `
 may as materialized (
 	select w.*, w.starts and w.delay_ms = 0
+		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
 		and not exists (select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending')
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c

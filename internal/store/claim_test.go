@@ -1,0 +1,138 @@
+package store
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestClaimsComeByPriorityThenFirstReadyFirstOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	urgency := func(p int) func(*NewJob) { return func(n *NewJob) { n.Priority = p } }
+	first := w.put(urgency(10))
+	low, high, later := w.put(urgency(-100)), w.put(urgency(100)), w.put(urgency(10))
+	var order []int64
+	for range 4 {
+		order = append(order, w.one(boot).ID)
+	}
+	w.is.Equal(order, slices.Concat(high, first, later, low)) // urgent first, then first in
+	w.is.Equal(len(w.claims(boot, 5)), 0)                     // nothing is claimed twice
+}
+
+func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.exec(`insert into trapeze.lanes (name) values ('other')`)
+	other := func(n *NewJob) { n.Lane = "other" }
+	foreign := func(n *NewJob) { n.Kind = "foreign" }
+	w.put(foreign, plain, plain, plain, other, other, other)
+	found, err := w.Claim(w.ctx(), boot, []Want{{"default", 2}, {"other", 1}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	lanes := map[string]int{}
+	for _, c := range found.Jobs {
+		lanes[c.Lane]++
+		w.is.Equal(c.Kind, "k") // a kind nobody here knows is passed by
+		w.is.Equal(string(c.Args), `{"n": 1}`)
+	}
+	w.is.Equal(lanes, map[string]int{"default": 2, "other": 1}) // each lane's share, no more
+	w.is.Equal(found.Seen, 3)
+}
+
+func TestJobsWhoseSubjectRunsDoNotStarveThoseBehindThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	running := w.put(about("busy"))
+	w.is.Equal(w.one(boot).ID, running[0])
+	for range 50 {
+		w.put(about("busy"))
+	}
+	behind := w.put(plain, about("free"))
+	w.is.Equal(idsOf(w.claims(boot, 2)), behind) // fifty blocked jobs at the head are passed by
+}
+
+func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	list := w.put(about("s"), func(n *NewJob) { n.Subject, n.Priority = "s", 50 }, about("s"), about("t"), plain)
+	got := idsOf(w.claims(boot, 5))
+	slices.Sort(got)
+	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // of s the urgent one alone
+	w.is.Equal(w.at(list[0]).Attempt, 0)                // the others spent nothing
+	w.is.Equal(w.at(list[0]).Fence, int64(0))
+	w.is.Equal(len(w.claims(boot, 5)), 0) // while it runs, nothing more of s
+}
+
+func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	list := w.put(about("s"), about("s"), func(n *NewJob) { n.Subject, n.Priority = "s", 50 })
+	w.exec(`update trapeze.live set priority = 60 where id = $1`, list[0])
+	c := w.one(boot)
+	keys := []Key{{"k", "s"}, {"k", "nothing"}}
+	found, err := w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 0) // its subject still runs
+	w.end(boot, ending(c))
+	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"elsewhere"})
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 0) // not in a lane without a slot
+	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), []int64{list[2]}) // the most urgent
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where kind = 'k' and subject = 's'`), 1)
+	// the superseded run leaves no row behind
+}
+
+func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(about("s"))[0]
+	counters := func(c Claimed) [3]int { return [3]int{int(c.Fence), c.Attempt, c.Crashes} }
+
+	c := w.one(a)
+	w.is.Equal(counters(c), [3]int{1, 1, 0})
+	back, err := w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c)}, "shutdown")
+	w.is.NoErr(err)
+	w.is.True(back[id])
+
+	c = w.one(a)
+	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand back gives the attempt back, the fence rises
+	_, err = w.Park(w.ctx(), leaseOf(a, c), "retry", 0, "boom")
+	w.is.NoErr(err)
+	w.promote(1)
+
+	c = w.one(a)
+	w.is.Equal(counters(c), [3]int{3, 2, 0}) // a retry has spent its attempt
+	_, err = w.Park(w.ctx(), leaseOf(a, c), "retry_later", 0, "not yet")
+	w.is.NoErr(err)
+	w.promote(1)
+
+	c = w.one(a)
+	w.is.Equal(counters(c), [3]int{4, 2, 0}) // a retry later has not
+	w.is.Equal(first(w.dies(a, b)), 1)
+
+	c = w.one(b)
+	w.is.Equal(counters(c), [3]int{5, 2, 1}) // a crash is counted apart
+	_, ok := w.end(b, ending(c))
+	w.is.True(ok)
+	j := w.at(id)
+	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // and stays readable
+}
+
+// promote promotes what is due, which must be n jobs.
+func (w *world) promote(n int) {
+	w.t.Helper()
+	promoted, err := w.Promote(w.ctx(), 100)
+	w.is.NoErr(err)
+	w.is.Equal(promoted, n)
+}
+
+func first[A, B any](a A, _ B) A { return a }

@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// checkHistory checks what the database must show at any moment: each job's events are numbered from 1 without gaps, each
+// goes on where the one before ended and makes a legal move, fences rise by one with every claim, whatever leaves running
+// carries the fence it leaves with, and the last state is the one that the view job shows. Every subject has at most one
+// running row, for a job that runs.
+func (w *world) checkHistory() {
+	w.t.Helper()
+	ctx := context.Background()
+	type moment struct {
+		Job      int64
+		No       int
+		From, To job.State
+		Fence    *int64
+		Event    string
+	}
+	result, err := w.pool.Query(ctx, w.in(`select job, event_no, from_state, to_state, fence, event from trapeze.job_events
+		where job is not null order by job, event_no`))
+	if err != nil {
+		w.t.Errorf("read the history: %v", err)
+		return
+	}
+	events, err := pgx.CollectRows(result, pgx.RowToStructByPos[moment])
+	if err != nil {
+		w.t.Errorf("read the history: %v", err)
+		return
+	}
+	type standing struct {
+		state job.State
+		no    int
+		fence int64
+	}
+	at := map[int64]standing{}
+	for _, e := range events {
+		was := at[e.Job]
+		note := e.From == e.To && e.No > 1
+		switch {
+		case e.No != was.no+1:
+			w.t.Errorf("job %d: event %d %s follows event %d", e.Job, e.No, e.Event, was.no)
+		case e.From != was.state:
+			w.t.Errorf("job %d: event %d %s goes on from %q, the one before ended in %q", e.Job, e.No, e.Event, e.From, was.state)
+		case !note && !job.CanMove(e.From, e.To):
+			w.t.Errorf("job %d: event %d %s moves from %q to %q", e.Job, e.No, e.Event, e.From, e.To)
+		case !note && e.To == job.Running && (e.Fence == nil || *e.Fence != was.fence+1):
+			w.t.Errorf("job %d: event %d %s claims with fence %v after %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
+		case !note && e.From == job.Running && (e.Fence == nil || *e.Fence != was.fence):
+			w.t.Errorf("job %d: event %d %s leaves running with fence %v, claimed with %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
+		}
+		fence := was.fence
+		if !note && e.To == job.Running && e.Fence != nil {
+			fence = *e.Fence
+		}
+		at[e.Job] = standing{e.To, e.No, fence}
+	}
+
+	type row struct {
+		ID    int64
+		State job.State
+		Fence int64
+		No    int
+	}
+	result, err = w.pool.Query(ctx, w.in(`select id, state, fence, event_no from trapeze.job`))
+	if err != nil {
+		w.t.Errorf("read the jobs: %v", err)
+		return
+	}
+	jobs, err := pgx.CollectRows(result, pgx.RowToStructByPos[row])
+	if err != nil {
+		w.t.Errorf("read the jobs: %v", err)
+		return
+	}
+	seen := map[int64]bool{}
+	for _, j := range jobs {
+		if seen[j.ID] {
+			w.t.Errorf("job %d is in two places", j.ID)
+		}
+		seen[j.ID] = true
+		if s, ok := at[j.ID]; ok && s != (standing{j.State, j.No, j.Fence}) {
+			w.t.Errorf("job %d is %s with event %d and fence %d, its history ends in %s with event %d and fence %d",
+				j.ID, j.State, j.No, j.Fence, s.state, s.no, s.fence)
+		}
+	}
+	for what, sql := range map[string]string{
+		"running rows of current_runs without their running job": `select count(*) from trapeze.current_runs c
+			where c.state = 'running' and not exists (select from trapeze.live l where l.id = c.job_id and l.fence = c.fence
+				and l.kind = c.kind and l.subject = c.subject and l.state = 'running')`,
+		"running jobs with a subject without their row of current_runs": `select count(*) from trapeze.live l
+			where l.state = 'running' and l.subject <> '' and not exists (select from trapeze.current_runs c
+				where c.job_id = l.id and c.fence = l.fence and c.state = 'running')`,
+		"jobs without a place": `select count(*) from trapeze.jobs j where not exists (select from trapeze.job v where v.id = j.id)`,
+		"unique keys of jobs that have ended": `select count(*) from trapeze.unique_keys k
+			where exists (select from trapeze.done d where d.id = k.job_id)`,
+	} {
+		var n int
+		if err := w.pool.QueryRow(ctx, w.in(sql)).Scan(&n); err != nil || n != 0 {
+			w.t.Errorf("%d %s (%v)", n, what, err)
+		}
+	}
+}
+
+func deref(fence *int64) any {
+	if fence == nil {
+		return "none"
+	}
+	return *fence
+}

@@ -1,0 +1,342 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestARecoveredJobWithASubjectRunsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(about("s"))[0]
+	old := w.one(a)
+	w.is.Equal(first(w.dies(a, b)), 1)
+	w.is.Equal(w.at(id).State, job.Pending)
+	again := w.one(b)
+	w.is.Equal(again.ID, id) // the row that its old run left in current_runs does not refuse it
+	w.is.Equal(again.Fence, old.Fence+1)
+	_, ok := w.end(a, ending(old))
+	w.is.True(!ok) // the former owner is refused
+	_, ok = w.end(b, ending(again))
+	w.is.True(ok)
+}
+
+func TestARecoveredJobGoesAheadOfItsLanesBacklog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(plain)[0]
+	w.one(a)
+	w.put(plain, plain)
+	w.exec(`update trapeze.live set ready_at = now() - interval '1 day' where id <> $1`, id)
+	w.dies(a, b)
+	w.is.Equal(w.one(b).ID, id)
+}
+
+func TestAJobBornRunningBehindABacklogIsRecoveredInOneSweep(t *testing.T) {
+	t.Parallel()
+	testRecoveryBehindBacklog(t, 3000)
+}
+
+func testRecoveryBehindBacklog(t *testing.T, backlog int) {
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.exec(`select setval('trapeze.job_ids', $1)`, backlog+1) // the job's id lies behind theirs
+	w.put(plain)
+	parent := w.one(a)
+	w.seedPending(backlog)
+	child := w.new(then(parent))[0]
+	end, ok := w.end(a, endingWith(parent, child))
+	w.is.True(ok && end.ChildRunning) // nothing more urgent waits, so the hand-off is instant
+	began := time.Now()
+	w.lapse(a)
+	pending, _ := w.recover(b, 5000)
+	took := time.Since(began)
+	w.is.Equal(pending, 1)
+	w.is.Equal(w.one(b).ID, child.ID) // it goes before the backlog
+	w.is.True(took < 5*time.Second)   // one pass over live, whatever waits
+	w.t.Logf("recovered behind %d jobs in %s", backlog, took)
+}
+
+// seedPending puts n jobs into live without a history, in one statement.
+func (w *world) seedPending(n int) {
+	w.t.Helper()
+	w.exec(`with made as (
+			insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
+			select g, 'k', 'default', '{}', g from generate_series(1, $1::int) g returning id
+		)
+		insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
+		select id, now(), 1, 10, 'pending', 'default', 'k', '' from made`, n)
+}
+
+func TestRecoveryNeedsNoOpenLaneAndNoHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	ids := w.put(func(n *NewJob) { n.Kind = "nobody_knows" })
+	found, err := w.Claim(w.ctx(), a, []Want{{"default", 1}}, []string{"nobody_knows"}, false)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), ids)
+	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
+	w.is.Equal(first(w.dies(a, b)), 1)
+	w.is.Equal(w.at(ids[0]).State, job.Pending)
+}
+
+func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	limit := func(crashes int) func(*NewJob) { return func(n *NewJob) { n.MaxCrashes = &crashes } }
+	by := w.pod("by")
+	for _, tt := range []struct {
+		limit    int
+		isolated []bool // after each crash that it survives
+	}{{1, nil}, {2, []bool{true}}, {3, []bool{false, true}}, {5, []bool{false, true, true, true}}} {
+		id := w.put(limit(tt.limit))[0]
+		for _, isolated := range tt.isolated {
+			boot := w.pod("a")
+			w.one(boot)
+			w.dies(boot, by)
+			var is bool
+			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select isolated from trapeze.live where id = $1`, id).Scan(&is))
+			w.is.Equal(is, isolated) // isolated after two crashes, or when the next one convicts
+		}
+		boot := w.pod("a")
+		w.one(boot)
+		_, ended := w.dies(boot, by)
+		w.is.Equal(ended, 1)
+		j := w.at(id)
+		w.is.Equal(j.State, job.Failed)
+		w.is.Equal(*j.Reason, job.ReasonCrashed)
+		w.is.Equal(j.Crashes, tt.limit)
+	}
+}
+
+func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(plain, plain, plain)
+	w.exec(`update trapeze.live set crashes = 2, isolated = true where id = any($1)`, ids[:2])
+	found, err := w.Claim(w.ctx(), boot, []Want{{"default", 3}}, []string{"k"}, false)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job takes no other
+	found, err = w.Claim(w.ctx(), boot, []Want{{"default", 3}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 1) // one a claim
+	w.is.True(found.Jobs[0].Isolated)
+	w.is.Equal(found.Seen, 2) // and the claim says that there are others
+}
+
+func TestACheckpointForgivesCrashes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(plain)[0]
+	w.one(a)
+	w.dies(a, b)
+	c := w.one(b)
+	w.is.NoErr(w.Checkpoint(w.ctx(), w.pool, id, json.RawMessage(`{"line":7}`)))
+	w.is.Equal(w.at(id).Crashes, 0)
+	w.dies(b, w.pod("c"))
+	again := w.one(w.pod("d"))
+	w.is.Equal(string(again.Checkpoint), `{"line":7}`) // the next claim reads it
+	w.is.Equal(again.Fence, c.Fence+1)
+}
+
+func TestAJobToBeCancelledIsCancelledByItsRecovery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(about("s"))[0]
+	w.one(a)
+	c, err := w.Cancel(w.ctx(), id, false, "ann")
+	w.is.NoErr(err)
+	w.is.Equal(c.State, job.Running)
+	_, ended := w.dies(a, b)
+	w.is.Equal(ended, 1)
+	w.is.Equal(w.at(id).State, job.Cancelled)
+	w.is.Equal(*w.at(id).Reason, job.ReasonCancelled)
+}
+
+func TestALapseThatNobodyRecoveredIsRenewedByTheNextHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	c := w.one(a)
+	w.lapse(a)
+	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	w.is.NoErr(err)
+	w.is.True(beat.Open)
+	pending, _ := w.recover(b, 1000)
+	w.is.Equal(pending, 0)
+	_, ok := w.end(a, ending(c))
+	w.is.True(ok)
+}
+
+func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.lapse(a)
+	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where boot = $1`, a)
+	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 0) // it is passed by, without waiting
+	release(true)
+	closed, err = w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 0) // and lives
+}
+
+func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where boot = $1`, a)
+	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+	w.is.NoErr(err)
+	w.is.True(!beat.NextLapse.After(beat.Now)) // the others are told to look now
+	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 1)
+}
+
+func TestAClosedPodIsRefusedEverything(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	c := w.one(a)
+	old := leaseOf(a, c)
+	w.is.Equal(first(w.dies(a, b)), 1)
+	refused := func(when string) {
+		lost := func(err error) { w.t.Helper(); w.is.True(errors.Is(err, job.ErrLeaseLost)) }
+		w.t.Log(when)
+		beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+		w.is.NoErr(err)
+		w.is.True(!beat.Open) // heartbeat
+		w.is.Equal(len(w.claims(a, 5)), 0)
+		found, err := w.ClaimSubjects(w.ctx(), a, []Key{{"k", "s"}}, []string{"default"})
+		w.is.NoErr(err)
+		w.is.Equal(len(found.Jobs), 0) // claims
+		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
+		w.is.True(!ok)
+		lost(second(w.FinishIn(w.ctx(), w.pool, a, ending(c))))
+		lost(w.Progress(w.ctx(), old, job.Progress{Done: ptr(int64(1))}))
+		lost(second(w.Park(w.ctx(), old, "retry", 0, "boom")))
+		lost(w.Emit(w.ctx(), old, "my.event", "", "", nil))
+		lost(second(w.Hold(w.ctx(), w.pool, old, time.Minute))) // what checkpoints go through
+		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
+		w.is.NoErr(err)
+		w.is.Equal(len(back), 0)
+		back, err = w.HandBackStrays(w.ctx(), a, nil)
+		w.is.NoErr(err)
+		w.is.Equal(len(back), 0)
+	}
+	w.put(about("s"))
+	refused("the job is pending again")
+	again := w.claims(b, 1)[0]
+	w.is.Equal(again.ID, c.ID)
+	refused("another pod runs it")
+	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded"))
+	w.end(b, ending(again))
+	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded")) // a history that has ended stays as it is
+	refused("it has ended")
+}
+
+func second[A, B any](_ A, b B) B { return b }
+
+func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	parent := w.put(about("s"))[0]
+	c := w.one(a)
+	w.lapse(a)
+	_, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	list := w.new(plain, about("t"))
+	list[0].Starts, list[1].Starts = true, true
+	placed, err := w.Enqueue(w.ctx(), a, list)
+	w.is.NoErr(err)
+	w.is.Equal(placed[list[0].ID], PlacedPending) // nobody would look for it once the sweeps of a have ended
+	w.is.Equal(placed[list[1].ID], PlacedPending)
+	child := w.new(then(c))[0]
+	end, ok := w.end(a, endingWith(c, child))
+	w.is.True(ok) // closed but not yet recovered: no other has the job, so its result is kept
+	w.is.True(!end.ChildRunning)
+	w.is.Equal(w.at(parent).State, job.Succeeded)
+	w.is.Equal(w.at(child.ID).State, job.Pending)
+}
+
+func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	w.lapse(a)
+	pending, _ := w.recover(b, 1000)
+	w.is.Equal(pending, 0)
+	due := func(closed, swept string) bool {
+		w.exec(`update trapeze.pods set closed_at = now() - $2::interval, swept_at = now() - $3::interval where boot = $1`, a, closed, swept)
+		boots, err := w.SweepsDue(w.ctx())
+		w.is.NoErr(err)
+		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+		w.is.NoErr(err)
+		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats say the same
+		return len(boots) == 1
+	}
+	w.is.True(!due("1s", "1s"))
+	w.is.True(due("3s", "3s"))   // two seconds after the first
+	w.is.True(!due("10s", "5s")) // closed for 5 s when swept: the next is due 5 + 2 s later
+	w.is.True(due("13s", "8s"))
+	w.is.True(!due("9m", "4m"))
+	w.is.True(due("9m", "5m"))
+	w.is.True(!due("11m", "11m")) // no claim is in flight that long
+
+	// A claim that was in flight when its pod was closed: its commit comes after the first sweep.
+	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where boot = $1`, a)
+	w.one(a)
+	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where boot = $1`, a)
+	pending, _ = w.recover(b, 1000)
+	w.is.Equal(pending, 1)
+}
+
+func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain, plain, about("s"), about("t"))
+	w.is.Equal(len(w.claims(a, 4)), 4)
+	w.lapse(a)
+	_, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	page := func() (RecoveredPage, error) { return w.RecoverPage(w.ctx(), []string{a}, -1, 100, 3) }
+	x, y := async(page), async(page)
+	px, err := x()
+	w.is.NoErr(err)
+	py, err := y()
+	w.is.NoErr(err)
+	w.is.Equal(px.Pending+py.Pending, 4) // each job once, whoever was first
+	w.is.Equal(w.count(`select count(*) from trapeze.live where crashes = 1`), 4)
+}
+
+func TestAPodThatLeavesLeavesItsJobsToTheSweep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	w.one(a)
+	w.is.NoErr(w.Leave(w.ctx(), a))
+	pending, _ := w.recover(b, 1000)
+	w.is.Equal(pending, 1)
+	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // a row that is not there is no error
+}

@@ -1,0 +1,260 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// lease is the lease of the pods of these tests. No test waits for one to end: see world.lapse.
+const lease = time.Minute
+
+// world is a migrated database with a store on it, in the words of these tests. When the test ends, its whole history is
+// checked. Its methods are for the test's own goroutine.
+type world struct {
+	*Store
+	t    testing.TB
+	is   *is.I
+	pool *pgxpool.Pool
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	return newWorldOn(t, pgtest.Pool(t), Options{Connections: 8})
+}
+
+func newWorldOn(t testing.TB, pool *pgxpool.Pool, o Options) *world {
+	t.Helper()
+	s, err := New(context.Background(), pool, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Store: s, t: t, is: is.New(t), pool: pool}
+	t.Cleanup(func() {
+		w.checkHistory()
+		s.Close()
+	})
+	return w
+}
+
+func (w *world) ctx() context.Context { return w.t.Context() }
+
+// pod registers a process and returns its boot id.
+func (w *world) pod(name string) string {
+	w.t.Helper()
+	boot := uuid.NewString()
+	w.is.NoErr(w.Register(w.ctx(), PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
+	return boot
+}
+
+// new prepares jobs of kind k in lane default; each of the changes is applied to a job of its own.
+func (w *world) new(changes ...func(*NewJob)) []NewJob {
+	w.t.Helper()
+	ids, err := w.NewIDs(w.ctx(), len(changes))
+	w.is.NoErr(err)
+	list := make([]NewJob, len(changes))
+	for i, change := range changes {
+		list[i] = NewJob{ID: ids[i], Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10}
+		change(&list[i])
+	}
+	return list
+}
+
+func plain(*NewJob) {}
+
+func about(subject string) func(*NewJob) { return func(n *NewJob) { n.Subject = subject } }
+
+// then makes a job the next step of a claim, asking to be born running.
+func then(parent Claimed, changes ...func(*NewJob)) func(*NewJob) {
+	return func(n *NewJob) {
+		n.ParentID, n.PipelineID, n.Step, n.Starts = &parent.ID, parent.PipelineID, parent.Step+1, true
+		n.Subject = parent.Subject
+		for _, change := range changes {
+			change(n)
+		}
+	}
+}
+
+// put enqueues jobs that do not ask to start, and returns their ids.
+func (w *world) put(changes ...func(*NewJob)) []int64 {
+	w.t.Helper()
+	list := w.new(changes...)
+	_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
+	w.is.NoErr(err)
+	ids := make([]int64, len(list))
+	for i, n := range list {
+		ids[i] = n.ID
+	}
+	return ids
+}
+
+// claims claims up to n jobs of kind k in lane default, isolated ones too.
+func (w *world) claims(boot string, n int) []Claimed {
+	w.t.Helper()
+	found, err := w.Claim(w.ctx(), boot, []Want{{"default", n}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	return found.Jobs
+}
+
+// one claims one job, which must be there.
+func (w *world) one(boot string) Claimed {
+	w.t.Helper()
+	found := w.claims(boot, 1)
+	if len(found) != 1 {
+		w.t.Fatalf("claimed %d jobs, want one", len(found))
+	}
+	return found[0]
+}
+
+func leaseOf(boot string, c Claimed) job.Lease {
+	return job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
+}
+
+func ending(c Claimed) Ending {
+	return Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}
+}
+
+func endingWith(c Claimed, next NewJob) Ending {
+	e := ending(c)
+	e.Next = &next
+	return e
+}
+
+// end finishes a claim and returns what became of it; ok is false when its lease was lost.
+func (w *world) end(boot string, e Ending) (Ended, bool) {
+	w.t.Helper()
+	ended, err := w.Finish(w.ctx(), boot, []Ending{e})
+	w.is.NoErr(err)
+	end, ok := ended[e.ID]
+	return end, ok
+}
+
+// lapse makes a pod's lease end in the past.
+func (w *world) lapse(boot string) {
+	w.t.Helper()
+	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
+}
+
+// recover does what a pod's sweep does, with pages of the given size, and returns the jobs it took back.
+func (w *world) recover(boot string, pageSize int) (pending, ended int) {
+	w.t.Helper()
+	_, err := w.CloseLapsed(w.ctx(), boot, lease)
+	w.is.NoErr(err)
+	boots, err := w.SweepsDue(w.ctx())
+	w.is.NoErr(err)
+	for after := int64(0); ; {
+		page, err := w.RecoverPage(w.ctx(), boots, after, pageSize, 3)
+		w.is.NoErr(err)
+		pending, ended, after = pending+page.Pending, ended+page.Ended, page.Last
+		if page.Seen < pageSize {
+			break
+		}
+	}
+	w.is.NoErr(w.Swept(w.ctx(), boots))
+	return pending, ended
+}
+
+// dies lapses a pod and recovers its jobs.
+func (w *world) dies(boot, by string) (pending, ended int) {
+	w.t.Helper()
+	w.lapse(boot)
+	return w.recover(by, 1000)
+}
+
+func (w *world) at(id int64) job.Job {
+	w.t.Helper()
+	j, err := w.Job(w.ctx(), id)
+	w.is.NoErr(err)
+	return j
+}
+
+// exec runs a statement of the test's own; trapeze stands for the schema.
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	_, err := w.pool.Exec(context.Background(), w.in(sql), args...)
+	w.is.NoErr(err)
+}
+
+func (w *world) count(sql string, args ...any) int {
+	w.t.Helper()
+	var n int
+	w.is.NoErr(w.pool.QueryRow(context.Background(), w.in(sql), args...).Scan(&n))
+	return n
+}
+
+// freeze runs a statement in a transaction of its own and keeps it open until release: whoever needs its locks waits.
+func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
+	w.t.Helper()
+	conn, err := pgx.ConnectConfig(context.Background(), w.pool.Config().ConnConfig)
+	w.is.NoErr(err)
+	tx, err := conn.Begin(context.Background())
+	w.is.NoErr(err)
+	_, err = tx.Exec(context.Background(), w.in(sql), args...)
+	w.is.NoErr(err)
+	done := false
+	release = func(commit bool) {
+		if done {
+			return
+		}
+		done = true
+		end := tx.Rollback
+		if commit {
+			end = tx.Commit
+		}
+		if err := end(context.Background()); err != nil {
+			w.t.Error(err)
+		}
+		_ = conn.Close(context.Background())
+	}
+	w.t.Cleanup(func() { release(false) })
+	return release
+}
+
+// waiting returns once n statements of this database wait for a lock.
+func (w *world) waiting(n int) {
+	w.t.Helper()
+	pgtest.Wait(w.t, "statements that wait for a lock", func() bool {
+		return w.count(`select count(*) from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock'`) == n
+	})
+}
+
+// async runs do in a goroutine and returns a function that waits for its result.
+func async[T any](do func() (T, error)) func() (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	c := make(chan result, 1)
+	go func() {
+		v, err := do()
+		c <- result{v, err}
+	}()
+	return func() (T, error) {
+		r := <-c
+		return r.value, r.err
+	}
+}
+
+func idsOf(list []Claimed) []int64 {
+	ids := make([]int64, len(list))
+	for i, c := range list {
+		ids[i] = c.ID
+	}
+	return ids
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// oneLine is SQL in one line, for messages.
+func oneLine(sql string) string { return strings.Join(strings.Fields(sql), " ") }

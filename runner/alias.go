@@ -1,0 +1,70 @@
+package runner
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The words of package job that a user of this package meets, so that one import is enough.
+type (
+	// Args is the input of one kind of job: a type that encodes to JSON and names its kind.
+	Args = job.Args
+	// Backoff is the wait before the next attempt; see [Retry].
+	Backoff = job.Backoff
+	// State is where a job stands.
+	State = job.State
+	// Quality is the outcome of a job that ended.
+	Quality = job.Quality
+	// View is a job as [Runner.Get] and the operators see it.
+	View = job.Job
+)
+
+// The states of a job.
+const (
+	StateAwaitingApproval = job.AwaitingApproval
+	StatePending          = job.Pending
+	StateRunning          = job.Running
+	StateWaiting          = job.Waiting
+	StateSucceeded        = job.Succeeded
+	StateFailed           = job.Failed
+	StateCancelled        = job.Cancelled
+)
+
+// The outcomes of a job.
+const (
+	QualityOK      = job.OK
+	QualityWarning = job.Warning
+	QualityError   = job.Error
+)
+
+// Errors to act on, for [errors.Is].
+var (
+	ErrLeaseLost       = job.ErrLeaseLost
+	ErrNotFound        = job.ErrNotFound
+	ErrAlreadyTerminal = job.ErrAlreadyTerminal
+	ErrOutcomeUnknown  = job.ErrOutcomeUnknown
+	ErrUnknownKind     = job.ErrUnknownKind
+	ErrUnknownLane     = job.ErrUnknownLane
+	ErrInvalidArgs     = job.ErrInvalidArgs
+	ErrTooLarge        = job.ErrTooLarge
+	ErrKeyReused       = job.ErrKeyReused
+	ErrInvalid         = job.ErrInvalid
+)
+
+// The causes with which a handler's context ends; see [context.Cause].
+var (
+	ErrCancelled = job.ErrCancelled
+	ErrStopped   = job.ErrStopped
+	ErrTimeout   = job.ErrTimeout
+	ErrShutdown  = job.ErrShutdown
+)
+
+// Permanent marks err as final: no attempt that is left is used. Permanent(nil) is nil.
+func Permanent(err error) error { return job.Permanent(err) }
+
+// Retryable marks err as worth another attempt even for a kind without a retry policy. Retryable(nil) is nil.
+func Retryable(err error) error { return job.Retryable(err) }
+
+// RetryAfter is [Retryable] with a wait of its own. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error { return job.RetryAfter(d, err) }

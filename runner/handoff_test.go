@@ -1,0 +1,248 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	type seen struct {
+		state string
+		open  int
+	}
+	got := make(chan seen, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{"look": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		var s seen
+		err := pool.QueryRow(ctx, `select (select state from trapeze.job where id = $1),
+			(select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%')`,
+			j.ID()).Scan(&s.state, &s.open)
+		got <- s
+		return nil, err
+	}})
+	id := enqueue(t, r, of("look"))
+	s := <-got
+	is.Equal(s.state, "running") // another connection sees it while the handler runs
+	is.Equal(s.open, 0)          // and nobody holds a transaction open meanwhile
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(j.Attempt, 1)
+	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.succeeded"}) // every transition is in the history
+	is.True(!j.FinishedAt.Before(*j.StartedAt))
+}
+
+func TestAChildAlwaysReadsWhatItsParentWrote(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table facts (n int)`)
+	const rounds = 50
+	missing := make(chan string, rounds)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"write": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return runner.Then(of("read", string(j.Args.JSON))).InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into facts values ($1::text::int)`, string(j.Args.JSON))
+				return err
+			}), nil
+		},
+		"read": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			var parent string
+			var rows int
+			err := pool.QueryRow(ctx, `select (select count(*) from facts where n = $1::text::int),
+				(select d.state from trapeze.done d join trapeze.jobs j on j.parent_id = d.id where j.id = $2)`,
+				string(j.Args.JSON), j.ID()).Scan(&rows, &parent)
+			if err != nil || rows != 1 || parent != "succeeded" {
+				missing <- fmt.Sprint(string(j.Args.JSON), rows, parent, err)
+			}
+			return nil, nil
+		},
+	})
+	for n := range rounds {
+		enqueue(t, r, of("write", fmt.Sprint(n)))
+	}
+	quiet(t, pool)
+	is.Equal(len(missing), 0)                                                                            // rows and the parent's end were there, always
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*rounds) // each once
+	checkHistory(t, pool, r)
+}
+
+func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name) values ('slow')`)
+	seen := make(chan string, 3)
+	step := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		var before string
+		_ = j.Parent(ctx, &before)
+		seen <- fmt.Sprintf("%s step %d in %s about %s at %d after %q", j.Kind(), j.Step(), j.Lane(), j.Subject(), j.Priority(), before)
+		return runner.Done("the result of " + j.Kind()), nil
+	}
+	r := start(t, pool, runner.Options{}, map[string]does{"a": step, "b": step, "c": step})
+	id := enqueue(t, r, runner.Chain(of("a"), runner.Step(of("b"), runner.Lane("slow"), runner.Subject("other"), runner.Priority(3)), of("c")),
+		runner.Subject("s"), runner.Priority(20))
+	is.Equal(<-seen, `a step 0 in default about s at 20 after ""`)
+	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // its own options
+	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // what it has not is its parent's
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // one pipeline
+}
+
+func TestAChainOnItsOwnSubjectNeverRunsTwice(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var mu sync.Mutex
+	running, most, left := 0, 0, 60
+	r := start(t, pool, runner.Options{Slots: 8}, map[string]does{"again": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		mu.Lock()
+		defer func() { running--; mu.Unlock() }()
+		running++
+		most = max(most, running)
+		if left--; left > 0 {
+			return runner.Then(of("again")), nil
+		}
+		return nil, nil
+	}})
+	for range 3 {
+		enqueue(t, r, of("again"), runner.Subject("same"))
+	}
+	quiet(t, pool)
+	is.Equal(most, 1)                                                           // three chains and one subject: one job at a time
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs`), 1) // the pointer is at the latest run
+	is.Equal(one[string](t, pool, `select state from trapeze.current_runs`), "ended")
+	checkHistory(t, pool, r)
+}
+
+func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	then := func(args job.Args, options ...runner.EnqueueOption) does {
+		return func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(args, options...), nil }
+	}
+	handlers := map[string]does{
+		"unknown kind": then(of("nobody")),
+		"unknown lane": then(of("fine"), runner.Lane("nowhere")),
+		"no args":      then(nil),
+		"bad priority": then(of("fine"), runner.Priority(1000)),
+		"with a key":   then(of("fine"), runner.Unique("k", runner.WhileActive)),
+		"broken args":  then(of("fine", "{")),
+		"panics":       then((*pointed)(nil)),
+		"fine":         nothing,
+	}
+	r := start(t, pool, runner.Options{MaxAttempts: 5}, handlers)
+	for kind, want := range map[string]string{
+		"unknown kind": `unknown kind`, "unknown lane": `unknown lane`, "no args": "no args", "bad priority": "priority 1000",
+		"with a key": "keys are for submissions", "broken args": "invalid args", "panics": "panic",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			j := ended(t, r, enqueue(t, r, of(kind)))
+			is.Equal(j.State, job.Failed) // at once, whatever attempts are left
+			is.Equal(j.Attempt, 1)
+			is.True(strings.Contains(message(j), want))                                                    // it says why
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child
+		})
+	}
+	ended(t, r, enqueue(t, r, of("fine"))) // the pod goes on
+}
+
+// pointed is a kind whose Kind panics on a nil pointer.
+type pointed struct{ name string }
+
+func (p *pointed) Kind() string { return p.name }
+
+func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	var mu sync.Mutex
+	var order []string
+	note := func(j *raw) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, j.Kind())
+	}
+	plain := func(ctx context.Context, j *raw) (*runner.Outcome, error) { note(j); return nil, nil }
+	r := start(t, pool, runner.Options{Slots: 1}, map[string]does{
+		"parent": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			note(j)
+			return runner.Then(of("child")), nil
+		},
+		"child": plain, "urgent": plain, "equal": plain,
+	})
+	enqueue(t, r, of("parent"))
+	enqueue(t, r, of("equal"))
+	enqueue(t, r, of("urgent"), runner.Priority(50))
+	open()
+	quiet(t, pool)
+	is.Equal(order, []string{"parent", "urgent", "equal", "child"}) // the child queued behind what was there before
+	order = nil
+	wait2, open2 := gate(t)
+	wait = wait2
+	enqueue(t, r, of("parent"))
+	enqueue(t, r, of("equal"))
+	open2()
+	quiet(t, pool)
+	is.Equal(order, []string{"parent", "child", "equal"}) // against its equals a pipeline goes on
+}
+
+func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	handlers := func() map[string]does {
+		step := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			var n int
+			_ = j.Parent(ctx, &n)
+			return runner.Done(n + 1), nil
+		}
+		return map[string]does{"a": step, "b": step, "c": step}
+	}
+	run := func(split bool) (rows []string, fast int) {
+		pool := pgtest.Pool(t)
+		submitter := make1(t, pool, runner.Options{}, handlers())
+		if split {
+			for _, kind := range []string{"a", "b", "c"} {
+				start(t, pool, runner.Options{Kinds: []string{kind}, PollEvery: 100 * time.Millisecond, DirectURL: "off"}, handlers())
+			}
+		} else {
+			submitter = start(t, pool, runner.Options{PollEvery: time.Hour}, handlers())
+		}
+		for range 10 {
+			enqueue(t, submitter, runner.Chain(of("a"), of("b"), of("c")), runner.Subject("s"))
+			quiet(t, pool)
+		}
+		fast = one[int](t, pool, `select count(*) from trapeze.job_events e join trapeze.jobs j on j.id = e.job
+			where e.event = 'job.claimed' and e.fields->>'path' = 'fast' and j.step > 0`)
+		list, err := pool.Query(t.Context(), `select concat_ws(' ', j.kind, j.step, j.subject, d.state, d.reason, d.result, d.attempt, d.fence, d.event_no)
+			from trapeze.jobs j join trapeze.done d using (id) order by j.pipeline_id, j.step`)
+		is.NoErr(err)
+		rows, err = pgx.CollectRows(list, pgx.RowTo[string])
+		is.NoErr(err)
+		return rows, fast
+	}
+	byPoll, fast := run(true)
+	is.Equal(fast, 0) // no step was born running
+	byHand, fast := run(false)
+	is.Equal(fast, 20) // each step was
+	is.Equal(len(byPoll), 30)
+	slices.Sort(byPoll)
+	slices.Sort(byHand)
+	is.Equal(byPoll, byHand) // and the rows are the same
+}

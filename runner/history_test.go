@@ -1,0 +1,99 @@
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// overlap is how far two runs of one subject may seem to overlap: an event carries the moment at which its transaction
+// began, which for a claim is a little before it looked.
+const overlap = 100 * time.Millisecond
+
+// checkHistory checks what must hold of every history: events numbered without gaps, each beginning where the one before
+// ended, legal moves only, one terminal state an epoch, fences that only rise, a last event that is the job's state, and
+// never two running jobs of one (kind, subject).
+func checkHistory(t *testing.T, pool *pgxpool.Pool, r *runner.Runner) {
+	t.Helper()
+	events := map[int64][]job.Event{}
+	err := r.Store().ExportEvents(t.Context(), pool, func(e job.Event) error {
+		if e.Job != nil {
+			events[*e.Job] = append(events[*e.Job], e)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type span struct {
+		id       int64
+		from, to time.Time
+	}
+	type key struct{ kind, subject string }
+	spans := map[key][]span{}
+	err = r.Store().ExportJobs(t.Context(), pool, func(j job.Job) error {
+		var (
+			state   job.State
+			fence   int64
+			claimed time.Time
+			ends    int
+		)
+		for i, e := range events[j.ID] {
+			if *e.EventNo != i+1 {
+				t.Errorf("job %d: event %d is numbered %d", j.ID, i+1, *e.EventNo)
+			}
+			if e.From != state {
+				t.Errorf("job %d: event %d (%s) goes from %q, the job was %q", j.ID, i+1, e.Event, e.From, state)
+			}
+			if e.From != e.To && !job.CanMove(e.From, e.To) {
+				t.Errorf("job %d: event %d (%s) moves from %q to %q", j.ID, i+1, e.Event, e.From, e.To)
+			}
+			if e.To == job.Running && e.From != job.Running {
+				if *e.Fence <= fence {
+					t.Errorf("job %d: claimed with fence %d after %d", j.ID, *e.Fence, fence)
+				}
+				fence, claimed = *e.Fence, e.At
+			}
+			if e.From == job.Running && e.To != job.Running {
+				if *e.Fence != fence {
+					t.Errorf("job %d: %s carries fence %d, its claim %d", j.ID, e.Event, *e.Fence, fence)
+				}
+				k := key{j.Kind, j.Subject}
+				spans[k] = append(spans[k], span{j.ID, claimed, e.At})
+			}
+			if e.To.Terminal() && !e.From.Terminal() {
+				ends++
+			}
+			state = e.To
+		}
+		if state != j.State || len(events[j.ID]) != j.EventNo {
+			t.Errorf("job %d is %s at event %d; its history ends with %s at %d", j.ID, j.State, j.EventNo, state, len(events[j.ID]))
+		}
+		if fence != j.Fence {
+			t.Errorf("job %d has fence %d, its last claim %d", j.ID, j.Fence, fence)
+		}
+		if ends > j.Epoch {
+			t.Errorf("job %d ended %d times in %d epochs", j.ID, ends, j.Epoch)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, list := range spans {
+		if k.subject == "" {
+			continue
+		}
+		for i, a := range list {
+			for _, b := range list[i+1:] {
+				if a.to.Sub(b.from) > overlap && b.to.Sub(a.from) > overlap {
+					t.Errorf("jobs %d and %d of %v ran at the same time: %v and %v", a.id, b.id, k, a, b)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAPanicIsAFailedAttemptWithItsStack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{Slots: 1}, map[string]does{
+		"panic":  func(context.Context, *raw) (*runner.Outcome, error) { panic("out of cheese") },
+		"goexit": func(context.Context, *raw) (*runner.Outcome, error) { runtime.Goexit(); return nil, nil },
+		"nil":    func(context.Context, *raw) (*runner.Outcome, error) { panic(nil) },
+		"fine":   nothing,
+	})
+	j := ended(t, r, enqueue(t, r, of("panic")))
+	is.Equal(j.State, job.Failed)
+	is.True(strings.Contains(message(j), "panic: out of cheese"))
+	is.True(strings.Contains(message(j), "panic_test.go")) // the stack names the line
+	j = ended(t, r, enqueue(t, r, of("goexit")))
+	is.Equal(j.State, job.Failed)
+	is.True(strings.Contains(message(j), "exited its goroutine without returning"))
+	is.Equal(ended(t, r, enqueue(t, r, of("nil"))).State, job.Failed)
+	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded) // the only slot is free again
+	is.Equal(r.Running(), 0)
+}
+
+func TestAPanicIsRetriedByPolicy(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{Slots: 1}, map[string]does{
+		"panic": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() < 3 {
+				panic("not yet")
+			}
+			return nil, nil
+		},
+		"goexit": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() < 3 {
+				runtime.Goexit()
+			}
+			return nil, nil
+		},
+	}, runner.Retry(3, soon))
+	for _, kind := range []string{"panic", "goexit"} {
+		j := ended(t, r, enqueue(t, r, of(kind)))
+		is.Equal(j.State, job.Succeeded)
+		is.Equal(j.Attempt, 3)
+	}
+}
+
+func TestATimeoutEndsTheContextAndCountsAsAnAttempt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	causes := make(chan error, 10)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}}, runner.Timeout(30*time.Millisecond), runner.Retry(2, soon))
+	j := ended(t, r, enqueue(t, r, of("slow")))
+	is.Equal(j.State, job.Failed)
+	is.Equal(why(j), job.ReasonTimeout)
+	is.Equal(j.Attempt, 2)
+	is.True(errors.Is(<-causes, job.ErrTimeout))
+}
+
+func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	wait, open := gate(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{Slots: 1, StuckAfter: 50 * time.Millisecond, PollEvery: 100 * time.Millisecond}, map[string]does{
+		"deaf": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			return runner.Then(of("fine")), nil
+		},
+		"fine": nothing,
+	}, runner.Timeout(30*time.Millisecond))
+	id := enqueue(t, r, of("deaf"))
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Failed)
+	is.Equal(why(j), job.ReasonTimeout)
+	is.True(strings.Contains(message(j), "ignored the end of its context"))
+	is.Equal(value(t, r, "trapeze_stuck_handlers"), 1.0)
+	is.Equal(r.Running(), 1) // its slot stays taken, for it still uses this process
+	next := enqueue(t, r, of("fine"))
+	time.Sleep(250 * time.Millisecond) // two polls: an absence can only be given time
+	is.Equal(get(t, r, next).State, job.Pending)
+	open()
+	is.Equal(ended(t, r, next).State, job.Succeeded) // it returned: the slot is free
+	is.Equal(value(t, r, "trapeze_stuck_handlers"), 0.0)
+	is.Equal(get(t, r, id).EventNo, j.EventNo) // what it returned changed nothing
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
+}
+
+func TestAStuckHandlerWithAttemptsLeftIsRetriedBesideIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: 2, StuckAfter: 50 * time.Millisecond}, map[string]does{
+		"deaf": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() == 1 {
+				<-wait
+			}
+			return runner.Done(j.Fence()), nil
+		},
+	}, runner.Timeout(50*time.Millisecond), runner.Retry(2, soon))
+	j := ended(t, r, enqueue(t, r, of("deaf"), runner.Subject("s")))
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(string(j.Result), "2") // the second claim's result
+	open()
+	pgtest.Wait(t, "the stuck handler returns", func() bool { return r.Running() == 0 })
+	is.Equal(get(t, r, j.ID).EventNo, j.EventNo) // the first one's is nowhere
+	checkHistory(t, pool, r)
+}

@@ -1,0 +1,203 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func fails(err error) does {
+	return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err }
+}
+
+var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
+
+func TestAnErrorFailsAtOnceByDefault(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(errors.New("disk on fire"))})
+	j := ended(t, r, enqueue(t, r, of("fail")))
+	is.Equal(j.State, job.Failed)
+	is.Equal(j.Attempt, 1)
+	is.Equal(why(j), job.ReasonError)
+	is.Equal(message(j), "disk on fire")
+	is.Equal(told(t, r, j.ID), []string{"job.enqueued", "job.claimed", "job.failed"})
+}
+
+func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name) values ('slow')`)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"fail": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return nil, fmt.Errorf("try %d", j.Attempt())
+		},
+	}, runner.Retry(3, soon))
+	id := enqueue(t, r, of("fail", `{"n": 12345678901234567890}`), runner.Lane("slow"), runner.Subject("s"), runner.Priority(7))
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Failed)
+	is.Equal(why(j), job.ReasonAttemptsExhausted)
+	is.Equal(message(j), "try 3")
+	is.Equal(j.Attempt, 3)
+	is.Equal(j.Fence, int64(3))                                      // each claim had a new fence
+	is.True(j.Lane == "slow" && j.Subject == "s" && j.Priority == 7) // nothing else changed
+	is.Equal(string(j.Args), `{"n":12345678901234567890}`)
+	is.Equal(strings.Count(fmt.Sprint(told(t, r, id)), "job.retried"), 2)
+	checkHistory(t, pool, r)
+}
+
+func TestAnErrorSaysWhatShouldHappenNext(t *testing.T) {
+	t.Parallel()
+	again := errors.New("again")
+	for name, c := range map[string]struct {
+		err      error
+		options  []runner.HandleOption
+		enqueue  []runner.EnqueueOption
+		attempts int
+		reason   job.Reason
+	}{
+		"retryable without a policy":      {err: job.RetryAfter(0, again), attempts: 10, reason: job.ReasonAttemptsExhausted},
+		"retryable with a policy":         {err: job.Retryable(again), options: []runner.HandleOption{runner.Retry(2, soon)}, attempts: 2, reason: job.ReasonAttemptsExhausted},
+		"permanent with a policy":         {err: fmt.Errorf("ingest: %w", job.Permanent(again)), options: []runner.HandleOption{runner.Retry(5, soon)}, attempts: 1, reason: job.ReasonError},
+		"a limit of the job's own":        {err: again, options: []runner.HandleOption{runner.Retry(5, soon)}, enqueue: []runner.EnqueueOption{runner.MaxAttempts(2)}, attempts: 2, reason: job.ReasonAttemptsExhausted},
+		"retryable but only one allowed":  {err: job.Retryable(again), enqueue: []runner.EnqueueOption{runner.MaxAttempts(1)}, attempts: 1, reason: job.ReasonError},
+		"a permanent one around a repeat": {err: job.Permanent(job.Retryable(again)), attempts: 1, reason: job.ReasonError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(c.err)}, c.options...)
+			j := ended(t, r, enqueue(t, r, of("fail"), c.enqueue...))
+			is.Equal(j.State, job.Failed)
+			is.Equal(j.Attempt, c.attempts)
+			is.Equal(why(j), c.reason)
+		})
+	}
+}
+
+func TestRetryAfterWaitsThatLong(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(job.RetryAfter(time.Hour, errors.New("quota")))})
+	id := enqueue(t, r, of("fail"))
+	pgtest.Wait(t, "the retry is planned", func() bool { return slices.Contains(told(t, r, id), "job.retried") })
+	j := get(t, r, id)
+	is.Equal(j.State, job.Pending)
+	is.Equal(why(j), job.Reason("retry"))
+	is.True(time.Until(*j.RunAfter) > 59*time.Minute) // and it shows until when
+	is.Equal(r.Running(), 0)                          // it holds no slot meanwhile
+	is.Equal(j.Pod, nil)                              // and no lease
+}
+
+func TestRetryLaterSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var runs atomic.Int64
+	r := start(t, pool, runner.Options{}, map[string]does{"gpu": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if runs.Add(1) < 5 {
+			return runner.RetryLater(time.Millisecond, "GPU busy"), nil
+		}
+		return runner.Done(j.Attempt()), nil
+	}})
+	j := ended(t, r, enqueue(t, r, of("gpu"), runner.Subject("s")))
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(string(j.Result), "1") // the first attempt, after four waits
+	is.Equal(j.Fence, int64(5))
+	list, err := r.Store().JobEvents(t.Context(), j.ID, 0, 100)
+	is.NoErr(err)
+	i := slices.IndexFunc(list, func(e job.Event) bool { return e.Event == "job.retry_later" })
+	is.Equal(*list[i].Message, "GPU busy") // the reason is in the history
+	checkHistory(t, pool, r)
+}
+
+func TestADueMomentIsNotMissed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: time.Hour, HeartbeatEvery: time.Second, LeaseFor: 5 * time.Second}, map[string]does{"late": nothing})
+	began := time.Now()
+	for range 5 {
+		ended(t, r, enqueue(t, r, of("late"), runner.Delay(30*time.Millisecond)))
+	}
+	is.True(time.Since(began) >= 150*time.Millisecond) // never before its moment
+	is.True(time.Since(began) < 5*time.Second)         // a local timer, not the poll, finds it
+}
+
+func TestAnErrorTextIsMadeStorable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+		"fail":  fails(errors.New("a\x00b\xff\xfec\xed\xa0\x80d" + strings.Repeat("é", 1<<19))),
+		"panic": func(context.Context, *raw) (*runner.Outcome, error) { panic("p\x00\xff" + strings.Repeat("x", 1<<20)) },
+		"later": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.RetryLater(time.Hour, "l\x00\xff"), nil
+		},
+	})
+	for _, kind := range []string{"fail", "panic"} {
+		j := ended(t, r, enqueue(t, r, of(kind)))
+		is.Equal(j.State, job.Failed)
+		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // cut, and text
+	}
+	later := enqueue(t, r, of("later"))
+	pgtest.Wait(t, "the wait is noted", func() bool { return slices.Contains(told(t, r, later), "job.retry_later") })
+}
+
+// huge cannot be stored as a result; unspeakable cannot be encoded; explosive panics when it is.
+type explosive struct{}
+
+func (explosive) MarshalJSON() ([]byte, error) { panic("boom in MarshalJSON") }
+
+func TestAResultThatCannotBeStoredFailsTheJobWithTheReason(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	results := map[string]any{
+		"too large": strings.Repeat("x", job.MaxResultBytes), "not encodable": make(chan int), "explosive": explosive{}, "nul": "a\x00b",
+	}
+	handlers := map[string]does{}
+	for name, result := range results {
+		handlers[name] = func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(of("nul")).Result(result), nil
+		}
+	}
+	r := start(t, pool, runner.Options{MaxAttempts: 3}, handlers)
+	for name, want := range map[string]job.Reason{
+		"too large": job.ReasonResultTooLarge, "not encodable": job.ReasonInvalidArgs, "explosive": job.ReasonError, "nul": job.ReasonInvalidArgs,
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			j := ended(t, r, enqueue(t, r, of(name)))
+			is.Equal(j.State, job.Failed)
+			is.Equal(why(j), want)
+			is.Equal(j.Attempt, 1) // running it again would not help
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0)
+		})
+	}
+}
+
+// nilError is an error whose method panics when it is nil, as happens to a typed nil pointer that becomes an error.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func TestATypedNilErrorFailsTheJobAndNotTheProcess(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var none *nilError
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(none)})
+	j := ended(t, r, enqueue(t, r, of("fail")))
+	is.Equal(j.State, job.Failed)
+	is.True(strings.Contains(message(j), "panic"))
+}
