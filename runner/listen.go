@@ -88,6 +88,13 @@ func (r *Runner) wakePeers() {
 	if r.deaf() {
 		return
 	}
+	if !r.pod.registered() {
+		// Not run, as in a program that only submits: nobody else sends it.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = r.front.Notify(ctx, r.front.Pool()) // a hint
+		return
+	}
 	select {
 	case r.peers <- struct{}{}:
 	default:

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -33,7 +34,7 @@ func podProcess() error {
 		return err
 	}
 	defer pool.Close()
-	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD"), Slots: 64, ShutdownGrace: time.Millisecond})
+	r, err := runner.New(pool, runner.Options{Name: os.Getenv("TRAPEZE_POD"), Slots: 64, Logger: slog.New(slog.DiscardHandler), ShutdownGrace: time.Millisecond})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,288 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// short are leases for tests that let them lapse.
+var short = runner.Options{LeaseFor: 1200 * time.Millisecond, HeartbeatEvery: 250 * time.Millisecond, PollEvery: 300 * time.Millisecond}
+
+func named(name string) runner.Options {
+	o := short
+	o.Name = name
+	return o
+}
+
+// cable is a pod's own way to the database, which a test can cut.
+func cable(t *testing.T, url string) (*pgtest.Proxy, *pgxpool.Pool) {
+	proxy := pgtest.NewProxy(t, url)
+	t.Cleanup(func() { proxy.Pass(); proxy.Reset() })
+	return proxy, pgtest.Connect(t, proxy.URL())
+}
+
+func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	exec(t, direct, `create table rows (fence bigint)`)
+	proxy, cut := cable(t, url)
+	causes := make(chan error, 10)
+	wait, open := gate(t)
+	handlers := func(deaf bool) map[string]does {
+		insert := func(j *raw) func(context.Context, pgx.Tx) error {
+			return func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.Fence())
+				return err
+			}
+		}
+		return map[string]does{
+			"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+				if deaf {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					<-wait // the frozen process wakes up much later
+					j.Progress(99, 100)
+					_ = j.Emit(ctx, "late", "", "", nil)
+					_ = j.Tx(context.WithoutCancel(ctx), func(tx pgx.Tx) error { return insert(j)(context.WithoutCancel(ctx), tx) }, "late")
+				}
+				return runner.Then(of("child")).Result(j.PodName()).InTx(insert(j)), nil
+			},
+			"fail": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+				if deaf {
+					<-wait
+					return nil, errors.New("late")
+				}
+				return runner.Then(of("child")).Result(j.PodName()), nil
+			},
+			"child": nothing,
+		}
+	}
+	o := named("a")
+	o.StuckAfter = time.Minute
+	a := start(t, cut, o, handlers(true))
+	slow, failing := enqueue(t, a, of("slow"), runner.Subject("s")), enqueue(t, a, of("fail"))
+	boot := a.Boot()
+	b := start(t, direct, named("b"), handlers(false))
+	inState(t, b, slow, job.Running)
+	inState(t, b, failing, job.Running)
+	proxy.Blackhole()
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // at the trust deadline, without hearing from the database
+	for _, id := range []int64{slow, failing} {
+		j := ended(t, b, id)
+		is.Equal(j.State, job.Succeeded)
+		is.Equal(string(j.Result), `"b"`)
+		is.Equal(j.Fence, int64(2))
+		is.Equal(j.Crashes, 1)
+		is.Equal(j.Attempt, 1) // the pod's death is not the job's attempt
+	}
+	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0)
+	quiet(t, direct)
+	before := one[int](t, direct, `select count(*) from trapeze.job_events where job is not null`)
+	proxy.Pass()
+	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != boot })
+	open()
+	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
+	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // refused, and counted
+	is.Equal(value(t, a, "trapeze_leases_lost_total"), 1.0)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_events where job is not null`), before) // no event
+	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                          // no row of the handler's
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                          // no progress, no checkpoint
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)             // no second child
+	checkHistory(t, direct, b)
+	id := enqueue(t, a, of("child"))
+	is.Equal(ended(t, b, id).State, job.Succeeded) // and a is a pod like any other again
+}
+
+func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, cut := cable(t, url)
+	causes := make(chan error, 10)
+	wait, open := gate(t)
+	r := make1(t, cut, named("a"), nil)
+	runner.HandleRaw(r, "heeds", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Fence() > 1 {
+			return nil, nil
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	})
+	runner.HandleRaw(r, "goes on", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-wait:
+			return nil, nil
+		}
+	}, runner.KeepRunning())
+	run(t, r)
+	boot := r.Boot()
+	heeds, goesOn := enqueue(t, r, of("heeds")), enqueue(t, r, of("goes on"))
+	proxy.Blackhole()
+	is.True(errors.Is(<-causes, job.ErrLeaseLost))
+	pgtest.Wait(t, "the lease has run out", func() bool {
+		return one[bool](t, direct, `select lease_until < now() from trapeze.pods`)
+	})
+	ready, reasons := r.Ready()
+	is.True(!ready)
+	is.Equal(reasons, []string{"the database does not answer heartbeats"})
+	proxy.Pass()
+	j := ended(t, r, heeds)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(j.Crashes, 0) // handed back, unspent
+	is.Equal(j.Attempt, 1)
+	open()
+	j = ended(t, r, goesOn)
+	is.Equal(j.State, job.Succeeded) // it never noticed
+	is.Equal(j.Fence, int64(1))
+	is.Equal(r.Boot(), boot) // the pod is who it was
+	checkHistory(t, direct, r)
+}
+
+func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, cut := cable(t, url)
+	wait, open := gate(t)
+	o := named("a")
+	o.LeaseFor, o.HeartbeatEvery = 3*time.Second, 500*time.Millisecond
+	r := start(t, cut, o, map[string]does{"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-wait:
+			return nil, nil
+		}
+	}})
+	b := start(t, direct, o, nil)
+	id := enqueue(t, r, of("wait"))
+	boot := r.Boot()
+	proxy.Stall() // every connection is dead and nobody says so
+	fails := value(t, r, "trapeze_db_errors_total")
+	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
+	pgtest.Wait(t, "a whole lease passes", func() bool {
+		return one[bool](t, direct, `select exists (select from trapeze.live where id = $1 and claimed_at < now() - interval '4 seconds')`, id)
+	})
+	open()
+	j := ended(t, b, id)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(j.Fence, int64(1)) // the next heartbeat went over a new connection, in time
+	is.Equal(r.Boot(), boot)
+}
+
+func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, cut := cable(t, url)
+	r := start(t, cut, named("a"), map[string]does{"fine": nothing})
+	b := start(t, direct, named("b"), nil)
+	boot := r.Boot()
+	tx, err := direct.Begin(t.Context())
+	is.NoErr(err)
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
+	is.NoErr(err)
+	pgtest.Wait(t, "a's claim waits for the lock", func() bool {
+		return one[bool](t, direct, `select exists (select from pg_locks where not granted)`)
+	})
+	proxy.Reset()                  // a does not know what became of its claim
+	time.Sleep(3 * short.LeaseFor) // an absence can only be given time
+	is.Equal(r.Boot(), boot)
+	ready, _ := r.Ready()
+	is.True(ready) // its lease never lapsed
+	is.NoErr(tx.Rollback(t.Context()))
+	is.Equal(ended(t, b, enqueue(t, r, of("fine"))).State, job.Succeeded)
+}
+
+func TestAJobThatIsDeletedWhileItRunsIsGone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, short, map[string]does{
+		"wait": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			return runner.Then(of("fine")), nil
+		},
+		"fine": nothing,
+	})
+	id := enqueue(t, r, of("wait"))
+	exec(t, pool, `delete from trapeze.live where id = $1`, id)
+	exec(t, pool, `delete from trapeze.jobs where id = $1`, id)
+	open()
+	pgtest.Wait(t, "the handler returns", func() bool { return r.Running() == 0 })
+	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0) // no write, no child
+	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded)
+}
+
+func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	lapse := func(id int64) { // its pod dies: the row says so, and a recovery runs
+		exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
+		exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
+	}
+	claimed := make(chan int64, 10)
+	r := start(t, pool, short, map[string]does{
+		"waits": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			claimed <- j.Fence()
+			if string(j.Args.JSON) == `"forgiven"` && j.Fence() == 2 {
+				if err := j.Tx(ctx, func(pgx.Tx) error { return nil }, "half"); err != nil {
+					return nil, err
+				}
+				claimed <- -1
+			}
+			if string(j.Args.JSON) == `"forgiven"` && j.Fence() == 4 {
+				var at string
+				_, err := j.LastCheckpoint(&at)
+				return runner.Done(at), err
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	}, runner.MaxCrashes(3))
+	id := enqueue(t, r, of("waits"))
+	for fence := int64(1); fence <= 3; fence++ {
+		is.Equal(<-claimed, fence)
+		lapse(id)
+	}
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Failed)
+	is.Equal(why(j), job.ReasonCrashed)
+	is.Equal(j.Crashes, 3)
+	id = enqueue(t, r, of("waits", `"forgiven"`))
+	for fence := int64(1); fence <= 3; fence++ {
+		is.Equal(<-claimed, fence)
+		if fence == 2 {
+			is.Equal(<-claimed, int64(-1))
+		}
+		lapse(id)
+	}
+	is.Equal(<-claimed, int64(4))
+	j = ended(t, r, id)
+	is.Equal(j.State, job.Succeeded) // three crashes, but it advanced after the first
+	is.Equal(string(j.Result), `"half"`)
+	is.True(slices.Contains(told(t, r, id), "job.recovered"))
+}
