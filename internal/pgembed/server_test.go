@@ -71,6 +71,17 @@ func TestAForeignDataDirectoryIsRefused(t *testing.T) {
 	is.Equal(len(entries), 1) // nothing was added to it
 }
 
+func TestAHomeBehindAClosedDoorIsExplained(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user's server runs as that user, who has all the keys")
+	}
+	is := is.New(t)
+	parent := filepath.Dir(openDir(t))
+	is.NoErr(os.Chmod(parent, 0o700))
+	_, err := Start(t.Context(), Options{DataDir: filepath.Join(parent, "home")})
+	is.True(err != nil && strings.Contains(err.Error(), "chmod a+x")) // it says what to do
+}
+
 func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 	for _, mode := range []string{"fast", "immediate"} {
 		t.Run(mode, func(t *testing.T) {
