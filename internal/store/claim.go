@@ -93,9 +93,11 @@ from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
 // subject that runs in the snapshot is passed by inside the scan, so that it neither blocks nor hides what is behind.
-// A pod whose row is closed claims nothing.
+// A pod whose row is closed claims nothing. The offset 0 keeps the planner from reading all running subjects into a hash
+// table: each row is a probe of current_runs_one_running.
 // Plan: per lane an Index Scan on live_for_claim that stops at the wanted number, LockRows above it; then one primary-key
-// probe a job in live and jobs. Rows touched grow with the wanted number and with the running ones, not with the backlog.
+// probe a job in live and jobs. Rows touched grow with the wanted number, with the lane's running jobs and with those
+// whose subject runs, not with the backlog.
 const claimSQL = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
@@ -103,7 +105,7 @@ with picked as materialized (
 		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
 		where l.lane = w.lane and l.state = 'pending' and l.kind = any($4::text[]) and (not l.isolated or $5::boolean)
 			and (l.subject = '' or not exists (select from trapeze.current_runs r
-				where r.kind = l.kind and r.subject = l.subject and r.state = 'running'))
+				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))
 		order by l.lane, (-l.priority), l.ready_at, l.id
 		limit w.want for update of l skip locked
 	) c
@@ -124,7 +126,7 @@ with picked as materialized (
 	) c
 	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
 		and not exists (select from trapeze.current_runs r
-			where r.kind = c.kind and r.subject = c.subject and r.state = 'running')
+			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)
 ), ` + claimTailSQL
 
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]

@@ -42,10 +42,12 @@ const (
 // placeSQL is the tail of every statement that inserts jobs. It reads the CTE wish and puts each of its rows into jobs and
 // into live (pending or born running) or parked, with its events.
 //
-// A row may be born running when it asks for it, its pod's row is open (a closed one's jobs are looked for only a while),
-// nothing pending in its lane has a rank of ahead or less (rank is the negated priority; live_for_claim, first pending row
-// ends the look), and its subject is free: handed over by its parent, or its insert into current_runs went in. Whoever sees a running row in its snapshot does not try, and inserts go in the
-// order of the key; so no two statements wait for each other. Ended rows of a subject that was taken are deleted here.
+// A row may be born running when it asks for it; its pod's row is open, because a closed one's jobs are looked for only a
+// while; nothing pending in its lane has a rank of ahead or less (rank is the negated priority; live_for_claim, first
+// pending row ends the look); and its subject is free: handed over by its parent, or its insert into current_runs went in
+// (offset 0: a probe of current_runs_one_running, where the planner would read all running subjects into a hash table).
+// Whoever sees a running row in its snapshot does not try, and inserts go in the order of the key; so no two statements
+// wait for each other. Ended rows of a subject that was taken are deleted here.
 const placeSQL = `
 may as materialized (
 	select w.*, w.starts and w.delay_ms = 0
@@ -53,7 +55,7 @@ may as materialized (
 		and not exists (select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending')
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
-			where c.kind = w.kind and c.subject = w.subject and c.state = 'running')) as free
+			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free
 	from wish w
 ), born_runs as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)

@@ -35,14 +35,15 @@ with batch as materialized (
 	select d.id from trapeze.done d
 	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' and d.id > $3
 	order by d.id limit $4
-), forgotten as (
-	delete from trapeze.jobs j using batch b
-	where j.id = b.id and not exists (select from trapeze.live l where l.id = b.id)
+), gone as materialized (
+	select b.id from batch b where not exists (select from trapeze.live l where l.id = b.id)
 		and not exists (select from trapeze.parked p where p.id = b.id)
+), forgotten as (
+	delete from trapeze.jobs j using gone b where j.id = b.id
 ), progress as (
-	delete from trapeze.job_progress g using batch b where g.id = b.id
+	delete from trapeze.job_progress g using gone b where g.id = b.id
 ), runs as (
-	delete from trapeze.current_runs c using batch b join trapeze.jobs j on j.id = b.id
+	delete from trapeze.current_runs c using gone b join trapeze.jobs j on j.id = b.id
 	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
 )
 select coalesce(max(id), 0), count(*) from batch`

@@ -1,0 +1,238 @@
+package migrate_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	var pods sync.WaitGroup
+	errs := make([]error, 20)
+	for i := range errs {
+		pods.Go(func() { errs[i] = migrate.Up(t.Context(), url, "trapeze") })
+	}
+	pods.Wait()
+	is.NoErr(errors.Join(errs...))
+	pool := pgtest.Connect(t, url)
+	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), int(migrate.Latest()))
+	// each migration was applied once
+	is.Equal(locks(t, pool), 0)
+}
+
+func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	is.NoErr(migrate.Up(t.Context(), url, "whole"))
+	whole, done := tables(t, pool, "whole"), false
+	for n := int64(3); !done; n += n/4 + 1 {
+		schema := fmt.Sprint("part", n)
+		err := migrate.Up(endsAfter(t, n), url, schema)
+		pgtest.Wait(t, "the locks to be gone", func() bool { return locks(t, pool) == 0 })
+		got := tables(t, pool, schema)
+		if done = err == nil; done {
+			is.Equal(got, whole) // what said that it was done, is
+			continue
+		}
+		is.Equal(got, 0)                               // all or nothing
+		is.NoErr(migrate.Up(t.Context(), url, schema)) // and the next one does it
+		is.NoErr(migrate.Check(t.Context(), pool, schema))
+	}
+}
+
+// endsAfter returns a context that is cancelled at the n-th question for its end, which is between two statements.
+func endsAfter(t *testing.T, n int64) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	c := &countdown{Context: ctx, cancel: cancel}
+	c.left.Store(n)
+	return c
+}
+
+type countdown struct {
+	context.Context
+	cancel context.CancelFunc
+	left   atomic.Int64
+}
+
+func (c *countdown) Done() <-chan struct{} {
+	if c.left.Add(-1) == 0 {
+		c.cancel()
+	}
+	return c.Context.Done()
+}
+
+func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	conn, err := pool.Acquire(t.Context())
+	is.NoErr(err)
+	_, err = conn.Exec(t.Context(), `select pg_advisory_lock(420022)`) // the last but one migration waits for it
+	is.NoErr(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	up := make(chan error)
+	go func() { up <- migrate.Up(ctx, url, "trapeze") }()
+	pgtest.Wait(t, "a migration under way", func() bool {
+		return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420022 and not granted`) == 1
+	})
+	cancel()
+	is.True(errors.Is(<-up, context.Canceled))
+	conn.Release()
+	pool.Reset()
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+}
+
+func TestDownThenUpGivesTheSameSchema(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	before := shape(t, pool, "trapeze")
+	for to := migrate.Latest() - 1; to >= 0; to-- {
+		is.NoErr(migrate.Down(t.Context(), url, "trapeze", to))
+		is.True(errors.Is(migrate.Check(t.Context(), pool, "trapeze"), migrate.ErrSchemaTooOld))
+	}
+	is.Equal(tables(t, pool, "trapeze"), 0) // nothing is left but the table of versions
+	status, err := migrate.Status(t.Context(), url, "trapeze")
+	is.NoErr(err)
+	is.Equal(len(status), int(migrate.Latest()))
+	for _, m := range status {
+		is.True(m.AppliedAt.IsZero())
+	}
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	is.Equal(shape(t, pool, "trapeze"), before)
+}
+
+func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
+	t.Parallel()
+	for _, schema := range []string{"trapeze", "other_1"} {
+		t.Run(schema, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			upURL, printedURL := pgtest.EmptyURL(t), pgtest.EmptyURL(t)
+			is.NoErr(migrate.Up(t.Context(), upURL, schema))
+			var sql bytes.Buffer
+			is.NoErr(migrate.Print(&sql, schema, 0))
+			printed := pgtest.Connect(t, printedURL)
+			_, err := printed.Exec(t.Context(), sql.String(), pgx.QueryExecModeSimpleProtocol)
+			is.NoErr(err)
+			up := pgtest.Connect(t, upURL)
+			is.Equal(shape(t, printed, schema), shape(t, up, schema))
+			is.NoErr(migrate.Check(t.Context(), printed, schema))                       // a pod starts on it
+			is.NoErr(migrate.Up(t.Context(), printedURL, schema))                       // and the next release's migrations go on from there
+			is.True(schema == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // every name is the other schema's
+		})
+	}
+}
+
+func TestASchemaThatIsTooOldOrTooNewIsRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	is.True(errors.Is(migrate.Check(t.Context(), pool, "trapeze"), migrate.ErrSchemaTooOld)) // an empty database
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	_, err := pool.Exec(t.Context(), `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, migrate.Latest()+1)
+	is.NoErr(err)
+	is.True(errors.Is(migrate.Check(t.Context(), pool, "trapeze"), migrate.ErrSchemaTooNew))
+}
+
+func TestTwoSchemasLiveBesideEachOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	for _, schema := range []string{"one_home", "two_home", "trapeze"} {
+		is.NoErr(migrate.Up(t.Context(), url, schema))
+	}
+	is.Equal(shape(t, pool, "one_home"), shape(t, pool, "two_home"))
+	is.NoErr(migrate.Down(t.Context(), url, "two_home", 0))
+	is.NoErr(migrate.Check(t.Context(), pool, "one_home"))
+	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+}
+
+func TestASchemaNameThatNeedsQuotingIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "Upper", "1st", "a-b", `a"b`, "a.b", strings.Repeat("a", 49)} {
+		is := is.New(t)
+		is.True(migrate.Up(t.Context(), "postgres://nowhere.invalid/", name) != nil)
+		is.True(migrate.Print(&bytes.Buffer{}, name, 0) != nil)
+	}
+}
+
+func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
+	t.Helper()
+	var n int
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// locks counts the locks that migrations take, in this database.
+func locks(t *testing.T, pool *pgxpool.Pool) int {
+	return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid in (420020, 420022)
+		and database = (select oid from pg_database where datname = current_database())`)
+}
+
+// tables counts the relations, functions and sequences of a schema, but for the table of versions.
+func tables(t *testing.T, pool *pgxpool.Pool, schema string) int {
+	return count(t, pool, `select (select count(*) from pg_class where relnamespace = to_regnamespace($1) and relname !~ '^migrations')
+		+ (select count(*) from pg_proc where pronamespace = to_regnamespace($1))`, schema)
+}
+
+// shape is everything that a schema holds, as text, with the schema's own name taken out.
+func shape(t *testing.T, pool *pgxpool.Pool, schema string) string {
+	t.Helper()
+	result, err := pool.Query(t.Context(), `
+		select format('%s %s %s', c.relkind, c.relname, coalesce(array_to_string(c.reloptions, ','), '')) as line
+		from pg_class c where c.relnamespace = to_regnamespace($1)
+		union all
+		select format('column %s.%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+			pg_get_expr(d.adbin, d.adrelid))
+		from pg_attribute a join pg_class c on c.oid = a.attrelid left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+		where c.relnamespace = to_regnamespace($1) and a.attnum > 0 and c.relkind in ('r', 'p')
+		union all
+		select format('constraint %s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
+		from pg_constraint where connamespace = to_regnamespace($1)
+		union all
+		select pg_get_indexdef(c.oid) from pg_class c where c.relnamespace = to_regnamespace($1) and c.relkind in ('i', 'I')
+		union all
+		select pg_get_viewdef(c.oid) from pg_class c where c.relnamespace = to_regnamespace($1) and c.relkind = 'v'
+		union all
+		select pg_get_functiondef(p.oid) from pg_proc p where p.pronamespace = to_regnamespace($1)
+		order by 1`, schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(result, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(strings.Join(lines, "\n"), schema, "schema")
+}

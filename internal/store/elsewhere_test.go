@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyURL(t)
+	if err := migrate.Up(t.Context(), url, "other_home"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOn(t, pgtest.Connect(t, url), Options{Schema: "other_home"})
+	w.is.Equal(w.Schema(), "other_home")
+	w.liveALife()
+	n, err := w.Forget(w.ctx(), "succeeded", time.Now())
+	w.is.NoErr(err)
+	w.is.Equal(n, 0)
+}
+
+func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	w := newWorldOn(t, pgtest.Connect(t, url), Options{BehindPooler: true})
+	for name := range pins {
+		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would refuse or leak them
+	}
+	w.liveALife()
+	var mode string
+	var prepared int
+	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `select current_setting('plan_cache_mode'), count(*) from pg_prepared_statements`).Scan(&mode, &prepared))
+	w.is.Equal(mode, "auto") // the pins end with their round trip
+	w.is.Equal(prepared, 0)  // and nothing is prepared that another client would miss
+	got, err := rows(w.ctx(), w.Store, pgx.RowTo[string], `select current_setting('plan_cache_mode')`)
+	w.is.NoErr(err)
+	w.is.Equal(got, []string{"force_generic_plan"}) // in which they hold
+	_, err = rows(w.ctx(), w.Store, pgx.RowTo[int], `select 1 / 0`)
+	w.is.True(Refused(err)) // errors come through
+}
+
+// liveALife takes a few jobs through everything that the hot path does.
+func (w *world) liveALife() {
+	w.t.Helper()
+	a, b := w.pod("a"), w.pod("b")
+	born := w.new(about("s"), plain, func(n *NewJob) { n.DelayMillis = 1 })
+	born[0].Starts = true
+	placed, err := w.Enqueue(w.ctx(), a, born)
+	w.is.NoErr(err)
+	w.is.Equal(placed, map[int64]Place{born[0].ID: PlacedRunning, born[1].ID: PlacedPending, born[2].ID: PlacedParked})
+	parent := Claimed{ID: born[0].ID, Fence: 1, PipelineID: born[0].ID, Subject: "s"}
+	c := w.one(a)
+	w.is.Equal(c.ID, born[1].ID)
+	child := w.new(then(parent))[0]
+	end, ok := w.end(a, endingWith(parent, child))
+	w.is.True(ok && end.ChildRunning)
+	w.is.NoErr(w.Progress(w.ctx(), leaseOf(a, c), job.Progress{Done: ptr(int64(1))}))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, c), "my.event", "", "hello", nil))
+	_, err = w.Park(w.ctx(), leaseOf(a, c), "retry_later", 0, "not yet")
+	w.is.NoErr(err)
+	pgtest.Wait(w.t, "both delays to be over", func() bool {
+		_, err := w.Promote(w.ctx(), 10)
+		w.is.NoErr(err)
+		return w.count(`select count(*) from trapeze.parked`) == 0
+	})
+	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	w.is.NoErr(err)
+	w.is.True(beat.Open)
+	w.is.Equal(len(beat.Lanes), 1)
+	pending, _ := w.dies(a, b)
+	w.is.Equal(pending, 1)
+	claims := w.claims(b, 5)
+	w.is.Equal(len(claims), 3)
+	found, err := w.Whereabouts(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0})
+	w.is.NoErr(err)
+	w.is.True(found[claims[0].ID].Held)
+	_, err = w.Cancel(w.ctx(), claims[0].ID, true, "ann")
+	w.is.NoErr(err)
+	back, err := w.HandBack(w.ctx(), b, []job.Lease{leaseOf(b, claims[1])}, "why")
+	w.is.NoErr(err)
+	w.is.Equal(len(back), 1)
+	_, ok = w.end(b, ending(claims[2]))
+	w.is.True(ok)
+	w.end(b, ending(w.one(b)))
+	page, err := w.Jobs(w.ctx(), Filter{Limit: 3})
+	w.is.NoErr(err)
+	w.is.Equal(len(page.Jobs), 3)
+	page, err = w.Jobs(w.ctx(), Filter{Limit: 3, Cursor: page.Cursor})
+	w.is.NoErr(err)
+	w.is.Equal(len(page.Jobs), 1)
+	w.is.NoErr(w.Snapshot(context.Background(), func(tx pgx.Tx) error {
+		n := 0
+		if err := w.ExportJobs(context.Background(), tx, func(job.Job) error { n++; return nil }); err != nil {
+			return err
+		}
+		w.is.Equal(n, 4)
+		return w.ExportEvents(context.Background(), tx, func(job.Event) error { return nil })
+	}))
+	_, err = w.EnsurePartitions(w.ctx(), 7)
+	w.is.NoErr(err)
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(about("s"))[0]
+	parent := w.one(boot)
+	e := endingWith(parent, w.new(then(parent, about("next")))[0])
+	e.Result = json.RawMessage(`{"kg": 12.50}`)
+	end, ok := w.end(boot, e)
+	w.is.True(ok && end.ChildRunning)
+	w.is.Equal(end.State, job.Succeeded)
+	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the bytes that were given
+	child := w.at(e.Next.ID)
+	w.is.Equal([]any{child.State, *child.Pod, child.Fence, child.Attempt, *child.ParentID, child.PipelineID},
+		[]any{job.Running, boot, int64(1), 1, id, id})
+	_, ok = w.end(boot, e)
+	w.is.True(!ok) // a second finish of the same claim is refused, and nothing of it is written
+}
+
+func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(about("s"))
+	run := w.one(boot)
+	for range 3 {
+		child := w.new(then(run))[0]
+		end, ok := w.end(boot, endingWith(run, child))
+		w.is.True(ok && end.ChildRunning) // not refused by its own parent's run
+		run = Claimed{ID: child.ID, Fence: 1, PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}
+		w.put(about("s"))
+		w.is.Equal(len(w.claims(boot, 5)), 0) // and nobody slips in between
+	}
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
+	w.end(boot, ending(run))
+	w.is.Equal(len(w.claims(boot, 5)), 1) // then it is the next one's turn
+}
+
+func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(plain, about("busy"))
+	claims := w.claims(boot, 2)
+	parent := claims[0]
+	w.is.Equal(parent.ID, ids[0])
+	busy := w.new(then(parent, about("busy")))[0]
+	end, ok := w.end(boot, endingWith(parent, busy))
+	w.is.True(ok && !end.ChildRunning) // its subject runs
+	w.is.Equal(w.at(busy.ID).State, job.Pending)
+	w.end(boot, ending(claims[1]))
+
+	parent = w.one(boot)
+	w.is.Equal(parent.ID, busy.ID)
+	w.put(plain)
+	equal := w.new(then(parent, about("x")))[0]
+	end, _ = w.end(boot, endingWith(parent, equal))
+	w.is.True(end.ChildRunning) // a chain goes before what is as urgent as it is
+	parent = Claimed{ID: equal.ID, Fence: 1, PipelineID: equal.PipelineID}
+	w.put(func(n *NewJob) { n.Priority = 11 })
+	later := w.new(then(parent))[0]
+	end, _ = w.end(boot, endingWith(parent, later))
+	w.is.True(!end.ChildRunning) // but not before what is more urgent
+}
+
+func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, poison := range map[string]func(w *world, e *Ending){
+		"conflict on the child's id": func(w *world, e *Ending) {
+			next := w.new(then(Claimed{ID: e.ID}))[0]
+			next.ID = e.ID
+			e.Next = &next
+		},
+		"NUL in the error's text":   func(_ *world, e *Ending) { e.Error = "bad\x00byte" },
+		"a result that is no JSON":  func(_ *world, e *Ending) { e.Result = json.RawMessage(`{"cut`) },
+		"args that are no JSON":     func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Args = nil; e.Next = &n },
+		"a priority out of range":   func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Priority = 101; e.Next = &n },
+		"text that is not UTF-8":    func(_ *world, e *Ending) { e.Error = "\xff" },
+		"a child without a kind":    func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Kind = ""; e.Next = &n },
+		"a subject that is too big": func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Subject = big(501); e.Next = &n },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			boot := w.pod("a")
+			w.put(plain, about("s"), about("t"))
+			claims := w.claims(boot, 3)
+			batch := []Ending{ending(claims[0]), ending(claims[1]), endingWith(claims[2], w.new(then(claims[2]))[0])}
+			poison(w, &batch[1])
+			before := w.count(`select count(*) from trapeze.job_events`)
+			_, err := w.Finish(w.ctx(), boot, batch)
+			w.is.True(err != nil)
+			w.is.True(Refused(err)) // the caller learns that it is what is in it
+			w.is.True(!Unknown(err))
+			w.is.Equal(w.count(`select count(*) from trapeze.job_events`), before) // and nothing was written
+			for i, e := range batch {
+				_, err := w.Finish(w.ctx(), boot, []Ending{e})
+				w.is.Equal(Refused(err), i == 1) // sent singly, the others go in
+			}
+			w.is.Equal(w.count(`select count(*) from trapeze.done`), 2)
+			w.is.Equal(w.at(claims[1].ID).State, job.Running)
+		})
+	}
+}
+
+func big(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = 'x'
+	}
+	return string(b)
+}
+
+func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	c := w.one(boot)
+	var day string
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
+	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
+	_, err := w.Finish(w.ctx(), boot, []Ending{ending(c)})
+	w.is.True(!Refused(err))  // it can be stored, on another day
+	w.is.True(Transient(err)) // so it is sent again
+	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
+		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
+	_, ok := w.end(boot, ending(c))
+	w.is.True(ok)
+}
+
+func TestAFinishInTheCallersTransactionStandsAndFallsWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(about("s"))[0]
+	c := w.one(boot)
+	w.exec(`create table mine (n int)`)
+	run := func(commit bool) error {
+		tx, err := w.pool.Begin(w.ctx())
+		w.is.NoErr(err)
+		defer func() { _ = tx.Rollback(w.ctx()) }()
+		xid, err := w.Hold(w.ctx(), tx, leaseOf(boot, c), time.Minute)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(w.ctx(), `insert into mine values (1)`)
+		w.is.NoErr(err)
+		_, err = w.FinishIn(w.ctx(), tx, boot, endingWith(c, w.new(then(c))[0]))
+		w.is.NoErr(err)
+		status, err := w.Committed(w.ctx(), xid)
+		w.is.NoErr(err)
+		w.is.Equal(status, "in progress")
+		end, want := tx.Rollback, "aborted"
+		if commit {
+			end, want = tx.Commit, "committed"
+		}
+		w.is.NoErr(end(w.ctx()))
+		status, err = w.Committed(w.ctx(), xid)
+		w.is.NoErr(err)
+		w.is.Equal(status, want) // what a lost reply to COMMIT is answered with
+		return nil
+	}
+	w.is.NoErr(run(false))
+	w.is.Equal(w.at(id).State, job.Running)
+	w.is.NoErr(run(true))
+	w.is.Equal(w.at(id).State, job.Succeeded)
+	w.is.Equal(w.count(`select count(*) from mine`), 1)
+	w.is.True(errors.Is(run(true), job.ErrLeaseLost))
+}
+
+func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain, plain, plain, plain, plain)
+	c := w.claims(a, 5)
+	child := w.new(then(c[0]))[0]
+	w.end(a, endingWith(c[0], child))
+	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), "retry", time.Hour, "boom")
+	w.is.NoErr(err)
+	_, err = w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c[2])}, "why")
+	w.is.NoErr(err)
+	w.exec(`update trapeze.live set priority = 99 where id = $1`, c[3].ID)
+	_, err = w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c[3])}, "why")
+	w.is.NoErr(err)
+	w.is.Equal(w.one(b).ID, c[3].ID)
+	leases := make([]job.Lease, len(c))
+	for i := range c {
+		leases[i] = leaseOf(a, c[i])
+	}
+	found, err := w.Whereabouts(w.ctx(), a, leases, []int64{child.ID, 0, 0, 0, 0})
+	w.is.NoErr(err)
+	at := func(i int) Whereabouts { return found[c[i].ID] }
+	w.is.Equal(*at(0).Ended, "succeeded")
+	w.is.True(at(0).ChildRunning)
+	w.is.True(at(1).Parked)
+	w.is.True(at(2).Pending)
+	w.is.Equal(at(3), Whereabouts{ID: c[3].ID, Fence: 1}) // claimed by another since
+	w.is.True(at(4).Held)
+}
+
+func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(about("s"), plain, plain)
+	c := w.claims(boot, 3)
+	back, err := w.HandBackStrays(w.ctx(), boot, []int64{c[1].ID})
+	w.is.NoErr(err)
+	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true}) // what is known here stays
+	w.is.Equal(len(w.claims(boot, 3)), 2)                          // unspent and claimable, subject and all
+}
+
+func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	list := w.new(plain, about("s"))
+	list[1].Starts = true
+	placed, err := w.Enqueue(w.ctx(), boot, list)
+	w.is.NoErr(err)
+	w.is.Equal(placed, map[int64]Place{list[0].ID: PlacedPending, list[1].ID: PlacedRunning})
+	_, err = w.Enqueue(w.ctx(), boot, list)
+	w.is.True(Refused(err)) // the second try is refused by the primary key
+	found, err := w.Exists(w.ctx(), []int64{list[0].ID, list[1].ID, -1})
+	w.is.NoErr(err)
+	w.is.Equal(found, map[int64]bool{list[0].ID: true, list[1].ID: true})
+}
+
+func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("a")
+	list := w.new(func(n *NewJob) { n.Starts = true })
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return w.EnqueueIn(w.ctx(), tx, list) }))
+	w.is.Equal(w.at(list[0].ID).State, job.Pending)
+}

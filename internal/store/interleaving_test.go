@@ -1,0 +1,313 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.exec(`insert into trapeze.lanes (name) values ('up'), ('down')`)
+	in := func(lane, subject string) func(*NewJob) {
+		return func(n *NewJob) { n.Lane, n.Subject = lane, subject }
+	}
+	for i := range 20 {
+		w.put(in("up", fmt.Sprint("s", i+10)))
+		w.put(in("down", fmt.Sprint("s", 29-i)))
+	}
+	// Both claims stand at the first subject, which somebody else's transaction holds, with their rows locked.
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
+	claim := func(boot, lane string) func() (Claims, error) {
+		return async(func() (Claims, error) {
+			return w.Claim(context.Background(), boot, []Want{{lane, 20}}, []string{"k"}, true)
+		})
+	}
+	up, down := claim(a, "up"), claim(b, "down")
+	w.waiting(2)
+	release(false)
+	x, err := up()
+	w.is.NoErr(err)
+	y, err := down()
+	w.is.NoErr(err)
+	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two
+	w.is.Equal(w.deadlocks(), 0)
+	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and (attempt > 0 or fence > 0)`), 0)
+	// the losers spent nothing
+}
+
+// deadlocks counts what PostgreSQL had to resolve in this database; the store's own retries hide it.
+func (w *world) deadlocks() int {
+	w.t.Helper()
+	return w.count(`select deadlocks from pg_stat_database where datname = current_database()`)
+}
+
+func TestTwoFinishesWithCrossingParentsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(about("S1"), about("S2"))
+	claims := w.claims(boot, 2)
+	one, two := claims[0], claims[1]
+	toTwo := endingWith(one, w.new(then(one, about("S2")))[0])
+	toOne := endingWith(two, w.new(then(two, about("S1")))[0])
+	release := w.freeze(`select from trapeze.live where id = any($1) for update`, ids)
+	finish := func(e Ending) func() (map[int64]Ended, error) {
+		return async(func() (map[int64]Ended, error) { return w.Finish(context.Background(), boot, []Ending{e}) })
+	}
+	x, y := finish(toTwo), finish(toOne)
+	w.waiting(2) // both have their snapshots, in which both subjects run
+	release(false)
+	ex, err := x()
+	w.is.NoErr(err)
+	ey, err := y()
+	w.is.NoErr(err)
+	w.is.Equal(len(ex)+len(ey), 2)
+	w.is.Equal(w.deadlocks(), 0)
+	w.is.Equal(len(w.claims(boot, 5)), 2) // both children can run now
+}
+
+func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain, plain, plain, plain)
+	c := w.claims(boot, 4)
+	batch := func(x, y Claimed, first, second string) []Ending {
+		return []Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
+	}
+	b1, b2 := batch(c[0], c[1], "m", "n"), batch(c[2], c[3], "n", "m")
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 'm', -1, 1, 'running')`)
+	finish := func(list []Ending) func() (map[int64]Ended, error) {
+		return async(func() (map[int64]Ended, error) { return w.Finish(context.Background(), boot, list) })
+	}
+	x, y := finish(b1), finish(b2)
+	w.waiting(2)
+	release(false)
+	ex, err := x()
+	w.is.NoErr(err)
+	ey, err := y()
+	w.is.NoErr(err)
+	running := 0
+	for _, ended := range []map[int64]Ended{ex, ey} {
+		w.is.Equal(len(ended), 2)
+		for _, e := range ended {
+			if e.ChildRunning {
+				running++
+			}
+		}
+	}
+	w.is.Equal(running, 2) // one child of each subject runs, the other waits
+	w.is.Equal(w.deadlocks(), 0)
+}
+
+func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(about("s"))[0]
+	c := w.one(boot)
+	// The cancel's change is made and not yet committed when the finish arrives.
+	release := w.freeze(`with asked as (update trapeze.live set cancel_requested = true, event_no = event_no + 1 where id = $1
+			returning id, fence, event_no)
+		insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
+		select id, event_no, fence, 'running', 'running', 'job.cancel_requested' from asked`, id)
+	child := w.new(then(c))[0]
+	e := endingWith(c, child)
+	e.Result = json.RawMessage(`1`)
+	finish := async(func() (map[int64]Ended, error) { return w.Finish(context.Background(), boot, []Ending{e}) })
+	w.waiting(1)
+	release(true)
+	ended, err := finish()
+	w.is.NoErr(err)
+	w.is.Equal(ended[id], Ended{State: job.Cancelled})
+	_, err = w.Job(w.ctx(), child.ID)
+	w.is.True(errors.Is(err, job.ErrNotFound)) // no child appears
+	w.is.Equal(len(w.claims(boot, 5)), 0)
+	w.put(about("s"))
+	w.is.Equal(len(w.claims(boot, 5)), 1) // the subject is free
+}
+
+func TestACancelThatWaitedForAFinishFindsTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(plain)[0]
+	c := w.one(boot)
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = w.FinishIn(w.ctx(), tx, boot, ending(c))
+	w.is.NoErr(err)
+	cancel := async(func() (Cancellation, error) { return w.Cancel(context.Background(), id, true, "ann") })
+	w.waiting(1)
+	w.is.NoErr(tx.Commit(w.ctx()))
+	got, err := cancel()
+	w.is.True(errors.Is(err, job.ErrAlreadyTerminal))
+	w.is.Equal(got.State, job.Succeeded)
+}
+
+func TestACancelThatWaitedForAClaimTellsTheNewOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	id := w.put(plain)[0]
+	release := w.freeze(`with claimed as (update trapeze.live set state = 'running', fence = 1, attempt = 1, pod = $2, event_no = 2
+			where id = $1 returning id, fence, pod)
+		insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
+		select id, 2, fence, pod, 'pending', 'running', 'job.claimed' from claimed`, id, a)
+	cancel := async(func() (Cancellation, error) { return w.Cancel(context.Background(), id, false, "ann") })
+	w.waiting(1)
+	release(true)
+	got, err := cancel()
+	w.is.NoErr(err)
+	w.is.Equal(got, Cancellation{State: job.Running, Pod: &a, Fence: 1})
+	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(beat.Cancels, []CancelRequest{{id, 1, job.ReasonCancelled}})
+}
+
+func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(plain, plain, plain, plain)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	var reads atomic.Int64
+	for _, id := range ids {
+		wg.Go(func() {
+			for !stop.Load() {
+				if _, err := w.Job(context.Background(), id); err != nil {
+					t.Errorf("read: %v", err)
+					return
+				}
+				reads.Add(1)
+			}
+		})
+	}
+	moves := 0
+	for began := time.Now(); time.Since(began) < 2*time.Second; moves++ {
+		for _, c := range w.claims(boot, 4) {
+			_, err := w.Park(w.ctx(), leaseOf(boot, c), "retry_later", 0, "again")
+			w.is.NoErr(err)
+		}
+		_, err := w.Promote(w.ctx(), 100)
+		w.is.NoErr(err)
+	}
+	// Now cancels, from the outside, while the jobs go on moving.
+	var cancels sync.WaitGroup
+	for _, id := range ids {
+		cancels.Go(func() {
+			if _, err := w.Cancel(context.Background(), id, false, "ann"); err != nil {
+				t.Errorf("cancel: %v", err)
+			}
+		})
+	}
+	for range 20 {
+		for _, c := range w.claims(boot, 4) {
+			if _, err := w.Park(w.ctx(), leaseOf(boot, c), "retry_later", 0, "again"); err != nil {
+				w.end(boot, ending(c))
+			}
+		}
+		_, err := w.Promote(w.ctx(), 100)
+		w.is.NoErr(err)
+	}
+	cancels.Wait()
+	stop.Store(true)
+	wg.Wait()
+	for _, id := range ids {
+		w.is.Equal(w.at(id).State, job.Cancelled)
+	}
+	w.is.True(reads.Load() > 0)
+	w.t.Logf("%d rounds of moves, %d reads", moves, reads.Load())
+}
+
+func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
+	t.Parallel()
+	for name, subject := range map[string]string{"without a subject": "", "with a subject": "s"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			boot := w.pod("a")
+			id := w.put(about(subject))[0]
+			release := w.freeze(`select pg_advisory_xact_lock(7)`)
+			claim := async(func() (Claims, error) {
+				return w.claim(context.Background(), gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want"),
+					boot, []string{"default"}, []int32{5}, []string{"k"}, true)
+			})
+			w.waiting(1) // it has its snapshot and no row yet
+			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
+			release(false)
+			found, err := claim()
+			w.is.NoErr(err)
+			w.is.Equal(idsOf(found.Jobs), []int64{id}) // the newer row is rechecked and taken
+			w.is.Equal(w.at(id).EventNo, 3)            // and nothing of the touch is lost
+		})
+	}
+}
+
+func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	ids := w.put(about("s"), about("t"), plain)
+	release := w.freeze(`select pg_advisory_xact_lock(7)`)
+	claim := async(func() (Claims, error) {
+		return w.claim(context.Background(), gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want"),
+			a, []string{"default"}, []int32{5}, []string{"k"}, true)
+	})
+	w.waiting(1)
+	taken := w.one(b)
+	w.is.Equal(taken.ID, ids[0])
+	w.end(b, ending(taken))
+	next := w.one(b) // and of this one the run is not over
+	w.is.Equal(next.ID, ids[1])
+	again := w.put(about("t"))
+	release(false)
+	found, err := claim()
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), ids[2:])
+	w.is.Equal(w.at(again[0]).State, job.Pending)
+}
+
+func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.put(plain)
+	c := w.one(a)
+	child := w.new(then(c, about("s")))[0]
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 's', -1, 1, 'running')`)
+	finish := async(func() (map[int64]Ended, error) {
+		return w.Finish(context.Background(), a, []Ending{endingWith(c, child)})
+	})
+	w.waiting(1)
+	release(true)
+	ended, err := finish()
+	w.is.NoErr(err)
+	w.is.Equal(ended[c.ID], Ended{State: job.Succeeded})
+	w.is.Equal(w.at(child.ID).State, job.Pending)
+	w.exec(`delete from trapeze.current_runs where job_id = -1`)
+}
+
+// gated is a statement whose first source of rows waits for the advisory lock 7, after the statement's snapshot was taken.
+func gated(sql, source, names string) string {
+	set, alias, _ := strings.Cut(source, " as ")
+	name, _, _ := strings.Cut(alias, "(")
+	gate := fmt.Sprintf("(select %s, pg_advisory_xact_lock_shared(7) as gate from %s as u(%s)) as %s", names, set, names, name)
+	if !strings.Contains(sql, source) {
+		panic("no such source in the statement: " + source)
+	}
+	return strings.Replace(sql, source, gate, 1)
+}

@@ -1,0 +1,126 @@
+//go:build long
+
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestAJobBornRunningBehindABacklogOf300000IsRecoveredInOneSweep(t *testing.T) {
+	testRecoveryBehindBacklog(t, 300_000)
+}
+
+// touched is what a statement touches: pages of the shared buffers, and rows that left a scan.
+type touched struct{ Buffers, Rows int }
+
+// bounds are what one statement may touch, whatever waits and whatever has ended. About twice what was measured on
+// PostgreSQL 15 with one million pending and one million finished jobs; the claim is of 50 jobs, all else of one.
+var bounds = map[string]touched{
+	"claim":     {Buffers: 2500, Rows: 1500},
+	"enqueue":   {Buffers: 150, Rows: 50},
+	"finish":    {Buffers: 250, Rows: 80},
+	"heartbeat": {Buffers: 60, Rows: 30},
+	"promote":   {Buffers: 2500, Rows: 1000},
+}
+
+func TestTheHotStatementsTouchNoMoreRowsInABigDatabase(t *testing.T) {
+	small, large := measure(t, 2_000), measure(t, 1_000_000)
+	for name, bound := range bounds {
+		s, l := small[name], large[name]
+		t.Logf("%-10s small %+v, large %+v", name, s, l)
+		if l.Buffers > bound.Buffers || l.Rows > bound.Rows {
+			t.Errorf("%s touches %+v, want at most %+v", name, l, bound)
+		}
+		if l.Buffers > 2*s.Buffers || l.Rows > 2*s.Rows {
+			t.Errorf("%s touches %+v, more than twice the %+v of a small database", name, l, s)
+		}
+	}
+}
+
+// measure runs each hot statement once in a database with n pending, n finished and n/10 parked jobs.
+func measure(t *testing.T, n int) map[string]touched {
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
+	w.put(func(n *NewJob) { n.Subject, n.Priority = "s", 50 })
+	parent := w.one(boot)
+	w.seedPending(n)
+	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k', 'default', '{}', g from generate_series($1::int + 1, 3 * $1::int) g`, n)
+	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
+		select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series($1::int + 1, 2 * $1::int) g`, n)
+	w.exec(`insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
+		select g, 'retry', now() - interval '1 s' * g, 1, 10, 'default', 'k', '' from generate_series(2 * $1::int + 1, 2 * $1::int + $1::int / 10) g`, n)
+	w.exec(`delete from trapeze.jobs where id > 2 * $1::int + $1::int / 10 and id <= 3 * $1::int`, n)
+	for _, table := range []string{"jobs", "live", "done", "parked", "current_runs", "pods", "job_events"} {
+		w.exec(`vacuum analyze trapeze.` + table)
+	}
+	conn := pinned(t, w.pool.Config().ConnString())
+	id := func() int64 { ids, err := w.NewIDs(w.ctx(), 1); w.is.NoErr(err); return ids[0] }
+	child := func(id int64, parent string) []string {
+		return literals(fmt.Sprintf("{%d}", id), "{k}", "{default}", "{s}", `{"{}"}`, fmt.Sprintf("{%d}", id), "{"+parent+"}", "{0}",
+			"{null}", "{null}", "{null}", "{ann}", "{ann}", "{null}", "{null}", "{60}", "{0}", "{t}")
+	}
+	found := map[string]touched{}
+	for name, args := range map[string][]string{
+		"claim":     literals(boot, "{default}", "{50}", "{k}", "true"),
+		"enqueue":   append(child(id(), "null"), literals(boot)...),
+		"heartbeat": literals(boot, "60000", "false"),
+		"promote":   literals("50"),
+		"finish": append(append(literals(fmt.Sprintf("{%d}", parent.ID), "{1}", "{succeeded}", "{ok}", "{ok}", "{null}", "{null}", "{1}"),
+			child(id(), fmt.Sprint(parent.ID))...), literals(boot)...),
+	} {
+		_, err := conn.Exec(t.Context(), "begin")
+		w.is.NoErr(err)
+		plan := explain(t, conn, name, hot[name], "analyze, buffers, format json", args...)
+		_, err = conn.Exec(t.Context(), "rollback")
+		w.is.NoErr(err)
+		found[name] = read(t, plan)
+	}
+	w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.current_runs`)
+	return found
+}
+
+func literals(values ...string) []string {
+	for i, v := range values {
+		values[i] = "'" + strings.ReplaceAll(v, "'", "''") + "'"
+	}
+	return values
+}
+
+type node struct {
+	Type    string  `json:"Node Type"`
+	Parent  string  `json:"Parent Relationship"`
+	Hit     int     `json:"Shared Hit Blocks"`
+	Read    int     `json:"Shared Read Blocks"`
+	Rows    float64 `json:"Actual Rows"`
+	Loops   float64 `json:"Actual Loops"`
+	Removed float64 `json:"Rows Removed by Filter"`
+	Plans   []node  `json:"Plans"`
+}
+
+// read adds up a plan. A node's buffers hold those of the nodes below it, except of a part of the statement that writes and
+// is run last; so each part counts, some twice.
+func read(t *testing.T, plan string) (sum touched) {
+	t.Helper()
+	var tops []struct{ Plan node }
+	if err := json.Unmarshal([]byte(plan), &tops); err != nil {
+		t.Fatalf("%v in %s", err, plan)
+	}
+	var walk func(n node)
+	walk = func(n node) {
+		if n.Parent == "" || n.Parent == "InitPlan" {
+			sum.Buffers += n.Hit + n.Read
+		}
+		if strings.Contains(n.Type, "Scan") {
+			sum.Rows += int((n.Rows + n.Removed) * n.Loops)
+		}
+		for _, below := range n.Plans {
+			walk(below)
+		}
+	}
+	walk(tops[0].Plan)
+	return sum
+}

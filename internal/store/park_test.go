@@ -1,0 +1,130 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	delayed := func(ms int64) func(*NewJob) { return func(n *NewJob) { n.DelayMillis = ms } }
+	ids := w.put(delayed(3), delayed(1), delayed(2), delayed(3_600_000))
+	retried := w.put(func(n *NewJob) { n.Priority, n.Subject = 20, "s" })
+	c := w.one(boot)
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), "retry", 0, "boom")
+	w.is.NoErr(err)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.True(beat.NextDue != nil) // the earliest moment is told to the pods
+	w.exec(`update trapeze.parked set run_after = now() - interval '1 hour' + (run_after - created_at) * 60
+		from trapeze.jobs j where j.id = parked.id and run_after < now() + interval '1 minute'`)
+	w.promote(4)
+	w.promote(0) // nothing more is due
+	late := w.put(plain)
+	var order []int64
+	for range 5 {
+		order = append(order, w.one(boot).ID)
+	}
+	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // by the moment they became due
+	w.is.Equal(w.at(retried[0]).Fence, int64(2))
+	w.is.Equal(w.at(ids[3]).State, job.Pending)
+}
+
+func TestTwoPromotionsMoveEachJobOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	for range 50 {
+		w.put(func(n *NewJob) { n.DelayMillis = 1 })
+	}
+	w.exec(`update trapeze.parked set run_after = now() - interval '1 s'`)
+	promote := func() (int, error) { return w.Promote(w.ctx(), 30) }
+	x, y := async(promote), async(promote)
+	nx, err := x()
+	w.is.NoErr(err)
+	ny, err := y()
+	w.is.NoErr(err)
+	n, err := w.Promote(w.ctx(), 100)
+	w.is.NoErr(err)
+	w.is.Equal(nx+ny+n, 50)
+	w.is.Equal(len(w.claims(boot, 100)), 50)
+}
+
+func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(plain)[0]
+	c := w.one(boot)
+	_, err := w.Cancel(w.ctx(), id, false, "ann")
+	w.is.NoErr(err)
+	_, err = w.Park(w.ctx(), leaseOf(boot, c), "retry", time.Hour, "boom")
+	w.is.True(err != nil) // not parked
+	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
+	w.is.NoErr(err)
+	w.is.Equal(len(back), 0) // not handed back
+	_, err = w.Hold(w.ctx(), w.pool, leaseOf(boot, c), time.Minute)
+	w.is.True(err != nil) // its handler writes nothing more
+	end, ok := w.end(boot, ending(c))
+	w.is.True(ok)
+	w.is.Equal(end.State, job.Cancelled)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(len(beat.Cancels), 0) // nothing is left to be told
+}
+
+func TestAStopEndsARunningJobAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(about("s"))[0]
+	c := w.one(boot)
+	_, err := w.Cancel(w.ctx(), id, false, "ann")
+	w.is.NoErr(err)
+	got, err := w.Cancel(w.ctx(), id, true, "bob")
+	w.is.NoErr(err)
+	w.is.Equal(got.State, job.Cancelled)
+	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)
+	_, ok := w.end(boot, ending(c))
+	w.is.True(!ok) // the late result is refused
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(beat.Cancels, []CancelRequest{{id, 1, job.ReasonStopped}})
+	w.put(about("s"))
+	w.is.Equal(len(w.claims(boot, 1)), 1) // its subject is free
+}
+
+func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(plain)[0]
+	c := w.one(boot)
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), "file.opened", "warn", "old format", []byte(`{"rows":3}`)))
+	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
+	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
+	p := w.at(id).Progress
+	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // what is not told keeps its value
+	w.end(boot, ending(c))
+	list, err := w.JobEvents(w.ctx(), id, 1, 10)
+	w.is.NoErr(err)
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Event)
+	}
+	w.is.Equal(names, []string{"job.claimed", "file.opened", "job.succeeded"})
+	pgtest.Wait(t, "the feed to go on after its cursor, without gap or repeat", func() bool {
+		after, err := w.Events(w.ctx(), 0, list[0].Cursor, 10)
+		w.is.NoErr(err)
+		return len(after) == 2 // no sooner than older transactions of the whole server have ended
+	})
+	after, err := w.Events(w.ctx(), id, list[1].Cursor, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(after), 1)
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, err := w.EnsurePartitions(w.ctx(), 7)
+	w.is.NoErr(err)
+	w.is.Equal(n, 0) // the migration made them
+	ensure := func() (int, error) { return w.EnsurePartitions(w.ctx(), 9) }
+	x, y, z := async(ensure), async(ensure), async(ensure)
+	made := 0
+	for _, wait := range []func() (int, error){x, y, z} {
+		n, err := wait()
+		w.is.NoErr(err)
+		made += n
+	}
+	w.is.Equal(made, 2*4) // two more days of four tables
+}
+
+func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // for whom it is tomorrow
+	w.pool.Reset()
+	w.Pool().Reset()
+	n, err := w.EnsurePartitions(w.ctx(), 9)
+	w.is.NoErr(err)
+	w.is.Equal(n, 2*4)
+	var midnight time.Time
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select date_trunc('day', now(), 'UTC')`).Scan(&midnight))
+	for _, at := range []time.Duration{-24 * time.Hour, -time.Microsecond, 0, 24*time.Hour - time.Microsecond, 24 * time.Hour, 10*24*time.Hour - time.Microsecond} {
+		w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, finished_at)
+			values (1, 'succeeded', 'ok', 'ok', 1, 1, 1, 1, 0, 10, 'default', $1)`, midnight.Add(at))
+		var table string
+		w.is.NoErr(w.pool.QueryRow(w.ctx(), `select tableoid::regclass::text from trapeze.done where finished_at = $1`, midnight.Add(at)).Scan(&table))
+		w.is.Equal(table, "trapeze.done_succeeded_"+midnight.Add(at).UTC().Format("20060102"))
+	}
+	w.exec(`delete from trapeze.done`)
+}
+
+// age moves the ends and the history of jobs two days back, into days of their own.
+func (w *world) age(ids ...int64) {
+	w.t.Helper()
+	day := time.Now().UTC().AddDate(0, 0, -2)
+	for _, parent := range []string{"done_succeeded", "done_failed", "job_events"} {
+		name := parent + day.Format("_20060102")
+		if w.count(`select count(*) from pg_class where relname = $1`, name) == 0 {
+			w.exec(fmt.Sprintf(`create table trapeze.%s (like trapeze.%s including all)`, name, parent))
+			w.exec(fmt.Sprintf(`alter table trapeze.%s attach partition trapeze.%s for values from ('%s 00:00:00+00') to ('%s 00:00:00+00')`,
+				parent, name, day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
+		}
+	}
+	at := time.Date(day.Year(), day.Month(), day.Day(), 12, 0, 0, 0, time.UTC)
+	w.exec(`update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)
+	w.exec(`update trapeze.job_events set at = $2 where job = any($1)`, ids, at)
+}
+
+func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	old := w.put(about("s"), plain, plain)
+	for _, c := range w.claims(boot, 3) {
+		w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1))}))
+		w.end(boot, ending(c))
+	}
+	young := w.put(about("t"))
+	w.end(boot, ending(w.one(boot)))
+	failed := w.put(plain)
+	e := ending(w.one(boot))
+	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
+	w.end(boot, e)
+	w.age(append(old, failed...)...)
+	// One of the old ones has been brought back to live by an operator, and its old end is still there.
+	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
+		values ($1, now(), 1, 4, 2, 10, 'pending', 'default', 'k', '')`, old[2])
+
+	n, err := w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour))
+	w.is.NoErr(err)
+	w.is.Equal(n, 3)
+	for _, id := range old[:2] {
+		_, err := w.Job(w.ctx(), id)
+		w.is.True(errors.Is(err, job.ErrNotFound))
+	}
+	w.is.Equal(w.at(old[2]).State, job.Pending)                            // what lives again stays
+	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1))                      // with its progress and checkpoint
+	w.is.Equal(w.at(young[0]).State, job.Succeeded)                        // and what is younger
+	w.is.Equal(w.at(failed[0]).State, job.Failed)                          // and what has another retention
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)    //
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)    // the pointer of s is gone, that of t is not
+	n, err = w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) //
+	w.is.NoErr(err)
+	w.is.Equal(n, 0)
+	w.is.Equal(w.count(`select count(*) from pg_inherits where inhparent = 'trapeze.done_succeeded'::regclass`), 9)
+	days, err := w.ForgetEvents(w.ctx(), time.Now().Add(-30*time.Hour))
+	w.is.NoErr(err)
+	w.is.Equal(days, 1)
+	w.exec(`delete from trapeze.live where id = $1`, old[2]) // it has no history of its own any more
+	w.exec(`delete from trapeze.jobs where id = any($1)`, append(failed, old[2]))
+	w.exec(`delete from trapeze.done where id = any($1)`, failed)
+}
+
+func TestTwoPodsMayForgetAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	old := w.put(plain, plain, plain)
+	for _, c := range w.claims(boot, 3) {
+		w.end(boot, ending(c))
+	}
+	w.age(old...)
+	forget := func() (int, error) { return w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) }
+	x, y := async(forget), async(forget)
+	_, err1 := x()
+	_, err2 := y()
+	w.is.NoErr(errors.Join(err1, err2))
+	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0)
+}
+
+func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.is.NoErr(w.Leave(w.ctx(), a))
+	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
+	n, err := w.PrunePods(w.ctx(), time.Hour)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	pods, err := w.Pods(w.ctx(), true)
+	w.is.NoErr(err)
+	w.is.Equal(len(pods), 1)
+	w.is.Equal(pods[0].Boot, b)
+}

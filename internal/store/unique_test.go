@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// submit inserts a job with a unique key the way a submission does, in one transaction, and returns who holds the key.
+func (w *world) submit(key, while string) (id, holder int64) {
+	w.t.Helper()
+	n := w.new(func(n *NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0]
+	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) (err error) {
+		if holder, err = w.ReserveKey(w.ctx(), tx, n.Kind, key, n.ID); err != nil || holder != n.ID {
+			return err
+		}
+		return w.EnqueueIn(w.ctx(), tx, []NewJob{n})
+	}))
+	return n.ID, holder
+}
+
+func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id, _ := w.submit("sync", "pending")
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	holder, err := w.ReserveKey(w.ctx(), tx, "k", "sync", id+1)
+	w.is.NoErr(err)
+	w.is.Equal(holder, id) // a no-op: somebody is waiting already
+	plainID := w.put(plain)[0]
+	found, err := w.Claim(w.ctx(), boot, []Want{{"default", 5}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the job waits for the data of the no-op's transaction; others do not
+	w.is.Equal(found.Seen, 2)
+	w.is.Equal(w.at(id).Attempt, 0) // unspent
+	w.is.NoErr(tx.Commit(w.ctx()))
+	w.is.Equal(w.one(boot).ID, id)
+}
+
+func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id, holder := w.submit("sync", "pending")
+	w.is.Equal(holder, id)
+	_, holder = w.submit("sync", "pending")
+	w.is.Equal(holder, id)
+	c := w.one(boot)
+	next, holder := w.submit("sync", "pending")
+	w.is.Equal(holder, next)
+	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
+	w.is.NoErr(err)
+	w.is.Equal(len(w.claims(boot, 5)), 2) // a job that was handed back needs its key no longer
+}
+
+func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, boot string, c Claimed){
+		"finished":  func(w *world, boot string, c Claimed) { w.end(boot, ending(c)) },
+		"cancelled": func(w *world, _ string, c Claimed) { _, err := w.Cancel(w.ctx(), c.ID, true, "ann"); w.is.NoErr(err) },
+		"crashed": func(w *world, boot string, c Claimed) {
+			w.exec(`update trapeze.live set crashes = 2`)
+			w.dies(boot, w.pod("b"))
+		},
+		"cancelled while it waited for its retry": func(w *world, boot string, c Claimed) {
+			_, err := w.Park(w.ctx(), leaseOf(boot, c), "retry", lease, "boom")
+			w.is.NoErr(err)
+			_, holder := w.submit("sync", "active")
+			w.is.Equal(holder, c.ID)
+			_, err = w.Cancel(w.ctx(), c.ID, false, "ann")
+			w.is.NoErr(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			boot := w.pod("a")
+			id, _ := w.submit("sync", "active")
+			c := w.one(boot)
+			_, holder := w.submit("sync", "active")
+			w.is.Equal(holder, id) // it runs
+			end(w, boot, c)
+			next, holder := w.submit("sync", "active")
+			w.is.Equal(holder, next)
+		})
+	}
+}
+
+func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.submit("sync", "pending")
+	release := w.freeze(`select pg_advisory_xact_lock(7)`)
+	sql := gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want")
+	claim := async(func() (Claims, error) {
+		return w.claim(context.Background(), sql, boot, []string{"default"}, []int32{5}, []string{"k"}, true)
+	})
+	w.waiting(1)
+	release(false)
+	next, holder := w.submit("sync", "pending") // before, during or after the claim: never an error, never a second holder
+	found, err := claim()
+	w.is.NoErr(err)
+	if len(found.Jobs) == 1 {
+		w.is.True(holder == next || holder == found.Jobs[0].ID)
+	}
+}
+
+func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	reserve := func(id int64, content string) (holder int64, err error) {
+		err = w.Tx(w.ctx(), func(tx pgx.Tx) error {
+			holder, err = w.ReserveSubmission(w.ctx(), tx, "key", id, Fingerprint("k", "s", []byte(content)))
+			return err
+		})
+		return holder, err
+	}
+	holder, err := reserve(1, `{"n":1}`)
+	w.is.NoErr(err)
+	w.is.Equal(holder, int64(1))
+	holder, err = reserve(2, `{"n":1}`)
+	w.is.NoErr(err)
+	w.is.Equal(holder, int64(1))
+	_, err = reserve(3, `{"n":2}`)
+	w.is.True(errors.Is(err, job.ErrKeyReused)) // the same key for other content is a mistake
+	w.exec(`update trapeze.submissions set created_at = now() - interval '2 days'`)
+	n, err := w.PruneSubmissions(w.ctx(), lease)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	holder, err = reserve(3, `{"n":2}`)
+	w.is.NoErr(err)
+	w.is.Equal(holder, int64(3))
+}
