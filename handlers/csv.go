@@ -1,0 +1,174 @@
+package handlers
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// maxLine bounds what one line of a file may be, in bytes, and so the memory that any file takes.
+const maxLine = 1 << 20
+
+// table reads a CSV file with a header row, line by line: a row is a line, so that one unclosed quote spoils its own row
+// and not the rest of the file. It is used by one goroutine.
+type table struct {
+	name    string
+	file    fs.File
+	size    int64
+	lines   *bufio.Scanner
+	line    int64          // of the row read last; the header is line 1
+	columns map[string]int // by name
+	width   int
+	text    strings.Reader
+	buffer  *bufio.Reader // of text, used again for every line
+	row     []string
+}
+
+// openTable opens a file and reads its header, which must have the given columns, in any order and among others. Its
+// errors are permanent: another try would read the same file. The caller closes it.
+func (p *pipeline) openTable(name string, columns ...string) (*table, error) {
+	f, err := p.openFile(name)
+	if err != nil {
+		return nil, runner.Permanent(err)
+	}
+	t := &table{name: name, file: f, lines: bufio.NewScanner(f), columns: map[string]int{}}
+	t.buffer = bufio.NewReader(&t.text)
+	t.lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	if info, err := f.Stat(); err == nil {
+		t.size = info.Size()
+	}
+	if err := t.header(columns); err != nil {
+		t.Close()
+		return nil, runner.Permanent(err)
+	}
+	return t, nil
+}
+
+// Close closes the file.
+func (t *table) Close() { t.file.Close() }
+
+func (t *table) header(want []string) error {
+	err := t.next()
+	bad, isBad := errors.AsType[*badRow](err)
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s is empty: its first line must name the columns %s", t.name, strings.Join(want, ", "))
+	case isBad:
+		return fmt.Errorf("%s: the first line must name the columns %s: %s", t.name, strings.Join(want, ", "), bad.Reason)
+	case err != nil:
+		return err
+	}
+	for i, column := range t.row {
+		t.columns[strings.ToLower(strings.TrimSpace(strings.TrimPrefix(column, "\ufeff")))] = i
+	}
+	t.width = len(t.row)
+	var missing []string
+	for _, column := range want {
+		if _, ok := t.columns[column]; !ok {
+			missing = append(missing, column)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s has no column %s: name the columns in its first line, separated by commas; needed are %s",
+			t.name, strings.Join(missing, ", "), strings.Join(want, ", "))
+	}
+	return nil
+}
+
+// badRow is a row that cannot be used, and why. The rows after it can.
+type badRow struct {
+	Line   int64  `json:"line"`
+	Reason string `json:"reason"`
+}
+
+func (b *badRow) Error() string { return fmt.Sprintf("line %d: %s", b.Line, b.Reason) }
+
+func (t *table) bad(format string, args ...any) error {
+	return &badRow{Line: t.line, Reason: fmt.Sprintf(format, args...)}
+}
+
+// next reads the next row that is not blank. It returns io.EOF at the end, a *badRow for a row to be passed by, and any
+// other error when the file cannot be read on.
+func (t *table) next() error {
+	for t.lines.Scan() {
+		t.line++
+		line := t.lines.Text()
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		if !utf8.ValidString(line) || strings.ContainsRune(line, 0) {
+			return t.bad("holds bytes that are no UTF-8 text")
+		}
+		t.text.Reset(line)
+		t.buffer.Reset(&t.text)
+		row, err := csv.NewReader(t.buffer).Read()
+		if parse, ok := errors.AsType[*csv.ParseError](err); ok {
+			return t.bad("%s", parse.Err)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s, line %d: %w", t.name, t.line, err)
+		}
+		if t.width > 0 && len(row) != t.width {
+			return t.bad("%d fields, the header has %d", len(row), t.width)
+		}
+		t.row = row
+		return nil
+	}
+	err := t.lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return runner.Permanent(fmt.Errorf("%s, line %d is longer than %d bytes: is it a CSV file?", t.name, t.line+1, maxLine))
+	case err != nil:
+		return fmt.Errorf("read %s after line %d: %w", t.name, t.line, err)
+	}
+	return io.EOF
+}
+
+// get returns a field of the row read last, without the blanks around it.
+func (t *table) get(column string) string { return strings.TrimSpace(t.row[t.columns[column]]) }
+
+// skip passes by all lines up to the given one.
+func (t *table) skip(line int64) {
+	for t.line < line && t.lines.Scan() {
+		t.line++
+	}
+}
+
+// countLines reads a file through to know how far progress has to go.
+func (p *pipeline) countLines(name string) (int64, error) {
+	f, err := p.openFile(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var (
+		n    int64
+		last byte = '\n'
+		part      = make([]byte, 64<<10)
+	)
+	for {
+		read, err := f.Read(part)
+		if read > 0 {
+			n += int64(bytes.Count(part[:read], []byte{'\n'}))
+			last = part[read-1]
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, fmt.Errorf("count the lines of %s: %w", name, err)
+		}
+	}
+	if last != '\n' {
+		n++
+	}
+	return n, nil
+}

@@ -1,0 +1,49 @@
+package handlers
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Names of the files that come with the package; wherever an argument takes the path of a file, it takes these.
+const (
+	SampleFlights  = samplePrefix + "flights.csv"      // 20,000 flights
+	SampleAirports = samplePrefix + "airports.csv"     // 3,376 airports
+	SampleFactors  = samplePrefix + "factors_2024.csv" // three distance bands
+)
+
+const samplePrefix = "sample:"
+
+//go:embed testdata/flights.csv testdata/airports.csv testdata/factors_2024.csv
+var samples embed.FS
+
+// openFile opens a file by its path, or one that comes with the package.
+func (p *pipeline) openFile(name string) (fs.File, error) {
+	if sample, ok := strings.CutPrefix(name, samplePrefix); ok {
+		f, err := samples.Open("testdata/" + sample)
+		if err != nil {
+			return nil, fmt.Errorf("no sample %q: there are %s, %s and %s", name, SampleFlights, SampleAirports, SampleFactors)
+		}
+		return f, nil
+	}
+	var (
+		f   fs.File
+		err error
+	)
+	if p.Dir != "" {
+		f, err = os.OpenInRoot(p.Dir, name)
+	} else {
+		f, err = os.Open(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: give the path of a CSV file that every pod can read", err)
+	}
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s is not a regular file: give the path of a CSV file", name)
+	}
+	return f, nil
+}

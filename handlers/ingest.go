@@ -1,0 +1,184 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Ingest reads a file of flights into activities and their airports of departure into units, then syncs the factors.
+// Reading a file again replaces what was read from it before, for the same year.
+//
+// A row that cannot be used is passed by, reported with its line and reason, and makes the outcome a warning. A file that
+// cannot be read, that lacks a column, or whose rows are all unusable fails the job without another try.
+type Ingest struct {
+	File     string `json:"file,omitempty"`     // columns as in [SampleFlights], which is the default
+	Airports string `json:"airports,omitempty"` // names of airports; default [SampleAirports]
+	Factors  string `json:"factors,omitempty"`  // passed on to [SyncFactors]
+	Year     int    `json:"year"`               // for which the flights are booked and whose factors apply
+}
+
+// Kind implements runner.Args.
+func (Ingest) Kind() string { return "csv_ingest" }
+
+// Ingested is the result of an [Ingest].
+type Ingested struct {
+	Rows    int64     `json:"rows"`     // flights read
+	Units   int64     `json:"units"`    // airports of departure in this file
+	Bad     int64     `json:"bad"`      // rows passed by
+	BadRows []*badRow `json:"bad_rows"` // the first of them
+	Unnamed int64     `json:"unnamed"`  // airports of departure that the list of airports lacks
+}
+
+// firstBad is how many bad rows are reported one by one; all are counted.
+const firstBad = 20
+
+// ingestPoint is how far an ingest is, kept with each batch: the next run goes on after Line.
+type ingestPoint struct {
+	Size    int64     `json:"size"` // of the file; another size is another file, and is read from its beginning
+	Line    int64     `json:"line"`
+	Rows    int64     `json:"rows"`
+	Bad     int64     `json:"bad"`
+	BadRows []*badRow `json:"bad_rows,omitempty"`
+}
+
+func (p *pipeline) ingest(ctx context.Context, j *runner.Job[Ingest]) (*runner.Outcome, error) {
+	a := j.Args
+	a.File = cmp.Or(a.File, SampleFlights)
+	if err := checkYear(a.Year); err != nil {
+		return nil, err
+	}
+	flights, err := p.openTable(a.File, "flown_at", "origin", "destination", "distance_miles")
+	if err != nil {
+		return nil, err
+	}
+	defer flights.Close()
+	at, err := p.readFlights(ctx, j, a, flights)
+	if err != nil {
+		return nil, err
+	}
+	if at.Rows == 0 && at.Bad > 0 {
+		return nil, runner.Permanent(fmt.Errorf("%s: none of its %d rows can be used, the first because of %w", a.File, at.Bad, at.BadRows[0]))
+	}
+	if err := p.nameUnits(ctx, j, cmp.Or(a.Airports, SampleAirports)); err != nil {
+		return nil, err
+	}
+	result := Ingested{Rows: at.Rows, Bad: at.Bad, BadRows: at.BadRows}
+	err = p.pool.QueryRow(ctx, p.in(countUnitsSQL), a.Year, a.File, at.Line).Scan(&result.Units, &result.Unnamed)
+	if err != nil {
+		return nil, fmt.Errorf("count units: %w", err)
+	}
+	outcome := runner.Then(SyncFactors{File: a.Factors, Year: a.Year}).Result(result).
+		InTx(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, p.in(dropRestSQL), a.Year, a.File, at.Line)
+			return err
+		})
+	if result.Bad > 0 || result.Rows == 0 {
+		outcome.Warning()
+	}
+	return outcome, nil
+}
+
+// readFlights reads the flights in batches, from where the latest checkpoint says, to the end.
+func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ingest, t *table) (at ingestPoint, err error) {
+	found, err := j.LastCheckpoint(&at)
+	if err != nil || !found || at.Size != t.size {
+		at = ingestPoint{Size: t.size, Line: t.line}
+	}
+	t.skip(at.Line)
+	total, err := p.countLines(a.File)
+	if err != nil {
+		return at, err
+	}
+	for done := false; !done; {
+		if err := ctx.Err(); err != nil {
+			return at, context.Cause(ctx)
+		}
+		var b flightBatch
+		if b, done, err = t.readBatch(p.BatchRows); err != nil {
+			return at, err
+		}
+		next := at
+		next.Line, next.Rows, next.Bad = t.line, at.Rows+int64(len(b.lines)), at.Bad+int64(len(b.bad))
+		fresh := b.bad[:min(len(b.bad), firstBad-len(at.BadRows))]
+		next.BadRows = append(at.BadRows[:len(at.BadRows):len(at.BadRows)], fresh...)
+		err := j.Tx(ctx, func(tx pgx.Tx) error { return p.writeFlights(ctx, tx, a, at.Line, t.line, b) }, next)
+		if err != nil {
+			return at, fmt.Errorf("write lines %d to %d: %w", at.Line+1, t.line, err)
+		}
+		at = next
+		for _, bad := range fresh {
+			if err := j.Emit(ctx, "csv.bad_row", "warn", bad.Error(), bad); err != nil {
+				return at, err
+			}
+		}
+		j.Progress(t.line-1, total-1) // the header is no row
+		if err := p.pause(ctx); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// flightBatch holds rows column by column, as they are sent.
+type flightBatch struct {
+	lines                        []int64
+	flown                        []time.Time
+	origins, destinations, miles []string
+	bad                          []*badRow
+}
+
+// readBatch reads up to n rows; done says that the file has ended.
+func (t *table) readBatch(n int) (b flightBatch, done bool, err error) {
+	for len(b.lines)+len(b.bad) < n {
+		flown, err := time.Time{}, t.next()
+		if err == nil {
+			flown, err = t.flight()
+		}
+		bad, isBad := errors.AsType[*badRow](err)
+		switch {
+		case errors.Is(err, io.EOF):
+			return b, true, nil
+		case isBad:
+			b.bad = append(b.bad, bad)
+		case err != nil:
+			return b, false, err
+		default:
+			b.lines, b.flown = append(b.lines, t.line), append(b.flown, flown)
+			b.origins, b.destinations = append(b.origins, t.get("origin")), append(b.destinations, t.get("destination"))
+			b.miles = append(b.miles, t.get("distance_miles"))
+		}
+	}
+	return b, false, nil
+}
+
+var (
+	airportCode = regexp.MustCompile(`^[A-Z0-9]{3,4}$`)
+	decimal     = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
+	degrees     = regexp.MustCompile(`^-?[0-9]{1,3}(\.[0-9]{1,12})?$`)
+)
+
+// flight checks the row read last and returns its time of departure.
+func (t *table) flight() (time.Time, error) {
+	flown, err := time.Parse(time.RFC3339, t.get("flown_at"))
+	if err != nil {
+		return flown, t.bad("flown_at %.40q is no time such as 2001-01-31T23:59:00Z", t.get("flown_at"))
+	}
+	for _, column := range []string{"origin", "destination"} {
+		if !airportCode.MatchString(t.get(column)) {
+			return flown, t.bad("%s %.40q is no airport code such as ATL", column, t.get(column))
+		}
+	}
+	if !decimal.MatchString(t.get("distance_miles")) {
+		return flown, t.bad("distance_miles %.40q is no number such as 1750", t.get("distance_miles"))
+	}
+	return flown, nil
+}

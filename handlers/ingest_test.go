@@ -1,0 +1,162 @@
+package handlers_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const header = "flown_at,origin,destination,distance_miles\n"
+
+func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	path := file(t, "flights.csv", "\ufeffOrigin, destination,flown_at,distance_miles,note\r\n"+ // other order, one column more
+		"ATL,JFK,2024-01-01T00:00:00Z,100,ok\r\n"+
+		"ATL,JFK,yesterday,100,\n"+ // 3
+		"ATL,JFK,2024-01-01T00:00:00Z,-5,\n"+ // 4
+		"\n"+
+		"ATL,JFK,2024-01-01T00:00:00Z,\"100,\n"+ // 6: a quote that is never closed
+		"ATL,JFK\n"+ // 7
+		"atlanta,JFK,2024-01-01T00:00:00Z,100,\n"+ // 8
+		"ATL,JFK,2024-01-01T00:00:00Z,100,\xff\n"+ // 9
+		"ATL,JFK,2024-01-01T00:00:00Z,NaN,\n"+ // 10
+		"SEA,JFK,2024-01-01T00:00:00Z,200.5,\"quoted, ok\"\n")
+	steps := b.pipeline(handlers.Ingest{File: path, Year: 2024})
+	is.Equal(len(steps), 4) // the pipeline goes on
+	is.Equal(steps[0].State, runner.StateSucceeded)
+	is.Equal(*steps[0].Outcome, runner.QualityWarning)
+	got := decode[struct {
+		Rows, Bad int
+		BadRows   []struct {
+			Line   int
+			Reason string
+		} `json:"bad_rows"`
+	}](t, steps[0])
+	is.Equal(got.Rows, 2)
+	is.Equal(got.Bad, 7)
+	var lines []int
+	for _, bad := range got.BadRows {
+		lines = append(lines, bad.Line)
+		is.True(bad.Reason != "")
+	}
+	is.Equal(lines, []int{3, 4, 6, 7, 8, 9, 10})                                     // lines as an editor counts them
+	is.Equal(decode[handlers.Totalled](t, steps[3]).KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
+	is.Equal(b.count(is, "select count(*) from trapeze.job_events where job = $1 and event = 'csv.bad_row' and level = 'warn'",
+		steps[0].ID), int64(7)) // each is in the job's history
+}
+
+func TestManyBadRowsAreCountedAndTheFirstOnesListed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	path := file(t, "flights.csv", header+"2024-01-01T00:00:00Z,ATL,JFK,100\n"+strings.Repeat("2024-01-01T00:00:00Z,ATL,JFK,far\n", 3000))
+	steps := b.pipeline(handlers.Ingest{File: path, Year: 2024})
+	got := decode[handlers.Ingested](t, steps[0])
+	is.Equal(got.Bad, int64(3000))
+	is.Equal(len(got.BadRows), 20)
+}
+
+func TestAFileThatCannotBeUsedFailsAtOnceAndSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, c := range map[string]struct {
+		args runner.Args
+		want string
+	}{
+		"missing":          {handlers.Ingest{File: "/nowhere/flights.csv", Year: 2024}, "give the path of a CSV file"},
+		"a folder":         {handlers.Ingest{File: t.TempDir(), Year: 2024}, "not a regular file"},
+		"empty":            {handlers.Ingest{File: file(t, "a.csv", ""), Year: 2024}, "is empty"},
+		"a column short":   {handlers.Ingest{File: file(t, "a.csv", "flown_at,origin,destination\n"), Year: 2024}, "no column distance_miles"},
+		"no text":          {handlers.Ingest{File: file(t, "a.csv", "\x7fELF\x00\x01\n"), Year: 2024}, "must name the columns"},
+		"one endless line": {handlers.Ingest{File: file(t, "a.csv", header+strings.Repeat("x", 2<<20)), Year: 2024}, "is it a CSV file?"},
+		"only bad rows":    {handlers.Ingest{File: file(t, "a.csv", header+"a,b,c,d\n"), Year: 2024}, "none of its 1 rows can be used"},
+		"unknown sample":   {handlers.Ingest{File: "sample:x", Year: 2024}, "sample:flights.csv"},
+		"no year":          {handlers.Ingest{}, "give one from 1900 to 2200"},
+		"no airports":      {handlers.Ingest{Airports: "/nowhere", Year: 2024}, "give the path of a CSV file"},
+		"a bad factor": {handlers.SyncFactors{File: file(t, "f.csv", "band,min_km,max_km,kg_co2e_per_passenger_km\na,0,x,0.1\n"), Year: 2024},
+			"line 2: max_km"},
+		"two factors for a distance": {handlers.SyncFactors{File: file(t, "f.csv",
+			"band,min_km,max_km,kg_co2e_per_passenger_km\na,0,100,0.1\nb,50,,0.1\n"), Year: 2024}, "overlap"},
+		"no factors": {handlers.SyncFactors{File: file(t, "f.csv", "band,min_km,max_km,kg_co2e_per_passenger_km\n"), Year: 2024}, "has no factors"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			steps := b.in(t).pipeline(c.args)
+			is.Equal(len(steps), 1) // no step follows
+			is.Equal(steps[0].State, runner.StateFailed)
+			is.Equal(steps[0].Fence, int64(1)) // no second try
+			is.True(strings.Contains(*steps[0].Error, c.want))
+		})
+	}
+}
+
+func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	path := file(t, "flights.csv", header+"2024-01-01T00:00:00Z,ATL,JFK,100\n")
+	pool := pgtest.Pool(t)
+	o := handlers.Options{Dir: filepath.Dir(path)}
+	is.NoErr(handlers.Setup(t.Context(), pool, o))
+	b := newPod(t, pool, o)
+	is.Equal(len(b.pipeline(handlers.Ingest{File: "flights.csv", Year: 2024})), 4)
+	for _, outside := range []string{"../flights.csv", "/etc/passwd"} {
+		steps := b.pipeline(handlers.Ingest{File: outside, Year: 2024})
+		is.Equal(steps[0].State, runner.StateFailed)
+	}
+}
+
+// The pod is stopped in the middle of the ingest, and the job goes on elsewhere from its checkpoint.
+func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
+	slow := newPod(t, pool, handlers.Options{BatchPause: time.Minute})
+	id, err := slow.Enqueue(t.Context(), handlers.Ingest{Year: 2024}, runner.Subject("travel/2024"))
+	is.NoErr(err)
+	pgtest.Wait(t, "one batch is written", func() bool { return slow.count(is, "select count(*) from co2.activities") == 1000 })
+	slow.stop()
+
+	steps := newPod(t, pool, handlers.Options{}).wait(id)
+	is.Equal(len(steps), 4)
+	is.True(steps[0].Fence > 1) // it was claimed again
+	got := decode[handlers.Ingested](t, steps[0])
+	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted once
+	_, _, sum := reference(t)
+	is.True(equal(sum, decode[handlers.Totalled](t, steps[3]).KgCO2e.String())) // the same to the last digit
+	// Rows written before the stop were not written again: all of the first batch are of one transaction.
+	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
+}
+
+func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
+	var rows strings.Builder
+	rows.WriteString(header)
+	for i := range 1500 {
+		fmt.Fprintf(&rows, "2024-01-01T00:00:00Z,ATL,JFK,%d\n", 100+i)
+	}
+	path := file(t, "flights.csv", rows.String())
+	slow := newPod(t, pool, handlers.Options{BatchPause: time.Minute})
+	id, err := slow.Enqueue(t.Context(), handlers.Ingest{File: path, Year: 2024})
+	is.NoErr(err)
+	pgtest.Wait(t, "one batch is written", func() bool { return slow.count(is, "select count(*) from co2.activities") == 1000 })
+	is.NoErr(os.WriteFile(path, []byte(header+"2024-01-01T00:00:00Z,SEA,JFK,200\n"), 0o600))
+	slow.stop()
+	steps := newPod(t, pool, handlers.Options{}).wait(id)
+	is.Equal(decode[handlers.Ingested](t, steps[0]).Rows, int64(1))
+	is.Equal(slow.count(is, "select count(*) from co2.activities"), int64(1)) // nothing of the former file is left
+}

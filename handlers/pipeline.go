@@ -1,0 +1,98 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Options configure the pipeline. The zero value works; give [Setup], [Register] and [ReadTotals] the same.
+type Options struct {
+	// Schema is the schema of the example's tables, apart from Trapeze's own. Default co2.
+	Schema string
+	// Dir is the folder that files are read from; a path that leads out of it is refused. Default: any path goes, and a
+	// relative one begins at the working directory.
+	Dir string
+	// BatchRows is how many rows one transaction of a batch covers. Default 1000.
+	BatchRows int
+	// BatchPause slows the ingest down by a wait after every batch, to have time to watch it. Default 0.
+	BatchPause time.Duration
+	// OnRun is called after each run of a handler in this process, whatever came of it, with its start and end. It must
+	// be safe for concurrent use. Default: nobody is told.
+	OnRun func(kind string, began, ended time.Time)
+}
+
+// pipeline is what the four handlers share.
+type pipeline struct {
+	Options
+	pool *pgxpool.Pool
+}
+
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+func newPipeline(pool *pgxpool.Pool, o Options) (*pipeline, error) {
+	if o.Schema == "" {
+		o.Schema = "co2"
+	}
+	if o.BatchRows <= 0 {
+		o.BatchRows = 1000
+	}
+	if !validSchema.MatchString(o.Schema) {
+		return nil, fmt.Errorf("schema %q of the example: want %s", o.Schema, validSchema)
+	}
+	return &pipeline{Options: o, pool: pool}, nil
+}
+
+var schemaName = regexp.MustCompile(`\bco2\b`)
+
+// in returns a statement with the configured schema in the place of co2.
+func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sql, p.Schema) }
+
+// retry is for what may pass: a database that is restarting or does not answer. What the same input would only repeat is
+// marked permanent where it is found.
+var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
+
+// Register registers the four kinds. Call it before r.Run, with the pool that [Setup] was given.
+func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
+	p, err := newPipeline(pool, o)
+	if err != nil {
+		return err
+	}
+	runner.Handle(r, timed(p, p.ingest), retry)
+	runner.Handle(r, timed(p, p.syncFactors), retry)
+	runner.Handle(r, timed(p, p.recalculate), retry)
+	runner.Handle(r, timed(p, p.total), retry)
+	return nil
+}
+
+// timed tells OnRun about each run.
+func timed[A runner.Args](p *pipeline, handle runner.Func[A]) runner.Func[A] {
+	if p.OnRun == nil {
+		return handle
+	}
+	return func(ctx context.Context, j *runner.Job[A]) (*runner.Outcome, error) {
+		began := time.Now()
+		defer func() { p.OnRun(j.Kind(), began, time.Now()) }()
+		return handle(ctx, j)
+	}
+}
+
+// pause waits as long as Options.BatchPause says, or until ctx ends.
+func (p *pipeline) pause(ctx context.Context) error {
+	if p.BatchPause <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(p.BatchPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

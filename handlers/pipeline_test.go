@@ -1,0 +1,166 @@
+package handlers_test
+
+import (
+	"encoding/csv"
+	"math/big"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// reference computes the totals of the sample files in this process, with rational numbers and from the files alone.
+func reference(t *testing.T) (flights int64, byUnit map[string]*big.Rat, sum *big.Rat) {
+	t.Helper()
+	rat := func(s string) *big.Rat {
+		r, ok := new(big.Rat).SetString(s)
+		if !ok {
+			t.Fatalf("%q is no number", s)
+		}
+		return r
+	}
+	read := func(name string) [][]string {
+		f, err := os.Open("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		all, err := csv.NewReader(f).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[1:]
+	}
+	factors := read("factors_2024.csv")
+	byUnit, sum = map[string]*big.Rat{}, new(big.Rat)
+	for _, row := range read("flights.csv") {
+		km := new(big.Rat).Mul(rat(row[3]), rat("1.609344"))
+		for _, f := range factors {
+			if km.Cmp(rat(f[1])) < 0 || f[2] != "" && km.Cmp(rat(f[2])) >= 0 {
+				continue
+			}
+			kg := new(big.Rat).Mul(km, rat(f[3]))
+			if byUnit[row[1]] == nil {
+				byUnit[row[1]] = new(big.Rat)
+			}
+			byUnit[row[1]].Add(byUnit[row[1]], kg)
+			sum.Add(sum, kg)
+			flights++
+		}
+	}
+	return flights, byUnit, sum
+}
+
+func equal(exact *big.Rat, digits string) bool {
+	r, ok := new(big.Rat).SetString(digits)
+	return ok && r.Cmp(exact) == 0
+}
+
+func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	flights, byUnit, sum := reference(t)
+	b := newBench(t)
+	steps := b.pipeline(handlers.Ingest{Year: 2024})
+	is.Equal(len(steps), 4) // ingest, factors, recalculation, totals
+	for _, s := range steps {
+		is.Equal(s.State, runner.StateSucceeded)
+		is.Equal(*s.Outcome, runner.QualityOK) // nothing to look at
+		is.Equal(s.Fence, int64(1))            // handed over, never claimed again
+	}
+	ingested := decode[handlers.Ingested](t, steps[0])
+	is.Equal(ingested.Rows, int64(20000))
+	is.Equal(flights, int64(20000))
+	is.Equal(ingested.Units, int64(len(byUnit)))
+	is.Equal(ingested.Unnamed, int64(0)) // every airport has its name
+	is.True(decode[handlers.SyncedFactors](t, steps[1]).Changed)
+	total := decode[handlers.Totalled](t, steps[3])
+	is.Equal(total.Units, int64(len(byUnit)))
+	is.Equal(total.Flights, flights)
+	is.True(equal(sum, string(total.KgCO2e))) // the sum, exactly
+
+	units, err := handlers.ReadTotals(t.Context(), b.pool, handlers.Options{}, 2024)
+	is.NoErr(err)
+	is.Equal(len(units), len(byUnit))
+	for _, u := range units {
+		is.True(equal(byUnit[u.Unit], u.KgCO2e)) // each unit's total, exactly
+		is.True(u.Name != nil)
+	}
+
+	again := b.pipeline(handlers.Ingest{Year: 2024})
+	is.Equal(again[3].Result, steps[3].Result)                                   // reading the file again changes nothing
+	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(20000))   // and doubles nothing
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(20000))    // nor here
+	is.Equal(decode[handlers.SyncedFactors](t, again[1]).Changed, false)         // the factors are the same
+	is.Equal(b.count(is, "select count(*) from co2.units"), int64(len(byUnit)))  // units stay
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // totals too
+}
+
+func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	flights := file(t, "flights.csv", "flown_at,origin,destination,distance_miles\n"+
+		"2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,ATL,LAX,2000\n2024-01-03T00:00:00Z,SEA,HNL,2500\n")
+	before := decode[handlers.Totalled](t, b.pipeline(handlers.Ingest{File: flights, Year: 2024})[3])
+	is.Equal(before.KgCO2e.String(), "1146.6576") // 160.9344 × 0.255 + 3218.688 × 0.156 + 4023.36 × 0.150
+	factors := file(t, "factors.csv", "band,min_km,max_km,kg_co2e_per_passenger_km\nall,0,4000,0.1\n")
+	steps := b.pipeline(handlers.SyncFactors{File: factors, Year: 2024})
+	is.Equal(len(steps), 3)                                      // factors, recalculation, totals
+	is.True(decode[handlers.SyncedFactors](t, steps[0]).Changed) // they differ
+	is.Equal(*steps[1].Outcome, runner.QualityWarning)           // one flight is in no band any more
+	is.Equal(decode[handlers.Recalculated](t, steps[1]).NoFactor, int64(1))
+	after := decode[handlers.Totalled](t, steps[2])
+	is.Equal(after.KgCO2e.String(), "337.96224")                       // the old emission of that flight is gone
+	is.Equal(after.Units, int64(1))                                    // SEA has no emission left
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(1)) // nor a total
+	is.Equal(b.count(is, "select count(*) from co2.factors where year = 2024"), int64(1))
+}
+
+func TestAYearIsApartFromTheOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	flights := file(t, "flights.csv", "flown_at,origin,destination,distance_miles\n2024-01-01T00:00:00Z,ATL,JFK,100\n")
+	first := b.pipeline(handlers.Ingest{File: flights, Year: 2023})
+	second := b.pipeline(handlers.Ingest{File: flights, Year: 2024})
+	is.Equal(first[3].Result, second[3].Result)
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // one a year
+}
+
+func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	row := "2024-01-01T00:00:00Z,ATL,JFK,100\n"
+	header := "flown_at,origin,destination,distance_miles\n"
+	path := file(t, "flights.csv", header+strings.Repeat(row, 2500))
+	b.pipeline(handlers.Ingest{File: path, Year: 2024})
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(2500))
+	is.NoErr(os.WriteFile(path, []byte(header+strings.Repeat(row, 7)), 0o600))
+	b.pipeline(handlers.Ingest{File: path, Year: 2024})
+	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(7)) // what the file no longer has is gone
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(7))  // and its emissions
+	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // and its share of the totals
+}
+
+func TestTheTablesCanLiveInAnySchema(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := handlers.Options{Schema: "travel"}
+	for range 2 {
+		is.NoErr(handlers.Setup(t.Context(), pool, o)) // again is harmless
+	}
+	steps := newPod(t, pool, o).pipeline(handlers.Ingest{Year: 2024})
+	is.Equal(len(steps), 4)
+	units, err := handlers.ReadTotals(t.Context(), pool, o, 2024)
+	is.NoErr(err)
+	is.Equal(units[0].Unit, "ORD")                                                         // the largest one of the sample
+	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // no name for a schema
+}

@@ -1,0 +1,85 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// setupSQL makes the tables. One transaction-level lock keeps two pods that start together from making them at once.
+const setupSQL = `
+select pg_advisory_xact_lock(420022);
+
+create schema if not exists co2;
+
+-- Airports of departure. Written by csv_ingest.
+create table if not exists co2.units (
+    code      text primary key,
+    name      text,                    -- these are null until the list of airports has been read, and if it lacks the code
+    city      text,
+    state     text,
+    latitude  numeric,
+    longitude numeric
+);
+
+-- One row a flight: the line of a file, booked for a year. Written by csv_ingest.
+create table if not exists co2.activities (
+    year           integer not null,
+    source         text not null,
+    line           bigint not null,
+    flown_at       timestamptz not null,
+    origin         text not null references co2.units (code),
+    destination    text not null,
+    distance_miles numeric not null,
+    primary key (year, source, line)
+);
+
+-- kg CO2e per passenger-kilometre from min_km on and below max_km; null: no upper bound. Written by factor_sync.
+create table if not exists co2.factors (
+    year      integer not null,
+    band      text not null,
+    min_km    numeric not null,
+    max_km    numeric,
+    kg_per_km numeric not null,
+    primary key (year, band)
+);
+
+-- Written by emission_recalc.
+create table if not exists co2.emissions (
+    year   integer not null,
+    source text not null,
+    line   bigint not null,
+    unit   text not null,
+    band   text not null,
+    km     numeric not null,
+    kg     numeric not null,
+    primary key (year, source, line)
+);
+
+-- Written by unit_totals.
+create table if not exists co2.totals (
+    year    integer not null,
+    unit    text not null,
+    flights bigint not null,
+    km      numeric not null,
+    kg      numeric not null,
+    primary key (year, unit)
+);`
+
+// Setup makes the example's tables where they do not exist. Safe to call at every start, from any number of pods.
+func Setup(ctx context.Context, pool *pgxpool.Pool, o Options) error {
+	p, err := newPipeline(pool, o)
+	if err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Conn().PgConn().Exec(ctx, p.in(setupSQL)).ReadAll() // several statements in one round trip
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set up schema %s: %w", p.Schema, err)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// TotalUnits adds up the emissions of a year by airport of departure. It is the end of the pipeline.
+type TotalUnits struct {
+	Year int `json:"year"`
+}
+
+// Kind implements runner.Args.
+func (TotalUnits) Kind() string { return "unit_totals" }
+
+// Totalled is the result of a [TotalUnits].
+type Totalled struct {
+	Units   int64       `json:"units"`
+	Flights int64       `json:"flights"`
+	KgCO2e  json.Number `json:"kg_co2e"` // with all its digits
+}
+
+// UnitTotal is the total of one airport of departure in a year. Km and KgCO2e are exact.
+type UnitTotal struct {
+	Unit    string
+	Name    *string // nil: the list of airports lacks it
+	City    *string
+	Flights int64
+	Km      string
+	KgCO2e  string
+}
+
+const (
+	sumUnitsSQL = `
+select unit, null::text, null::text, count(*), trim_scale(sum(km))::text, trim_scale(sum(kg))::text
+from co2.emissions where year = $1 group by unit order by unit`
+
+	sumSQL = `select count(distinct unit), count(*), trim_scale(coalesce(sum(kg), 0))::text from co2.emissions where year = $1`
+
+	dropTotalsSQL = `delete from co2.totals where year = $1 and unit <> all($2::text[])`
+
+	keepTotalsSQL = `
+insert into co2.totals as t (year, unit, flights, km, kg)
+select $1, unit, flights, km::numeric, kg::numeric
+from unnest($2::text[], $3::bigint[], $4::text[], $5::text[]) as s (unit, flights, km, kg)
+on conflict (year, unit) do update set flights = excluded.flights, km = excluded.km, kg = excluded.kg
+where (t.flights, t.km, t.kg) is distinct from (excluded.flights, excluded.km, excluded.kg)`
+
+	readTotalsSQL = `
+select t.unit, u.name, u.city, t.flights, t.km::text, t.kg::text
+from co2.totals t left join co2.units u on u.code = t.unit
+where t.year = $1 order by t.kg desc, t.unit`
+)
+
+// total sums in one snapshot, so that the result and the table agree, and writes the table with the end of the job.
+func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runner.Outcome, error) {
+	year := j.Args.Year
+	if err := checkYear(year); err != nil {
+		return nil, err
+	}
+	var (
+		result Totalled
+		units  []UnitTotal
+	)
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, p.pool, snapshot, func(tx pgx.Tx) (err error) {
+		if units, err = list(ctx, tx, p.in(sumUnitsSQL), year); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, p.in(sumSQL), year).Scan(&result.Units, &result.Flights, &result.KgCO2e)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("add up %d: %w", year, err)
+	}
+	n := len(units)
+	names, flights, kms, kgs := make([]string, n), make([]int64, n), make([]string, n), make([]string, n)
+	for i, u := range units {
+		names[i], flights[i], kms[i], kgs[i] = u.Unit, u.Flights, u.Km, u.KgCO2e
+	}
+	j.Progress(int64(n), int64(n))
+	return runner.Done(result).InTx(func(ctx context.Context, tx pgx.Tx) error {
+		var batch pgx.Batch
+		batch.Queue(p.in(dropTotalsSQL), year, names)
+		batch.Queue(p.in(keepTotalsSQL), year, names, flights, kms, kgs)
+		return tx.SendBatch(ctx, &batch).Close()
+	}), nil
+}
+
+// ReadTotals returns the totals of a year, the largest first.
+func ReadTotals(ctx context.Context, pool *pgxpool.Pool, o Options, year int) ([]UnitTotal, error) {
+	p, err := newPipeline(pool, o)
+	if err != nil {
+		return nil, err
+	}
+	totals, err := list(ctx, pool, p.in(readTotalsSQL), year)
+	if err != nil {
+		return nil, fmt.Errorf("read the totals of %d: %w", year, err)
+	}
+	return totals, nil
+}
+
+func list(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, sql string, args ...any) ([]UnitTotal, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[UnitTotal])
+}
