@@ -55,6 +55,7 @@ var plan = []floor{
 
 	// doors, which never import each other
 	{folder: "handlers", imports: "runner"},
+	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api", imports: "job runner internal/store internal/telemetry"},
 	{folder: "remote/remotepb"},

@@ -1,0 +1,319 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo and wait.
+type host struct {
+	*runner.Runner
+	t    *testing.T
+	url  string
+	stop func() // drains the pod
+}
+
+func newHost(t *testing.T, o api.Options) *host {
+	t.Helper()
+	r, err := runner.New(pgtest.Pool(t), runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner.HandleRaw(r, "echo", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.Done(j.Args.JSON), nil
+	})
+	runner.HandleRaw(r, "wait", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	e := echo.New()
+	api.Mount(e.Group("/trapeze"), r, o)
+	web := httptest.NewServer(e)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	h := &host{Runner: r, t: t, url: web.URL + "/trapeze", stop: cancel}
+	t.Cleanup(func() {
+		r.HandBackNow()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		web.Close()
+		r.Close()
+	})
+	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	return h
+}
+
+// answer is what the API said.
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any
+	text   string
+}
+
+// send sends one request; header is name and value in turn.
+func (h *host) send(method, path, body string, header ...string) answer {
+	h.t.Helper()
+	request, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+		if header[i] == "Host" {
+			request.Host = header[i+1]
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	a := answer{status: response.StatusCode, header: response.Header, text: string(text)}
+	_ = json.Unmarshal(text, &a.body)
+	return a
+}
+
+// submit submits a job and returns its id.
+func (h *host) submit(body string) string {
+	h.t.Helper()
+	a := h.send("POST", "/jobs", body)
+	if a.status != http.StatusAccepted {
+		h.t.Fatalf("submit %s: %d %s", body, a.status, a.text)
+	}
+	return a.body["id"].(string)
+}
+
+// until waits until a job is in a state.
+func (h *host) until(id string, state job.State) answer {
+	h.t.Helper()
+	var a answer
+	pgtest.Wait(h.t, "the job is "+string(state), func() bool {
+		a = h.send("GET", "/jobs/"+id, "")
+		return a.body["state"] == string(state)
+	})
+	return a
+}
+
+func TestASubmittedJobRunsAndCanBeRead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Submitter: func(*http.Request) string { return "ana" }})
+	a := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":1},"subject":"s","priority":0,"max_attempts":2}`)
+	is.Equal(a.status, http.StatusAccepted)
+	id := a.body["id"].(string)
+	is.Equal(a.body["pipeline_id"], id)
+	is.Equal(a.body["duplicate"], false)
+	is.Equal(a.header.Get("Location"), "/trapeze/jobs/"+id) // also below a prefix
+
+	j := h.until(id, job.Succeeded).body
+	is.Equal(j["result"], map[string]any{"n": 1.0})
+	is.Equal(j["priority"], 0.0) // 0 is 0, not the default
+	is.Equal(j["max_attempts"], 2.0)
+	is.Equal(j["submitter"], "ana")
+	events := h.send("GET", "/jobs/"+id+"/events", "").body["events"].([]any)
+	is.Equal(events[0].(map[string]any)["event"], "job.enqueued")
+	is.Equal(events[len(events)-1].(map[string]any)["to"], "succeeded")
+	cursor := events[0].(map[string]any)["cursor"].(string)
+	rest := h.send("GET", "/jobs/"+id+"/events?after="+cursor, "").body["events"].([]any)
+	is.Equal(len(rest), len(events)-1) // a cursor goes on behind it
+}
+
+func TestAChainIsSubmittedInOneRequest(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	id := h.submit(`{"kind":"echo","subject":"a","chain":[{"kind":"echo","args":{"n":2},"subject":"b","priority":-5},{"kind":"echo","args":[3]}]}`)
+	var jobs []any
+	pgtest.Wait(t, "the pipeline ends", func() bool {
+		jobs = h.send("GET", "/jobs?state=succeeded&pipeline="+id, "").body["jobs"].([]any)
+		return len(jobs) == 3
+	})
+	for _, one := range jobs {
+		j := one.(map[string]any)
+		if j["step"] == 2.0 {
+			is.Equal(j["subject"], "b") // inherited from the step before
+			is.Equal(j["priority"], -5.0)
+			is.Equal(j["result"], []any{3.0})
+		}
+	}
+}
+
+func TestTheSameKeyIsTheSameJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	first := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":1}}`, "Idempotency-Key", "k")
+	h.until(first.body["id"].(string), job.Succeeded)
+	second := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":1}}`, "Idempotency-Key", "k")
+	is.Equal(second.status, http.StatusAccepted)
+	is.Equal(second.body["id"], first.body["id"])
+	is.Equal(second.body["duplicate"], true)
+	is.Equal(second.body["state"], "succeeded") // where it is now
+	other := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":2}}`, "Idempotency-Key", "k")
+	is.Equal(other.status, http.StatusUnprocessableEntity)
+	is.Equal(other.body["code"], "idempotency_key_reused")
+
+	unique := h.submit(`{"kind":"echo","delay":"1h","unique_key":"u"}`)
+	is.Equal(h.submit(`{"kind":"echo","delay":3600,"unique_key":"u"}`), unique)
+}
+
+func TestJobsAreListedByFilterAndPage(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	for range 5 {
+		h.submit(`{"kind":"echo","delay":3600}`)
+	}
+	h.submit(`{"kind":"wait","delay":3600}`)
+	seen, cursor, pages := map[any]bool{}, "", 0
+	for {
+		page := h.send("GET", "/jobs?kind=echo&state=pending,running&limit=2&cursor="+cursor, "").body
+		for _, one := range page["jobs"].([]any) {
+			seen[one.(map[string]any)["id"]] = true
+		}
+		pages++
+		if cursor = page["next_cursor"].(string); cursor == "" {
+			break
+		}
+	}
+	is.Equal(len(seen), 5) // each once, and the other kind not
+	is.Equal(pages, 3)
+	is.Equal(len(h.send("GET", "/jobs?since=1h&limit=1000", "").body["jobs"].([]any)), 6)
+	is.Equal(len(h.send("GET", "/jobs?since=2099-01-01T00:00:00Z", "").body["jobs"].([]any)), 0)
+}
+
+func TestEndingAJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	waiting := h.submit(`{"kind":"echo","delay":3600}`)
+	a := h.send("POST", "/jobs/"+waiting+"/cancel", "")
+	is.Equal(a.status, http.StatusOK)
+	is.Equal(a.body["state"], "cancelled")
+	a = h.send("POST", "/jobs/"+waiting+"/cancel", "")
+	is.Equal(a.status, http.StatusOK) // a user who asks again is shown how it ended
+	is.Equal(a.body["state"], "cancelled")
+	a = h.send("POST", "/admin/workers/jobs/"+waiting+"/stop", "")
+	is.Equal(a.status, http.StatusConflict) // an operator is told
+	is.Equal(a.body["code"], "already_terminal")
+
+	running := h.submit(`{"kind":"wait"}`)
+	h.until(running, job.Running)
+	is.Equal(h.send("POST", "/jobs/"+running+"/cancel", "").status, http.StatusAccepted) // its handler is told
+	h.until(running, job.Cancelled)
+
+	stopped := h.submit(`{"kind":"wait"}`)
+	h.until(stopped, job.Running)
+	a = h.send("POST", "/admin/workers/jobs/"+stopped+"/stop", "")
+	is.Equal(a.status, http.StatusOK)
+	is.Equal(a.body["state"], "cancelled") // at once
+}
+
+func TestErrorsHaveStableCodes(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, api.Options{MaxBodyBytes: 3 << 20})
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+		code                     string
+	}{
+		{"an unknown kind", "POST", "/jobs", `{"kind":"nobody"}`, 400, "unknown_kind"},
+		{"an unknown kind in a chain", "POST", "/jobs", `{"kind":"echo","chain":[{"kind":"nobody"}]}`, 400, "unknown_kind"},
+		{"an unknown lane", "POST", "/jobs", `{"kind":"echo","lane":"fast"}`, 400, "unknown_lane"},
+		{"no kind", "POST", "/jobs", `{}`, 400, "invalid_request"},
+		{"a field that does not exist", "POST", "/jobs", `{"kind":"echo","agrs":{}}`, 400, "invalid_request"},
+		{"two values", "POST", "/jobs", `{"kind":"echo"}{"kind":"echo"}`, 400, "invalid_request"},
+		{"half a value", "POST", "/jobs", `{"kind":`, 400, "invalid_request"},
+		{"a priority out of range", "POST", "/jobs", `{"kind":"echo","priority":101}`, 400, "invalid_request"},
+		{"a delay that is none", "POST", "/jobs", `{"kind":"echo","delay":"soon"}`, 400, "invalid_request"},
+		{"a NUL in the subject", "POST", "/jobs", `{"kind":"echo","subject":"\u0000"}`, 400, "invalid_text"},
+		{"bytes that are no text", "POST", "/jobs", "{\"kind\":\"echo\",\"subject\":\"\xff\"}", 400, "invalid_text"},
+		{"args over the limit", "POST", "/jobs", `{"kind":"echo","args":"` + strings.Repeat("x", job.MaxArgsBytes) + `"}`, 413, "too_large"},
+		{"a body over the limit", "POST", "/jobs", `{"kind":"echo","args":"` + strings.Repeat("x", 3<<20) + `"}`, 413, "too_large"},
+		{"a job that is not there", "GET", "/jobs/999999", "", 404, "not_found"},
+		{"an id that is none", "GET", "/jobs/abc", "", 404, "not_found"},
+		{"events of a job that is not there", "GET", "/jobs/999999/events", "", 404, "not_found"},
+		{"a cancel of a job that is not there", "POST", "/jobs/999999/cancel", "", 404, "not_found"},
+		{"a state that is none", "GET", "/jobs?state=happy", "", 400, "invalid_request"},
+		{"a filter that is none", "GET", "/jobs?sate=failed", "", 400, "invalid_request"},
+		{"a limit out of range", "GET", "/jobs?limit=0", "", 400, "invalid_request"},
+		{"a cursor that is none", "GET", "/jobs?cursor=x", "", 400, "invalid_request"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			is := is.New(t)
+			a := h.send(c.method, c.path, c.body, "X-Request-Id", "r-1")
+			is.Equal(a.status, c.status)
+			is.Equal(a.body["code"], c.code)
+			is.Equal(a.body["request_id"], "r-1") // the caller's own
+			is.True(a.body["message"] != "")
+		})
+	}
+}
+
+func TestAnEscapedBackslashIsNoNUL(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var v map[string]string
+	is.NoErr(api.Decode(strings.NewReader(`{"path":"C:\\u0000"}`), &v))
+	is.Equal(v["path"], `C:\u0000`)
+	is.True(api.Decode(strings.NewReader(`{"path":"\\\u0000"}`), &v) != nil)
+}
+
+func TestAnotherOriginsPageCannotChangeAnything(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{LoopbackOnly: true})
+	body := `{"kind":"echo"}`
+	is.Equal(h.send("POST", "/jobs", body, "Sec-Fetch-Site", "cross-site").status, http.StatusForbidden)
+	is.Equal(h.send("POST", "/jobs", body, "Origin", "https://evil.example").status, http.StatusForbidden)
+	is.Equal(h.send("POST", "/jobs", body, "Content-Type", "text/plain").status, http.StatusUnsupportedMediaType)
+	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden) // a name that points here
+	is.Equal(h.send("POST", "/jobs", body).status, http.StatusAccepted)
+}
+
+func TestAPodSaysHowItIs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	is.Equal(h.send("GET", "/healthz", "").body["status"], "ok")
+	is.Equal(h.send("GET", "/readyz", "").status, http.StatusOK)
+	id := h.submit(`{"kind":"wait"}`)
+	h.until(id, job.Running)
+	is.True(strings.Contains(h.send("GET", "/metrics", "").text, "trapeze_jobs_enqueued_total 1"))
+	h.stop()
+	var draining answer
+	pgtest.Wait(t, "the pod drains", func() bool {
+		draining = h.send("GET", "/readyz", "")
+		return draining.status == http.StatusServiceUnavailable
+	})
+	is.Equal(draining.body["reasons"], []any{"draining"})
+	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // the process is fine
+}

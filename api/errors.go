@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// problem is an error that says how it is answered.
+type problem struct {
+	status  int
+	code    string
+	message string
+	detail  string
+	err     error
+}
+
+func (p *problem) Error() string { return p.message }
+func (p *problem) Unwrap() error { return p.err }
+
+// invalid is the answer to a request that does not say what is wanted in a way that can be understood.
+func invalid(format string, args ...any) error {
+	return &problem{status: http.StatusBadRequest, code: "invalid_request", message: fmt.Sprintf(format, args...)}
+}
+
+// known are the errors of the runner that have a code of their own, the more precise ones first.
+var known = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{job.ErrOutcomeUnknown, http.StatusServiceUnavailable, "outcome_unknown"},
+	{job.ErrUnknownKind, http.StatusBadRequest, "unknown_kind"},
+	{job.ErrUnknownLane, http.StatusBadRequest, "unknown_lane"},
+	{job.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
+	{job.ErrInvalidArgs, http.StatusBadRequest, "invalid_args"},
+	{job.ErrInvalid, http.StatusBadRequest, "invalid_request"},
+	{job.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused"},
+	{job.ErrNotFound, http.StatusNotFound, "not_found"},
+	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
+	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
+}
+
+// problemOf finds the answer to an error.
+func problemOf(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	if tooLarge(err) {
+		return &problem{status: http.StatusRequestEntityTooLarge, code: "too_large", message: "the body is too large", detail: err.Error()}
+	}
+	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
+		return &problem{status: e.Code, code: routeCode(e.Code), message: strings.ToLower(http.StatusText(e.Code)), err: e.Internal}
+	}
+	for _, k := range known {
+		if errors.Is(err, k.err) {
+			return &problem{status: k.status, code: k.code, message: k.err.Error(), detail: err.Error(), err: err}
+		}
+	}
+	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
+		// What the driver says may name hosts and users: it goes to the log only.
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not answer: try again", err: err}
+	}
+	return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log", err: err}
+}
+
+func routeCode(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "not_found"
+	case http.StatusMethodNotAllowed:
+		return "method_not_allowed"
+	case http.StatusRequestEntityTooLarge:
+		return "too_large"
+	}
+	return "invalid_request"
+}
+
+// HandleError answers an error in the API's form. Set it as the HTTPErrorHandler of an echo that serves nothing else.
+func HandleError(err error, c echo.Context) {
+	p, id := problemOf(err), requestID(c)
+	if p.status >= http.StatusInternalServerError {
+		slog.ErrorContext(c.Request().Context(), "request failed", "method", c.Request().Method, "route", c.Path(),
+			"status", p.status, "request_id", id, telemetry.Err, errors.Unwrap(p))
+	}
+	if c.Response().Committed {
+		return
+	}
+	_ = c.JSON(p.status, map[string]string{"code": p.code, "message": p.message, "detail": p.detail, "request_id": id})
+}
+
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
+
+// requestID is the caller's, when it is one, or a new one; the answer carries it too.
+func requestID(c echo.Context) string {
+	id := c.Request().Header.Get(echo.HeaderXRequestID)
+	if !validRequestID.MatchString(id) {
+		id = rand.Text()
+	}
+	c.Response().Header().Set(echo.HeaderXRequestID, id)
+	return id
+}

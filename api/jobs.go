@@ -1,0 +1,147 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// submitted answers POST /jobs.
+type submitted struct {
+	ID         int64     `json:"id,string"`
+	PipelineID int64     `json:"pipeline_id,string"`
+	State      job.State `json:"state"`
+	Duplicate  bool      `json:"duplicate"`
+}
+
+func (s *server) submit(c echo.Context) error {
+	request := c.Request()
+	// A form of another page can send text, not JSON, without being asked first.
+	if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", message: "send Content-Type: application/json"}
+	}
+	var body Submission
+	if err := Decode(request.Body, &body); err != nil {
+		switch {
+		case errors.Is(err, errText):
+			return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(), detail: err.Error()}
+		case errors.Is(err, errJSON):
+			return &problem{status: http.StatusBadRequest, code: "invalid_request", message: errJSON.Error(), detail: err.Error()}
+		}
+		return err
+	}
+	if body.Kind == "" {
+		return invalid("kind is missing")
+	}
+	options := []runner.EnqueueOption{runner.Submitter(s.opts.Submitter(request))}
+	if key := request.Header.Get("Idempotency-Key"); key != "" {
+		options = append(options, runner.IdempotencyKey(key))
+	}
+	made, err := body.Submit(request.Context(), s.r, options...)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("Location", strings.TrimSuffix(request.URL.Path, "/")+"/"+strconv.FormatInt(made.ID, 10))
+	return c.JSON(http.StatusAccepted, submitted(made))
+}
+
+func (s *server) list(c echo.Context) error {
+	filter, err := filterOf(c)
+	if err != nil {
+		return err
+	}
+	page, err := s.r.Store().Jobs(c.Request().Context(), filter)
+	if err != nil {
+		return err
+	}
+	if page.Jobs == nil {
+		page.Jobs = []job.Job{}
+	}
+	return c.JSON(http.StatusOK, map[string]any{"jobs": page.Jobs, "next_cursor": page.Cursor})
+}
+
+// filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
+func filterOf(c echo.Context) (store.Filter, error) {
+	var f store.Filter
+	for name, values := range c.QueryParams() {
+		value := values[len(values)-1]
+		var err error
+		switch name {
+		case "state":
+			f.States, err = ParseStates(values)
+		case "kind":
+			f.Kind = value
+		case "lane":
+			f.Lane = value
+		case "subject":
+			f.Subject = value
+		case "pipeline":
+			f.Pipeline, err = ParseID(value)
+		case "parent":
+			f.Parent, err = ParseID(value)
+		case "since":
+			f.Since, err = ParseSince(value, time.Now())
+		case "limit":
+			f.Limit, err = parseLimit(value)
+		case "cursor":
+			f.Cursor = value
+		default:
+			err = errors.New("there is no such filter")
+		}
+		if err != nil {
+			return f, invalid("filter %s: %s", name, err)
+		}
+	}
+	return f, nil
+}
+
+// ParseStates reads states, each value one or several separated by commas.
+func ParseStates(values []string) ([]job.State, error) {
+	var states []job.State
+	for _, name := range strings.Split(strings.Join(values, ","), ",") {
+		state := job.State(name)
+		if !state.Known() {
+			return nil, fmt.Errorf("no state %q: want one of %v", name, job.States())
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
+// ParseID reads the id of a job or pipeline.
+func ParseID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, fmt.Errorf("%q is no id: want a positive whole number", text)
+	}
+	return id, nil
+}
+
+// ParseSince reads a moment: RFC 3339, or how long before now, such as 90m.
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, fmt.Errorf("%q is no moment: want RFC 3339, such as 2025-01-31T08:00:00Z, or how long ago, such as 90m", text)
+}
+
+func parseLimit(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, fmt.Errorf("%q: want 1 to 1000", text)
+	}
+	return n, nil
+}

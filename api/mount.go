@@ -1,0 +1,100 @@
+package api
+
+import (
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Options configure [Mount]. The zero value works.
+type Options struct {
+	// MaxBodyBytes bounds a request's body. Default 4 MiB: arguments of 1 MiB, and more of them in a chain.
+	MaxBodyBytes int64
+	// Submitter names who sends a request, for the job's submitter and the actor of a cancel. Default: nobody, "api".
+	Submitter func(*http.Request) string
+	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
+	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
+	LoopbackOnly bool
+}
+
+// server is the API over one runner.
+type server struct {
+	r      *runner.Runner
+	opts   Options
+	origin *http.CrossOriginProtection
+}
+
+// Mount adds the routes to g. Requests that change something must not come from another origin's page.
+func Mount(g *echo.Group, r *runner.Runner, o Options) {
+	if o.MaxBodyBytes <= 0 {
+		o.MaxBodyBytes = 4 << 20
+	}
+	if o.Submitter == nil {
+		o.Submitter = func(*http.Request) string { return "api" }
+	}
+	s := &server{r: r, opts: o, origin: http.NewCrossOriginProtection()}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	g.POST("/jobs", s.serve(s.submit))
+	g.GET("/jobs", s.serve(s.list))
+	g.GET("/jobs/:id", s.serve(s.job))
+	g.GET("/jobs/:id/events", s.serve(s.events))
+	g.POST("/jobs/:id/cancel", s.serve(s.cancel))
+	g.POST("/admin/workers/jobs/:id/cancel", s.serve(s.adminCancel))
+	g.POST("/admin/workers/jobs/:id/stop", s.serve(s.adminStop))
+	g.GET("/healthz", s.serve(s.health))
+	g.GET("/readyz", s.serve(s.ready))
+	g.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
+}
+
+// serve guards a route and answers its errors itself, whatever error handler the host's echo has.
+func (s *server) serve(route echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		err := s.guard(c.Request())
+		if err == nil {
+			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
+			err = route(c)
+		}
+		if err != nil {
+			HandleError(err, c)
+		}
+		return nil
+	}
+}
+
+func (s *server) guard(request *http.Request) error {
+	if s.opts.LoopbackOnly && !loopback(request.Host) {
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
+			detail: "call it as 127.0.0.1 or localhost"}
+	}
+	if err := s.origin.Check(request); err != nil {
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error()}
+	}
+	return nil
+}
+
+// loopback reports whether a Host header names this machine's loopback interface.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// tooLarge reports whether err is that of a body beyond its limit.
+func tooLarge(err error) bool {
+	_, ok := errors.AsType[*http.MaxBytesError](err)
+	return ok
+}

@@ -1,0 +1,50 @@
+package demokinds
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// chain carries the steps of a pipeline and does nothing itself.
+type chain struct {
+	Steps []chainStep `json:"steps"`
+}
+
+// chainStep is one of them; what it leaves out it takes from the job before it.
+type chainStep struct {
+	Kind     string          `json:"kind"`
+	Args     json.RawMessage `json:"args"`
+	Lane     string          `json:"lane"`
+	Subject  *string         `json:"subject"`
+	Priority *int            `json:"priority"`
+}
+
+func (chain) Kind() string { return "demo.chain" }
+
+func (d *demo) chain(_ context.Context, c *claim[chain]) (*runner.Outcome, error) {
+	if len(c.Args.Steps) == 0 {
+		return nil, nil
+	}
+	steps := make([]job.Args, len(c.Args.Steps))
+	for i, s := range c.Args.Steps {
+		steps[i] = s.step()
+	}
+	return runner.Then(runner.Chain(steps[0], steps[1:]...)), nil
+}
+
+func (s chainStep) step() job.Args {
+	var options []runner.EnqueueOption
+	if s.Lane != "" {
+		options = append(options, runner.Lane(s.Lane))
+	}
+	if s.Subject != nil {
+		options = append(options, runner.Subject(*s.Subject))
+	}
+	if s.Priority != nil {
+		options = append(options, runner.Priority(*s.Priority))
+	}
+	return runner.Step(runner.Raw{Name: s.Kind, JSON: s.Args}, options...)
+}

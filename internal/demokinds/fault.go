@@ -1,0 +1,139 @@
+package demokinds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The kinds that come to a bad end, each in one way.
+type (
+	// fail returns an error of Message followed by Bytes, which need not be text.
+	fail struct {
+		Message   string `json:"message"`
+		Bytes     []byte `json:"bytes_b64"`
+		Permanent bool   `json:"permanent"`
+	}
+
+	// flaky fails with probability P, 0 to 1.
+	flaky struct {
+		P float64 `json:"p"`
+	}
+
+	// panics panics in its handler, or, with Where goroutine, in a goroutine of it, which ends the process.
+	panics struct {
+		Where string `json:"where"`
+		Bytes []byte `json:"bytes_b64"`
+	}
+
+	exit struct {
+		Code int `json:"code"`
+	}
+
+	goexit struct{}
+
+	// spin uses a CPU for MS milliseconds and ignores its context; 0 is for ever.
+	spin struct {
+		MS int64 `json:"ms"`
+	}
+
+	// block waits for ever and ignores its context.
+	block struct{}
+
+	// leak leaves N goroutines behind; default 1.
+	leak struct {
+		N int `json:"n"`
+	}
+
+	// hog holds MB MiB of memory for as long as it runs.
+	hog struct {
+		MB int `json:"mb"`
+	}
+)
+
+func (fail) Kind() string   { return "demo.fail" }
+func (flaky) Kind() string  { return "demo.flaky" }
+func (panics) Kind() string { return "demo.panic" }
+func (exit) Kind() string   { return "demo.exit" }
+func (goexit) Kind() string { return "demo.goexit" }
+func (spin) Kind() string   { return "demo.spin" }
+func (block) Kind() string  { return "demo.block" }
+func (leak) Kind() string   { return "demo.leak" }
+func (hog) Kind() string    { return "demo.hog" }
+
+func (d *demo) fail(_ context.Context, c *claim[fail]) (*runner.Outcome, error) {
+	message := c.Args.Message + string(c.Args.Bytes)
+	if message == "" {
+		message = "failed, as asked"
+	}
+	err := errors.New(message)
+	if c.Args.Permanent {
+		err = job.Permanent(err)
+	}
+	return nil, err
+}
+
+func (d *demo) flaky(_ context.Context, c *claim[flaky]) (*runner.Outcome, error) {
+	if rand.Float64() < c.Args.P {
+		return nil, fmt.Errorf("failed with probability %g", c.Args.P)
+	}
+	return nil, nil
+}
+
+func (d *demo) panics(ctx context.Context, c *claim[panics]) (*runner.Outcome, error) {
+	message := "panic, as asked" + string(c.Args.Bytes)
+	switch c.Args.Where {
+	case "", "handler":
+		panic(message)
+	case "goroutine":
+		go panic(message)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return nil, job.Permanent(fmt.Errorf("%w: where %q, want handler or goroutine", job.ErrInvalidArgs, c.Args.Where))
+}
+
+func (d *demo) exit(_ context.Context, c *claim[exit]) (*runner.Outcome, error) {
+	os.Exit(c.Args.Code)
+	return nil, nil
+}
+
+func (d *demo) goexit(context.Context, *claim[goexit]) (*runner.Outcome, error) {
+	runtime.Goexit()
+	return nil, nil
+}
+
+func (d *demo) spin(_ context.Context, c *claim[spin]) (*runner.Outcome, error) {
+	length := time.Duration(c.Args.MS) * time.Millisecond
+	for began := time.Now(); length == 0 || time.Since(began) < length; {
+	}
+	return nil, nil
+}
+
+func (d *demo) block(context.Context, *claim[block]) (*runner.Outcome, error) {
+	select {}
+}
+
+func (d *demo) leak(_ context.Context, c *claim[leak]) (*runner.Outcome, error) {
+	for range max(c.Args.N, 1) {
+		go func() { select {} }()
+	}
+	return nil, nil
+}
+
+func (d *demo) hog(_ context.Context, c *claim[hog]) (*runner.Outcome, error) {
+	const mebibyte = 1 << 20
+	held := make([]byte, max(c.Args.MB, 0)*mebibyte)
+	for i := 0; i < len(held); i += 4096 {
+		held[i] = 1 // untouched pages would not be held
+	}
+	runtime.KeepAlive(held)
+	return runner.Done(map[string]int{"mb": c.Args.MB}), nil
+}

@@ -1,0 +1,78 @@
+package demokinds
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// errRefused is what a handler fails with when the ledger answered 409.
+var errRefused = job.Permanent(errors.New("refused by the ledger: a newer claim of this job exists"))
+
+// postWithin bounds one report to the ledger.
+const postWithin = 10 * time.Second
+
+// line is one report to the ledger. Ids are strings, as everywhere in JSON.
+type line struct {
+	Pod      string `json:"pod"`
+	Boot     string `json:"boot"`
+	Job      int64  `json:"job,string"`
+	Kind     string `json:"kind"`
+	Subject  string `json:"subject"`
+	Lane     string `json:"lane"`
+	Pipeline int64  `json:"pipeline,string"`
+	Attempt  int    `json:"attempt"`
+	Fence    int64  `json:"fence"`
+	Event    string `json:"ev"` // start, tick, effect, ctx_done, end
+	Cause    string `json:"cause"`
+}
+
+// ledger is where claims report. Without a URL it accepts everything.
+type ledger struct {
+	url    string
+	client *http.Client
+}
+
+func newLedger(url string) *ledger {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 128 // one a running job, rather than a new connection for every line
+	return &ledger{url: url, client: &http.Client{Transport: transport, Timeout: postWithin}}
+}
+
+// post sends one line and waits for the answer: errRefused on 409. It is sent once, and also when the handler's context
+// has ended: a line that may have arrived is never repeated.
+func (l *ledger) post(ctx context.Context, one line, event, cause string) error {
+	if l.url == "" {
+		return nil
+	}
+	one.Event, one.Cause = event, cause
+	body, err := json.Marshal(one)
+	if err != nil {
+		return fmt.Errorf("report %s to the ledger: %w", event, err)
+	}
+	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, l.url, bytes.NewReader(append(body, '\n')))
+	if err != nil {
+		return fmt.Errorf("report %s to the ledger: %w", event, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := l.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("report %s to the ledger: %w", event, err)
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16)) // so that the connection is used again
+	switch {
+	case response.StatusCode == http.StatusConflict:
+		return errRefused
+	case response.StatusCode >= 300:
+		return fmt.Errorf("report %s to the ledger: it answered %s", event, response.Status)
+	}
+	return nil
+}

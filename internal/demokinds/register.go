@@ -1,0 +1,119 @@
+package demokinds
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Options configure the demo kinds.
+type Options struct {
+	// Schema is the schema of Trapeze's tables, where demo_rows is made. Default trapeze.
+	Schema string
+	// LedgerURL receives one POST of a JSON line for everything a claim does. Default: nobody hears.
+	LedgerURL string
+}
+
+// demo is what the handlers share.
+type demo struct {
+	ledger *ledger
+	rows   string // the table demo_rows, quoted
+}
+
+// Register registers every demo.* kind with r and makes the table demo_rows when it is missing. Call it before
+// [runner.Runner.Run], on a migrated database.
+func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Options) error {
+	if o.Schema == "" {
+		o.Schema = "trapeze"
+	}
+	d := &demo{ledger: newLedger(o.LedgerURL), rows: pgx.Identifier{o.Schema, "demo_rows"}.Sanitize()}
+	if err := d.makeTable(ctx, pool); err != nil {
+		return err
+	}
+	handle(r, d, d.noop)
+	handle(r, d, d.echo)
+	handle(r, d, d.result)
+	handle(r, d, d.sleep)
+	handle(r, d, d.progress)
+	handle(r, d, d.fail)
+	handle(r, d, d.flaky)
+	handle(r, d, d.panics)
+	handle(r, d, d.exit)
+	handle(r, d, d.goexit)
+	handle(r, d, d.spin)
+	handle(r, d, d.block)
+	handle(r, d, d.leak)
+	handle(r, d, d.hog)
+	handle(r, d, d.chain)
+	handle(r, d, d.retryLater)
+	handle(r, d, d.tx)
+	handle(r, d, d.effect)
+	return nil
+}
+
+// tableLock keeps pods that start together from making the table at the same moment, which "if not exists" does not.
+const tableLock = 420023
+
+func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, tableLock); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `create table if not exists `+d.rows+` (job_id bigint not null, fence bigint not null, n integer not null)`)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make table %s for the demo kinds: %w", d.rows, err)
+	}
+	return nil
+}
+
+// claim is one claim of a demo job, with its line to the ledger.
+type claim[A job.Args] struct {
+	*runner.Job[A]
+	ledger *ledger
+	line   line
+}
+
+// post reports to the ledger.
+func (c *claim[A]) post(ctx context.Context, event, cause string) error {
+	return c.ledger.post(ctx, c.line, event, cause)
+}
+
+// handle registers one kind whose claims report their start, the end of their context, and their end.
+func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error)) {
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
+		c := &claim[A]{Job: j, ledger: d.ledger, line: line{
+			Pod: j.PodName(), Boot: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
+			Pipeline: j.PipelineID(), Attempt: j.Attempt(), Fence: j.Fence(),
+		}}
+		if err := c.post(ctx, "start", j.Path()); err != nil {
+			return nil, err
+		}
+		told := make(chan struct{})
+		untell := context.AfterFunc(ctx, func() {
+			defer close(told)
+			_ = c.post(ctx, "ctx_done", context.Cause(ctx).Error())
+		})
+		cause := "panic or exit of the goroutine" // unless the handler returns
+		defer func() {
+			if !untell() {
+				<-told // so that the end comes after it
+			}
+			if failed := c.post(ctx, "end", cause); failed != nil && err == nil {
+				err = failed
+			}
+		}()
+		outcome, err = handler(ctx, c)
+		cause = "ok"
+		if err != nil {
+			cause = err.Error()
+		}
+		return outcome, err
+	})
+}

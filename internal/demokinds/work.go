@@ -1,0 +1,163 @@
+package demokinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The kinds that come to a good end: what they take, and what they do with it.
+type (
+	noop struct{}
+
+	// echo takes any JSON and returns it as its result.
+	echo struct{ raw json.RawMessage }
+
+	result struct {
+		Bytes int `json:"bytes"`
+	}
+
+	// sleep takes MS milliseconds in all and reports Ticks times on the way.
+	sleep struct {
+		MS        int64 `json:"ms"`
+		Ticks     int   `json:"ticks"`
+		IgnoreCtx bool  `json:"ignore_ctx"`
+	}
+
+	// progress takes MS milliseconds for each of its steps.
+	progress struct {
+		Steps int   `json:"steps"`
+		MS    int64 `json:"ms"`
+	}
+
+	retryLater struct {
+		Times   int   `json:"times"`
+		DelayMS int64 `json:"delay_ms"`
+	}
+
+	tx struct {
+		Rows     int  `json:"rows"`
+		Rollback bool `json:"rollback"`
+	}
+
+	effect struct {
+		N int `json:"n"`
+	}
+)
+
+func (noop) Kind() string       { return "demo.noop" }
+func (echo) Kind() string       { return "demo.echo" }
+func (result) Kind() string     { return "demo.result" }
+func (sleep) Kind() string      { return "demo.sleep" }
+func (progress) Kind() string   { return "demo.progress" }
+func (retryLater) Kind() string { return "demo.retry_later" }
+func (tx) Kind() string         { return "demo.tx" }
+func (effect) Kind() string     { return "demo.effect" }
+
+func (e *echo) UnmarshalJSON(raw []byte) error { e.raw = append(e.raw, raw...); return nil }
+
+func (d *demo) noop(context.Context, *claim[noop]) (*runner.Outcome, error) { return nil, nil }
+
+func (d *demo) echo(_ context.Context, c *claim[echo]) (*runner.Outcome, error) {
+	return runner.Done(c.Args.raw), nil
+}
+
+func (d *demo) result(_ context.Context, c *claim[result]) (*runner.Outcome, error) {
+	return runner.Done(strings.Repeat("x", max(c.Args.Bytes, 0))), nil
+}
+
+func (d *demo) sleep(ctx context.Context, c *claim[sleep]) (*runner.Outcome, error) {
+	pauses := max(c.Args.Ticks, 1)
+	each := time.Duration(c.Args.MS) * time.Millisecond / time.Duration(pauses)
+	for i := range pauses {
+		if c.Args.IgnoreCtx {
+			time.Sleep(each)
+		} else if err := wait(ctx, each); err != nil {
+			return nil, err
+		}
+		if c.Args.Ticks > 0 {
+			c.Progress(int64(i+1), int64(c.Args.Ticks))
+			if err := c.post(ctx, "tick", ""); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcome, error) {
+	c.Progress(0, int64(c.Args.Steps))
+	for i := range c.Args.Steps {
+		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
+			return nil, err
+		}
+		c.Progress(int64(i+1), int64(c.Args.Steps))
+		c.Message(fmt.Sprintf("step %d of %d", i+1, c.Args.Steps))
+		if err := c.post(ctx, "tick", ""); err != nil {
+			return nil, err
+		}
+	}
+	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
+}
+
+// retryLater counts its runs in a checkpoint: attempts are not spent by it, and fences also rise by crashes.
+func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
+	var done int
+	if _, err := c.LastCheckpoint(&done); err != nil {
+		return nil, err
+	}
+	if done >= c.Args.Times {
+		return runner.Done(map[string]int{"times": done}), nil
+	}
+	done++
+	if err := c.Tx(ctx, func(pgx.Tx) error { return nil }, done); err != nil {
+		return nil, err
+	}
+	return runner.RetryLater(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
+}
+
+// tx writes its rows in the transaction that ends the job.
+func (d *demo) tx(_ context.Context, c *claim[tx]) (*runner.Outcome, error) {
+	id, fence, args := c.ID(), c.Fence(), c.Args
+	return runner.Done(map[string]int{"rows": args.Rows}).InTx(func(ctx context.Context, t pgx.Tx) error {
+		insert := `insert into ` + d.rows + ` (job_id, fence, n) select $1, $2, n from generate_series(1, $3::int) n`
+		if _, err := t.Exec(ctx, insert, id, fence, args.Rows); err != nil {
+			return err
+		}
+		if args.Rollback {
+			return fmt.Errorf("rolled back %d rows, as asked", args.Rows)
+		}
+		return nil
+	}), nil
+}
+
+func (d *demo) effect(ctx context.Context, c *claim[effect]) (*runner.Outcome, error) {
+	n := max(c.Args.N, 1)
+	for range n {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err := c.post(ctx, "effect", ""); err != nil {
+			return nil, err
+		}
+	}
+	return runner.Done(map[string]int{"effects": n}), nil
+}
+
+// wait waits, or returns why ctx ended.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
