@@ -1,0 +1,236 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/kelseyhightower/envconfig"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// config is the environment: docs of the variables are in the reference. A zero retention keeps for ever.
+type config struct {
+	DatabaseURL   string        `envconfig:"DATABASE_URL"`
+	DirectURL     string        `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
+	Schema        string        `envconfig:"TRAPEZE_SCHEMA"`
+	HTTPAddr      string        `envconfig:"TRAPEZE_HTTP_ADDR"`
+	Pod           string        `envconfig:"TRAPEZE_POD"`
+	Slots         int           `envconfig:"TRAPEZE_SLOTS"`
+	PollInterval  time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
+	Lease         time.Duration `envconfig:"TRAPEZE_LEASE"`
+	Heartbeat     time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
+	ShutdownGrace time.Duration `envconfig:"TRAPEZE_SHUTDOWN_GRACE"`
+	MaxAttempts   int           `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
+	MaxCrashes    int           `envconfig:"TRAPEZE_MAX_CRASHES"`
+	Timeout       time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
+	Runner        bool          `envconfig:"TRAPEZE_RUNNER"`
+	Kinds         []string      `envconfig:"TRAPEZE_KINDS"`
+	KeepSucceeded time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
+	KeepFailed    time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
+	KeepCancelled time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
+	KeepEvents    time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
+	Auth          string        `envconfig:"TRAPEZE_AUTH"`
+	DemoHandlers  bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
+	LedgerURL     string        `envconfig:"TRAPEZE_LEDGER_URL"`
+	Log           string        `envconfig:"TRAPEZE_LOG"`
+	LogFormat     string        `envconfig:"TRAPEZE_LOG_FORMAT"`
+}
+
+func defaults() config {
+	return config{
+		Schema: "trapeze", HTTPAddr: "127.0.0.1:8080", Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second,
+		Lease: 8 * time.Second, Heartbeat: 2 * time.Second, ShutdownGrace: 20 * time.Second, MaxAttempts: 1, MaxCrashes: 3,
+		Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
+		KeepEvents: 168 * time.Hour, Auth: "none", Log: "info", LogFormat: "text",
+	}
+}
+
+// later are variables of features that this release does not have. Accepting them would promise what nobody keeps; the
+// value listed is the one that says "off", which is how things are.
+var later = map[string]string{
+	"TRAPEZE_LANES": "", "TRAPEZE_TOKENS_FILE": "", "TRAPEZE_JWT_KEYS_FILE": "", "TRAPEZE_TRUSTED_PROXIES": "",
+	"TRAPEZE_TLS_CERT": "", "TRAPEZE_TLS_KEY": "", "TRAPEZE_TLS_CLIENT_CA": "",
+	"TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0",
+}
+
+// loadConfig reads the environment. Its error names every variable that is wrong, not only the first.
+func loadConfig() (config, error) {
+	c := defaults()
+	errs := append(c.process(), unknownVariables(os.Environ())...)
+	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease alone is no contradiction
+		c.Heartbeat = min(c.Heartbeat, c.Lease/3)
+	}
+	errs = append(errs, c.validate()...)
+	if len(errs) > 0 {
+		return c, usage("bad configuration: %w", errors.Join(errs...))
+	}
+	return c, nil
+}
+
+// process reads one field at a time, because envconfig ends at the first error.
+func (c *config) process() (errs []error) {
+	all := reflect.ValueOf(c).Elem()
+	for i := range all.NumField() {
+		field := all.Type().Field(i)
+		one := reflect.New(reflect.StructOf([]reflect.StructField{field}))
+		one.Elem().Field(0).Set(all.Field(i))
+		if err := envconfig.Process("", one.Interface()); err != nil {
+			name := field.Tag.Get("envconfig")
+			errs = append(errs, fmt.Errorf("%s=%q: want %s", name, os.Getenv(name), wanted(field.Type)))
+			continue
+		}
+		all.Field(i).Set(one.Elem().Field(0))
+	}
+	return errs
+}
+
+func wanted(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a length of time such as 1500ms, 10s or 48h"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	}
+	return "a value of another form"
+}
+
+// variables lists the names that config has.
+func variables() []string {
+	var names []string
+	for field := range reflect.TypeFor[config]().Fields() {
+		names = append(names, field.Tag.Get("envconfig"))
+	}
+	return names
+}
+
+// unknownVariables finds variables of ours that mean nothing here: a misspelt one would otherwise be a silent default.
+func unknownVariables(environment []string) (errs []error) {
+	known := variables()
+	slices.Sort(environment)
+	for _, assignment := range environment {
+		name, value, _ := strings.Cut(assignment, "=")
+		off, isLater := later[name]
+		switch {
+		case !strings.HasPrefix(name, "TRAPEZE_"), slices.Contains(known, name):
+		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
+		case name == "TRAPEZE_FAILPOINTS":
+			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary is built without the tag failpoints"))
+		case isLater && (value == "" || value == off):
+		case isLater:
+			errs = append(errs, fmt.Errorf("%s is not supported by this release: unset it", name))
+		default:
+			errs = append(errs, fmt.Errorf("%s: there is no such variable", name))
+		}
+	}
+	return errs
+}
+
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+func (c *config) validate() (errs []error) {
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	oneOf := func(name, value string, values ...string) {
+		complain(slices.Contains(values, value), "%s=%q: want one of %s", name, value, strings.Join(values, ", "))
+	}
+	leastPoll := time.Second
+	if c.DemoHandlers {
+		leastPoll = 100 * time.Millisecond
+	}
+	complain(validSchema.MatchString(c.Schema), "TRAPEZE_SCHEMA=%q: want %s", c.Schema, validSchema)
+	complain(c.Slots >= 1, "TRAPEZE_SLOTS=%d: want at least 1", c.Slots)
+	complain(c.PollInterval >= leastPoll, "TRAPEZE_POLL_INTERVAL=%s: want at least %s", c.PollInterval, leastPoll)
+	complain(c.Heartbeat > 0, "TRAPEZE_HEARTBEAT=%s: want more than 0", c.Heartbeat)
+	complain(c.Lease > 0 && c.Heartbeat <= c.Lease/3, "TRAPEZE_LEASE=%s: want at least three times TRAPEZE_HEARTBEAT, which is %s", c.Lease, c.Heartbeat)
+	complain(c.ShutdownGrace >= 0, "TRAPEZE_SHUTDOWN_GRACE=%s: want 0 or more", c.ShutdownGrace)
+	complain(c.MaxAttempts >= 1, "TRAPEZE_MAX_ATTEMPTS=%d: want at least 1", c.MaxAttempts)
+	complain(c.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", c.MaxCrashes)
+	complain(c.Timeout >= 0, "TRAPEZE_TIMEOUT=%s: want 0 (off) or more", c.Timeout)
+	for _, class := range []struct {
+		name string
+		keep time.Duration
+	}{{"SUCCEEDED", c.KeepSucceeded}, {"FAILED", c.KeepFailed}, {"CANCELLED", c.KeepCancelled}, {"EVENTS", c.KeepEvents}} {
+		complain(class.keep >= 0, "TRAPEZE_RETENTION_%s=%s: want 0 (keep) or more", class.name, class.keep)
+	}
+	complain(!slices.Contains(c.Kinds, ""), "TRAPEZE_KINDS: an empty name in the list")
+	oneOf("TRAPEZE_LOG", c.Log, "debug", "info", "warn", "error")
+	oneOf("TRAPEZE_LOG_FORMAT", c.LogFormat, "text", "json")
+	complain(c.Auth == "none", "TRAPEZE_AUTH=%q is not supported by this release, which has no permissions: unset it, or say none", c.Auth)
+	for name, url := range map[string]string{"DATABASE_URL": c.DatabaseURL, "TRAPEZE_DATABASE_DIRECT_URL": c.DirectURL} {
+		if url == "" || url == "off" && name != "DATABASE_URL" {
+			continue
+		}
+		_, err := pgconn.ParseConfig(url) // its error hides the password
+		complain(err == nil, "%s: %w", name, err)
+	}
+	if c.LedgerURL != "" {
+		ledger, err := url.Parse(c.LedgerURL)
+		complain(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
+			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
+	}
+	_, err := listenAddr(c.HTTPAddr)
+	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)
+	return errs
+}
+
+// listenAddr checks where to listen: loopback alone, since anybody who reaches the API may use it.
+func listenAddr(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", errors.New("want host:port, such as 127.0.0.1:8080")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return "", fmt.Errorf("port %q: want 0 (a free one) to 65535", port)
+	}
+	ip := net.ParseIP(host)
+	switch {
+	case host == "", host == "localhost":
+		return net.JoinHostPort("127.0.0.1", port), nil
+	case ip != nil && ip.IsLoopback():
+		return addr, nil
+	}
+	return "", errors.New("this release has no permissions and listens on a loopback address only, such as 127.0.0.1:8080")
+}
+
+// options are the runner's options. There zero is the default, and negative is off.
+func (c *config) options() runner.Options {
+	off := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return -1
+		}
+		return d
+	}
+	return runner.Options{
+		Name: c.Pod, Version: version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
+		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
+		Timeout: c.Timeout, Disabled: !c.Runner, Kinds: c.Kinds, DirectURL: c.DirectURL,
+		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
+		RetainEvents: off(c.KeepEvents),
+	}
+}
+
+// migrationURL reaches the database without a pooler in between, where there is such a way.
+func (c *config) migrationURL() string {
+	if c.DirectURL != "" && c.DirectURL != "off" {
+		return c.DirectURL
+	}
+	return c.DatabaseURL
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// oldestPostgres is the first major version with all that the statements use.
+const oldestPostgres = 14
+
+// errNoDatabase says what to do without a DATABASE_URL.
+var errNoDatabase = usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
+	"such as the one that trapeze serve prints when it brings its own PostgreSQL")
+
+// connect opens a pool and makes sure that a server answers which is new enough.
+func connect(ctx context.Context, c config) (*pgxpool.Pool, error) {
+	settings, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, usage("DATABASE_URL: %w", err)
+	}
+	if c.DirectURL != "" { // a transaction pooler sits in between: nothing may be left behind in a session
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return nil, usage("DATABASE_URL: %w", err)
+	}
+	var number int
+	if err := pool.QueryRow(ctx, `select current_setting('server_version_num')::int`).Scan(&number); err != nil {
+		pool.Close()
+		return nil, unavailable("the database does not answer; check that it runs and that DATABASE_URL is right: %w", err)
+	}
+	if number/10000 < oldestPostgres {
+		pool.Close()
+		return nil, usage("the database is PostgreSQL %d: want %d or newer", number/10000, oldestPostgres)
+	}
+	return pool, nil
+}
+
+// client is a runner that never runs: it submits, commands and reads.
+type client struct {
+	*runner.Runner
+	config config
+	pool   *pgxpool.Pool
+}
+
+// open connects a command to the database.
+func open(ctx context.Context) (*client, error) {
+	c, err := loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if c.DatabaseURL == "" {
+		return nil, errNoDatabase
+	}
+	pool, err := connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate.Check(ctx, pool, c.Schema); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	o := c.options()
+	o.Logger = slog.New(slog.DiscardHandler)
+	r, err := runner.New(pool, o)
+	if err != nil {
+		pool.Close()
+		return nil, usage("%w", err)
+	}
+	return &client{Runner: r, config: c, pool: pool}, nil
+}
+
+// Close closes all connections.
+func (c *client) Close() {
+	c.Runner.Close()
+	c.pool.Close()
+}
+
+// wake tells the pods that there is something to do; they would find it at their next poll.
+func (c *client) wake(ctx context.Context) {
+	if c.config.DirectURL != "off" {
+		_ = c.Store().Notify(ctx, c.pool)
+	}
+}
+
+// operator is the name under which a command is written down.
+func operator() string {
+	if who, err := user.Current(); err == nil && who.Username != "" {
+		return who.Username
+	}
+	return "operator"
+}
+
+// masked shows where a database is, without its password.
+func masked(databaseURL string) string {
+	c, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return "unknown"
+	}
+	hosts := []string{hostPort(c.Host, c.Port)}
+	for _, other := range c.Fallbacks { // the same host again when TLS is optional
+		if host := hostPort(other.Host, other.Port); !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	who := c.User
+	if c.Password != "" {
+		who += ":xxxxx"
+	}
+	if strings.HasPrefix(c.Host, "/") { // a directory of unix sockets
+		return fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d", who, c.Database, c.Host, c.Port)
+	}
+	url := fmt.Sprintf("postgres://%s@%s/%s", who, strings.Join(hosts, ","), c.Database)
+	if c.TLSConfig == nil && len(c.Fallbacks) == 0 {
+		url += "?sslmode=disable"
+	}
+	return url
+}
+
+func hostPort(host string, port uint16) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return fmt.Sprintf("%s:%d", host, port)
+}
+
+// newLogger makes the logger that TRAPEZE_LOG and TRAPEZE_LOG_FORMAT ask for, on stderr.
+func newLogger(c config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Log)) // one of four, by config.validate
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}

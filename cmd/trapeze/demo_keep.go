@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// stay serves what the demo made, with its handlers and the API, until a signal ends it.
+func (d *demo) stay(ctx context.Context) error {
+	d.keeps = true
+	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
+		if l, err := net.Listen("tcp", d.config.HTTPAddr); err != nil {
+			d.config.HTTPAddr = "127.0.0.1:0" // somebody has the usual port
+		} else {
+			l.Close()
+		}
+	}
+	r, err := runner.New(d.pool, d.runnerOptions("demo"))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := handlers.Register(r, d.pool, handlers.Options{Schema: d.co2}); err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, r.HandBackNow)
+	s := &serving{config: d.config, log: d.log, announce: d.tellReady}
+	if err := s.run(ctx, r, nil); err != nil {
+		return err
+	}
+	d.say("Stopped.")
+	return nil
+}
+
+// tellReady says where to look.
+func (d *demo) tellReady(line any) error {
+	if d.json {
+		return d.print(line)
+	}
+	at, _ := line.(map[string]any)["http"].(string)
+	d.say("")
+	d.say("Still up: the API at %s, until Ctrl-C.", at)
+	d.say("")
+	d.say("Try next, in another terminal:")
+	d.say("  export DATABASE_URL='%s'", masked(d.config.DatabaseURL))
+	if d.server == nil {
+		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Schema)
+	}
+	d.say("  %-58s every step of both runs", invoked()+" jobs")
+	d.say("  %-58s the flights again, and what follows", invoked()+` enqueue csv_ingest --args '{"year":2025}' --wait`)
+	d.say("  %-58s the same over HTTP", "curl -sS "+at+"/jobs")
+	if d.server == nil {
+		d.say("")
+		d.say("The schemas %s, %s and %s stay; drop them when you are done.", d.config.Schema, d.co2, d.co2Net())
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// eventsEvery is how often --follow looks for more, and eventsAtOnce how many events one look reads.
+const (
+	eventsEvery  = 250 * time.Millisecond
+	eventsAtOnce = 1000
+)
+
+func newEventsCommand() *cobra.Command {
+	var jobText, pipelineText, after string
+	var goOn bool
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Print the history: of everything, a job, or a pipeline",
+		Long: `Print what happened, oldest first. Every event carries a cursor: --after goes on behind it. --follow waits for more until
+it is interrupted, or, with --job, until the job has ended.`,
+		Example: `  trapeze events --job 4711
+  trapeze events --follow --json | jq 'select(.level != "info")'
+  trapeze events --pipeline 4711 --after 812.4711.3`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			w := watch{after: after, goOn: goOn}
+			if jobText != "" && pipelineText != "" {
+				return usage("--job and --pipeline: choose one")
+			}
+			if jobText != "" {
+				if w.job, err = api.ParseID(jobText); err != nil {
+					return usage("--job: %w", err)
+				}
+			}
+			if pipelineText != "" {
+				if w.pipeline, err = api.ParseID(pipelineText); err != nil {
+					return usage("--pipeline: %w", err)
+				}
+			}
+			if _, err := store.EventNo(after); err != nil {
+				return usage("--after: %w", err)
+			}
+			ctx, stop := signalContext(c.Context())
+			defer stop()
+			if w.db, err = open(ctx); err != nil {
+				return err
+			}
+			defer w.db.Close()
+			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !stopped(ctx, err) {
+				return err
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&jobText, "job", "", "only this job")
+	f.StringVar(&pipelineText, "pipeline", "", "only this pipeline")
+	f.StringVar(&after, "after", "", "only what comes after this cursor")
+	f.BoolVar(&goOn, "follow", false, "wait for more")
+	return c
+}
+
+// watch is a reading of the history.
+type watch struct {
+	db            *client
+	job, pipeline int64
+	after         string
+	goOn          bool
+}
+
+func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
+	if id := w.job + w.pipeline; id != 0 { // one of them is 0
+		if _, err := w.db.Get(ctx, id); err != nil {
+			return err
+		}
+	}
+	tick := time.NewTicker(eventsEvery)
+	defer tick.Stop()
+	for {
+		list, err := w.page(ctx)
+		if err != nil && (!w.goOn || !store.Transient(err)) {
+			return err
+		}
+		ended := false
+		for _, e := range list {
+			if err := do(e); err != nil {
+				return err
+			}
+			w.after = e.Cursor
+			ended = w.job != 0 && e.To.Terminal()
+		}
+		switch {
+		case len(list) == eventsAtOnce:
+			continue
+		case !w.goOn, ended:
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (w *watch) page(ctx context.Context) ([]job.Event, error) {
+	if w.job == 0 {
+		return w.db.Store().Events(ctx, w.pipeline, w.after, eventsAtOnce)
+	}
+	no, err := store.EventNo(w.after)
+	if err != nil {
+		return nil, err
+	}
+	return w.db.Store().JobEvents(ctx, w.job, no, eventsAtOnce)
+}
+
+// printEvent prints one event on a line of its own.
+func printEvent(c *cobra.Command, e job.Event) error {
+	if wantsJSON(c) {
+		return printJSON(c, e)
+	}
+	parts := []string{e.At.UTC().Format("2006-01-02 15:04:05.000Z"), fmt.Sprintf("%-5s", e.Level)}
+	if e.Job != nil {
+		parts = append(parts, fmt.Sprintf("job=%d", *e.Job))
+	}
+	parts = append(parts, e.Event)
+	if e.From != e.To {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s → %s", e.From, e.To)))
+	}
+	if e.Fence != nil && *e.Fence > 0 {
+		parts = append(parts, fmt.Sprintf("fence=%d", *e.Fence))
+	}
+	if e.Pod != nil {
+		parts = append(parts, "pod="+*e.Pod)
+	}
+	if e.Actor != "" && e.Actor != "system" {
+		parts = append(parts, "by="+e.Actor)
+	}
+	if e.Message != nil {
+		parts = append(parts, short(*e.Message, 200))
+	}
+	if len(e.Fields) > 0 && string(e.Fields) != "null" {
+		parts = append(parts, short(string(e.Fields), 200))
+	}
+	_, err := fmt.Fprintln(c.OutOrStdout(), printable(strings.Join(parts, "  ")))
+	return err
+}

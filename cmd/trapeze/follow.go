@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// followEvery is how often a job that is followed is looked at.
+const followEvery = 100 * time.Millisecond
+
+// follow waits for the end of a job and of the steps after it, and returns the last one. It goes on through an outage of
+// the database: the job does too.
+func follow(ctx context.Context, db *client, id int64, show *following) (job.Job, error) {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		j, err := db.Get(ctx, id)
+		switch {
+		case err == nil:
+			show.job(j)
+		case !store.Transient(err) && ctx.Err() == nil:
+			return job.Job{}, err
+		}
+		if err == nil && j.State.Terminal() {
+			next, err := nextStep(ctx, db, j)
+			switch {
+			case err == nil && next == nil:
+				return j, nil
+			case err == nil:
+				id = next.ID
+				continue
+			case !store.Transient(err) && ctx.Err() == nil:
+				return job.Job{}, err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			show.endLine()
+			return job.Job{}, &codedError{exitUnknown, fmt.Errorf("interrupted: job %d goes on; look with trapeze job %d", id, id)}
+		}
+	}
+}
+
+// nextStep finds the step that a job handed over to: it exists from the moment in which the job succeeded.
+func nextStep(ctx context.Context, db *client, j job.Job) (*job.Job, error) {
+	if j.State != job.Succeeded {
+		return nil, nil
+	}
+	page, err := db.Store().Jobs(ctx, store.Filter{Pipeline: j.PipelineID, Parent: j.ID, Limit: 1})
+	if err != nil || len(page.Jobs) == 0 {
+		return nil, err
+	}
+	return &page.Jobs[0], nil
+}
+
+// following shows a job's way: one line that is drawn again and again on a terminal, a line a change elsewhere.
+type following struct {
+	to    io.Writer // nil: silence
+	bar   bool
+	last  string
+	began time.Time
+}
+
+func newFollowing(to io.Writer, silent bool) *following {
+	f := &following{to: to, began: time.Now()}
+	if silent {
+		f.to = nil
+	}
+	if file, ok := to.(*os.File); ok {
+		f.bar = isatty.IsTerminal(file.Fd()) && os.Getenv("TERM") != "dumb"
+	}
+	return f
+}
+
+func (f *following) job(j job.Job) {
+	if f.to == nil {
+		return
+	}
+	line := fmt.Sprintf("job %d %s %s", j.ID, printable(j.Kind), j.State)
+	if f.bar {
+		fmt.Fprintf(f.to, "\r\x1b[K%s %s %s", line, drawBar(j), time.Since(f.began).Truncate(100*time.Millisecond))
+		if j.State.Terminal() {
+			fmt.Fprintln(f.to)
+		}
+		return
+	}
+	if p := progressOf(j.Progress); p != "" {
+		line += " " + printable(p)
+	}
+	if line != f.last {
+		f.last = line
+		fmt.Fprintln(f.to, line)
+	}
+}
+
+// endLine ends the line that is being drawn.
+func (f *following) endLine() {
+	if f.to != nil && f.bar {
+		fmt.Fprintln(f.to)
+	}
+}
+
+// drawBar draws how far a job says it is.
+func drawBar(j job.Job) string {
+	const width = 30
+	p := j.Progress
+	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {
+		return printable(progressOf(p))
+	}
+	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), printable(progressOf(p)))
+}
+
+// signalContext ends with the first interrupt or termination.
+func signalContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// stopped reports whether err is only that of an interrupt.
+func stopped(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
+}

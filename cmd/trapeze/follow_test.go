@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestAnInterruptedWaitIsAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	c := exec.Command(os.Args[0], "enqueue", "nobody.runs", "--wait")
+	c.Env = environment("DATABASE_URL=" + db.url)
+	out, err := c.StdoutPipe()
+	is.NoErr(err)
+	is.NoErr(c.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	is.NoErr(err)
+	is.NoErr(c.Process.Signal(os.Interrupt))
+	is.True(c.Wait() != nil)
+	is.Equal(c.ProcessState.ExitCode(), exitUnknown)
+	is.Equal(db.job(strings.TrimSpace(line)).State, job.Pending) // the job goes on
+}
+
+func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	serve(t, db.url, nil)
+	id := db.enqueue("demo.sleep", "--args", `{"ms":400}`)
+	lines := strings.Split(strings.TrimSpace(db.ok("events", "--job", id, "--follow", "--json")), "\n")
+	var names []string
+	for i, line := range lines {
+		e := decoded[job.Event](t, line)
+		is.Equal(*e.EventNo, i+1) // without gap or repeat
+		names = append(names, e.Event)
+	}
+	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})
+	is.Equal(db.run("events", "--job", "999999", "--follow").code, 1) // there is no such job to wait for
+}
+
+func TestTheExamplePipelineRunsOnRealDataThroughTheCommandLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	serve(t, db.url, nil)
+	answer := decoded[struct{ Job job.Job }](t, db.ok("enqueue", "csv_ingest", "--args", `{"year":2024}`, "--subject", "travel/2024", "--wait", "--json"))
+	is.Equal(answer.Job.Kind, "unit_totals")
+	result := decoded[map[string]float64](t, string(answer.Job.Result))
+	is.Equal(result["flights"], 20000.0)
+	is.Equal(result["units"], 220.0)
+}

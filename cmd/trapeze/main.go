@@ -1,0 +1,68 @@
+// Command trapeze serves, watches and steers background jobs on PostgreSQL. `trapeze --help` teaches it.
+//
+// It is the wiring and nothing else: what it can do, the packages runner and api can do in any other program.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(context.Background(), os.Args[1:])) }
+
+// run runs one command line and returns its exit code. An error is one line on stderr.
+func run(ctx context.Context, args []string) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	running := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !running { // cobra refused the command line itself
+		err = usage("%w; see %s --help", err, command.CommandPath())
+	}
+	fmt.Fprintln(os.Stderr, "trapeze: "+oneLine(err))
+	return exitCode(err)
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "trapeze",
+		Short: "Background jobs and pipelines on PostgreSQL",
+		Long: `Trapeze runs background jobs and multi-step pipelines with PostgreSQL as the only infrastructure. A step that
+succeeds hands over to the next in the same commit and the same process; what a crash drops, another pod catches.
+
+  trapeze demo                                    see it work on real data, and survive a killed process
+  trapeze serve                                   start a pod; without DATABASE_URL it brings its own PostgreSQL
+  export DATABASE_URL=postgres://…                where the other commands look
+  trapeze enqueue my_kind --args '{"year":2025}'  submit a job
+  trapeze ps                                      what runs where
+  trapeze events --follow                         what happens
+
+Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 database or server unavailable ·
+4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.`,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.PersistentFlags().Bool("json", false, "print JSON instead of tables")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		newDemoCommand(), newServeCommand(), newMigrateCommand(),
+		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
+		newKillCommand(), newStopCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
+	)
+	return root
+}
+
+// wantsJSON reports whether a command was asked for JSON.
+func wantsJSON(c *cobra.Command) bool {
+	json, _ := c.Flags().GetBool("json")
+	return json
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// beTrapeze makes this test binary the program under test: what is tested is a real process.
+const beTrapeze = "BE_TRAPEZE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beTrapeze) != "" {
+		os.Exit(run(context.Background(), os.Args[1:]))
+	}
+	pgtest.Main(m)
+}
+
+// environment is this process's, without what configures Trapeze, and with more.
+func environment(more ...string) []string {
+	kept := []string{beTrapeze + "=1"}
+	for _, one := range os.Environ() {
+		if !strings.HasPrefix(one, "TRAPEZE_") && !strings.HasPrefix(one, "DATABASE_URL=") {
+			kept = append(kept, one)
+		}
+	}
+	return append(kept, more...)
+}
+
+// said is what a command came to.
+type said struct {
+	out, err string
+	code     int
+}
+
+// trapeze runs one command to its end.
+func trapeze(t *testing.T, env []string, args ...string) said {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, os.Args[0], args...)
+	var out, errs bytes.Buffer
+	c.Env, c.Stdout, c.Stderr = environment(env...), &out, &errs
+	if err := c.Run(); err != nil {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+			t.Fatalf("trapeze %v: %v", args, err)
+		}
+	}
+	return said{out.String(), errs.String(), c.ProcessState.ExitCode()}
+}
+
+// database is one database and the commands that work on it.
+type database struct {
+	t   *testing.T
+	url string
+}
+
+func (d database) run(args ...string) said {
+	d.t.Helper()
+	return trapeze(d.t, []string{"DATABASE_URL=" + d.url}, args...)
+}
+
+// ok runs a command that must succeed.
+func (d database) ok(args ...string) string {
+	d.t.Helper()
+	s := d.run(args...)
+	if s.code != 0 {
+		d.t.Fatalf("trapeze %v: exit code %d: %s", args, s.code, s.err)
+	}
+	return s.out
+}
+
+// enqueue submits a job and returns its id.
+func (d database) enqueue(args ...string) string {
+	d.t.Helper()
+	return strings.TrimSpace(d.ok(append([]string{"enqueue"}, args...)...))
+}
+
+// job reads one job.
+func (d database) job(id string) job.Job {
+	d.t.Helper()
+	return decoded[job.Job](d.t, d.ok("job", id, "--json"))
+}
+
+func decoded[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("no JSON: %v: %s", err, text)
+	}
+	return v
+}
+
+// pod is a running `trapeze serve`.
+type pod struct {
+	readyLine
+	t     *testing.T
+	cmd   *exec.Cmd
+	log   *bytes.Buffer
+	ended chan error
+}
+
+// serve starts a pod with the demo kinds and waits until it is ready. It ends with the test.
+func serve(t *testing.T, url string, env []string, args ...string) *pod {
+	t.Helper()
+	env = append([]string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_POLL_INTERVAL=200ms"}, env...)
+	if url != "" {
+		env = append(env, "DATABASE_URL="+url)
+	}
+	p := &pod{t: t, cmd: exec.Command(os.Args[0], append([]string{"serve"}, args...)...), log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	p.cmd.Env, p.cmd.Stderr = environment(env...), p.log
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(out)
+		lines.Scan()
+		first <- lines.Text()
+		for lines.Scan() {
+		}
+		p.ended <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+	})
+	select {
+	case line := <-first:
+		if json.Unmarshal([]byte(line), &p.readyLine) != nil {
+			<-p.ended
+			p.ended <- nil
+			t.Fatalf("serve printed %q; its log:\n%s", line, p.log)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("serve was not ready within a minute")
+	}
+	return p
+}
+
+func (p *pod) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// end waits for the pod's end and returns its exit code.
+func (p *pod) end() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(30 * time.Second):
+		p.t.Fatal("serve did not end within 30 s of the signal")
+		return -1
+	}
+}
+
+// status asks the pod for a path and returns the status; 0 when it does not answer.
+func (p *pod) status(path string) int {
+	response, err := http.Get(p.HTTP + path)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}

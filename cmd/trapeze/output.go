@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// printJSON prints one value on one line.
+func printJSON(c *cobra.Command, v any) error {
+	encoder := json.NewEncoder(c.OutOrStdout())
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// printTable prints rows of cells below a head, in columns as wide as they need to be.
+func printTable(c *cobra.Command, head string, rows [][]string) error {
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(strings.Fields(head), "\t"))
+	for _, cells := range rows {
+		for i, cell := range cells {
+			if cells[i] = printable(cell); cells[i] == "" {
+				cells[i] = "-"
+			}
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	return w.Flush()
+}
+
+// printable makes text of anybody's fit for one line of a terminal: no control characters, so no escape sequences.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+// short cuts text to a number of characters.
+func short(s string, limit int) string {
+	if runes := []rune(s); len(runes) > limit {
+		return string(runes[:limit-1]) + "…"
+	}
+	return s
+}
+
+// clock shows a moment in UTC; empty when there is none.
+func clock(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// since shows how long ago a moment was.
+func since(t *time.Time, now time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	d := max(now.Sub(*t), 0)
+	switch {
+	case d < time.Minute:
+		return d.Truncate(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// progressOf shows how far a job says it is.
+func progressOf(p *job.Progress) string {
+	if p == nil {
+		return ""
+	}
+	var parts []string
+	switch {
+	case p.Done != nil && p.Total != nil && *p.Total > 0:
+		parts = append(parts, fmt.Sprintf("%d/%d (%d%%)", *p.Done, *p.Total, *p.Done*100 / *p.Total))
+	case p.Done != nil:
+		parts = append(parts, fmt.Sprint(*p.Done))
+	}
+	if p.Message != nil {
+		parts = append(parts, short(*p.Message, 60))
+	}
+	return strings.Join(parts, " ")
+}
+
+// text is what a pointer points at, or nothing.
+func text[T ~string](p *T) string {
+	if p == nil {
+		return ""
+	}
+	return string(*p)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newPodsCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:     "pods",
+		Short:   "List the pods that run jobs",
+		Example: "  trapeze pods\n  trapeze pods --all    # also those that left or died of late",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			db, err := open(c.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			pods, err := db.Store().Pods(c.Context(), all)
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			now := time.Now()
+			for _, p := range pods {
+				if wantsJSON(c) {
+					if err := printJSON(c, p); err != nil {
+						return err
+					}
+					continue
+				}
+				rows = append(rows, []string{
+					p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), since(&p.StartedAt, now),
+					podState(p, now), short(strings.Join(p.Kinds, ","), 60),
+				})
+			}
+			if wantsJSON(c) {
+				return nil
+			}
+			return printTable(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE KINDS", rows)
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "also those that are closed")
+	return c
+}
+
+// podState says how a pod is, as far as its lease tells.
+func podState(p job.Pod, now time.Time) string {
+	switch {
+	case p.Closed != nil:
+		return *p.Closed
+	case p.LeaseUntil.Before(now):
+		return "lapsing"
+	case p.Draining:
+		return "draining"
+	}
+	return "alive"
+}

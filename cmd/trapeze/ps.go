@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// occupied is a slot in use: the job in it, and the pod by its name.
+type occupied struct {
+	job.Job
+	PodName string `json:"pod_name"`
+}
+
+func newPsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ps",
+		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
+		Example: `  trapeze ps
+  watch -n1 trapeze ps
+  trapeze ps --json | jq '.running[].id'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			db, err := open(c.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			running, err := db.running(c.Context())
+			if err != nil {
+				return err
+			}
+			lanes, err := db.Store().Lanes(c.Context())
+			if err != nil {
+				return err
+			}
+			if wantsJSON(c) {
+				return printJSON(c, map[string]any{"running": running, "lanes": lanes})
+			}
+			return printPs(c, running, lanes, time.Now())
+		},
+	}
+}
+
+// running lists all running jobs, newest first.
+func (c *client) running(ctx context.Context) ([]occupied, error) {
+	pods, err := c.Store().Pods(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, p := range pods {
+		names[p.Boot] = p.Name
+	}
+	list := []occupied{}
+	for filter := (store.Filter{States: []job.State{job.Running}, Limit: 1000}); ; {
+		page, err := c.Store().Jobs(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range page.Jobs {
+			list = append(list, occupied{Job: j, PodName: names[text(j.Pod)]})
+		}
+		if filter.Cursor = page.Cursor; filter.Cursor == "" {
+			return list, nil
+		}
+	}
+}
+
+func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now time.Time) error {
+	var rows [][]string
+	for _, j := range running {
+		rows = append(rows, []string{
+			strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), j.PodName,
+			since(j.StartedAt, now), strconv.Itoa(j.Attempt), short(remark(j.Job), 60),
+		})
+	}
+	if err := printTable(c, "JOB KIND LANE SUBJECT PRIORITY POD SINCE ATTEMPT PROGRESS", rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout())
+	rows = nil
+	for _, l := range lanes {
+		limit, state := "", "open"
+		if l.SlotsPerPod != nil {
+			limit = strconv.Itoa(*l.SlotsPerPod) + " a pod"
+		}
+		switch {
+		case !l.Enabled:
+			state = "disabled"
+		case l.Drained:
+			state = "drained"
+		}
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limit, strconv.Itoa(l.Waiting), since(l.Oldest, now), state})
+	}
+	return printTable(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
+}

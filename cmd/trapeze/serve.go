@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/demokinds"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func newServeCommand() *cobra.Command {
+	var s serving
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a pod: HTTP API and runner",
+		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP on a loopback address.
+
+Without DATABASE_URL it brings a PostgreSQL of its own, whose data is kept between runs. It brings the schema up to date
+first, also when many pods start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes
+to stderr. SIGTERM drains: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, what is left is handed to the other pods at
+once. A second SIGTERM hands it over now.`,
+		Example: `  trapeze serve
+  DATABASE_URL=postgres://app@db/app TRAPEZE_HTTP_ADDR=127.0.0.1:0 trapeze serve
+  curl -sS 127.0.0.1:8080/jobs -H 'Content-Type: application/json' -d '{"kind":"my_kind","args":{"year":2025}}'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := loadConfig()
+			if err != nil {
+				return err
+			}
+			s.config, s.log = config, newLogger(config)
+			slog.SetDefault(s.log)
+			s.announce = func(line any) error { return json.NewEncoder(c.OutOrStdout()).Encode(line) }
+			return s.serve(c.Context())
+		},
+	}
+	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "leave the schema, and that of the example, as they are")
+	c.Flags().StringVar(&s.dataDir, "data-dir", defaultDataDir(), "where the data of its own PostgreSQL is kept, without DATABASE_URL")
+	c.Flags().StringVar(&s.files, "files", ".", "folder that the example pipeline reads its files from")
+	return c
+}
+
+// serving is one pod, from its start to its end.
+type serving struct {
+	config    config
+	log       *slog.Logger
+	noMigrate bool
+	dataDir   string
+	files     string
+	announce  func(line any) error // prints the line that says the pod is ready
+}
+
+// readyLine is the first line on stdout.
+type readyLine struct {
+	Ready    bool   `json:"ready"`
+	Pod      string `json:"pod"`
+	Boot     string `json:"boot"`
+	HTTP     string `json:"http"`
+	Database string `json:"database"` // without its password
+}
+
+// serve runs the pod until a signal ends it.
+func (s *serving) serve(ctx context.Context) (err error) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(signals)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	again := make(chan struct{}) // closed by the second signal
+	watching := make(chan struct{})
+	defer close(watching)
+	go func() {
+		for count := 0; ; {
+			select {
+			case <-signals:
+				stop()
+				if count++; count == 2 {
+					close(again)
+				}
+			case <-watching:
+				return
+			}
+		}
+	}()
+	defer func() {
+		if err != nil && ctx.Err() != nil { // a signal during the start: whatever it broke off was meant to end
+			s.log.Info("ended before it was ready", "err", err)
+			err = nil
+		}
+	}()
+
+	if s.config.DatabaseURL == "" {
+		server, err := pgembed.Start(ctx, pgembed.Options{DataDir: s.dataDir, Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("without DATABASE_URL serve brings its own PostgreSQL: %w", err)
+		}
+		defer func() {
+			if err := server.Stop(); err != nil {
+				s.log.Error("embedded postgres did not stop", "err", err)
+			}
+		}()
+		s.config.DatabaseURL = server.URL()
+	}
+	pool, err := connect(ctx, s.config)
+	if err != nil {
+		return err
+	}
+	defer closeWithin(2*time.Second, pool.Close)
+	if !s.noMigrate {
+		if err := migrate.Up(ctx, s.config.migrationURL(), s.config.Schema); err != nil {
+			return err
+		}
+	}
+	if err := migrate.Check(ctx, pool, s.config.Schema); err != nil {
+		return err
+	}
+	o := s.config.options()
+	o.Logger = s.log
+	r, err := runner.New(pool, o)
+	if err != nil {
+		return usage("%w", err)
+	}
+	defer closeWithin(2*time.Second, r.Close)
+	if err := s.register(ctx, r, pool); err != nil {
+		return err
+	}
+	return s.run(ctx, r, again)
+}
+
+// register registers the handlers that come with this program: the worked example, and, when asked, the demo kinds.
+func (s *serving) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
+	example := handlers.Options{Dir: s.files}
+	if !s.noMigrate {
+		if err := handlers.Setup(ctx, pool, example); err != nil {
+			return err
+		}
+	}
+	if err := handlers.Register(r, pool, example); err != nil {
+		return err
+	}
+	if s.config.DemoHandlers {
+		return demokinds.Register(ctx, r, pool, demokinds.Options{Schema: s.config.Schema, LedgerURL: s.config.LedgerURL})
+	}
+	return nil
+}
+
+// run answers HTTP and runs jobs until ctx ends, then drains. HTTP goes on while it drains, so that the reason can be seen.
+func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
+	addr, err := listenAddr(s.config.HTTPAddr)
+	if err != nil {
+		return usage("TRAPEZE_HTTP_ADDR: %w", err)
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
+	}
+	web := s.web(r)
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(listener) }()
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	ready := time.NewTicker(5 * time.Millisecond)
+	defer ready.Stop()
+	for {
+		select {
+		case <-ready.C:
+			if ok, _ := r.Ready(); !ok {
+				continue
+			}
+			ready.Stop()
+			line := readyLine{
+				Ready: true, Pod: s.podName(), Boot: r.Boot(),
+				HTTP: "http://" + listener.Addr().String(), Database: masked(s.config.DatabaseURL),
+			}
+			if err := s.announce(line); err != nil {
+				s.log.Warn("nobody reads the line that says we are ready", "err", err)
+			}
+		case <-again:
+			again = nil
+			r.HandBackNow()
+		case err := <-served: // only an error ends it before we do
+			s.log.Error("http server ended", "err", err)
+			stop()
+			return errors.Join(unavailable("http server: %w", err), <-ran)
+		case err := <-ran:
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			if web.Shutdown(closing) != nil {
+				_ = web.Close()
+			}
+			<-served
+			if errors.Is(err, job.ErrUnknownKind) {
+				return usage("TRAPEZE_KINDS: %w", err)
+			}
+			return err
+		}
+	}
+}
+
+// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
+func closeWithin(limit time.Duration, close func()) {
+	closed := make(chan struct{}, 1)
+	go func() {
+		defer func() { closed <- struct{}{} }()
+		close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limit):
+	}
+}
+
+// web is the HTTP server. Its limits keep a slow or idle client from holding it.
+func (s *serving) web(r *runner.Runner) *http.Server {
+	e := echo.New()
+	e.HTTPErrorHandler = api.HandleError
+	api.Mount(e.Group(""), r, api.Options{LoopbackOnly: true})
+	return &http.Server{
+		Handler:           e,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      60 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+func (s *serving) podName() string {
+	if s.config.Pod != "" {
+		return s.config.Pod
+	}
+	name, _ := os.Hostname()
+	return name
+}
+
+// defaultDataDir is where the embedded server's data is kept: for root a place that the server's own user can reach.
+func defaultDataDir() string {
+	home, err := os.UserHomeDir()
+	switch {
+	case os.Geteuid() == 0 || err != nil:
+		return "/var/lib/trapeze"
+	case os.Getenv("XDG_DATA_HOME") != "":
+		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "trapeze")
+	case runtime.GOOS == "darwin":
+		return filepath.Join(home, "Library", "Application Support", "trapeze")
+	}
+	return filepath.Join(home, ".local", "share", "trapeze")
+}

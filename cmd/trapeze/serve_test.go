@@ -1,0 +1,109 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	p := serve(t, db.url, []string{"TRAPEZE_POD=web-1"})
+	is.True(p.Ready)
+	is.Equal(p.Pod, "web-1")
+	is.True(strings.HasPrefix(p.HTTP, "http://127.0.0.1:"))
+	is.Equal(p.status("/healthz"), http.StatusOK)
+	is.Equal(p.status("/readyz"), http.StatusOK)
+	is.Equal(p.status("/metrics"), http.StatusOK)
+
+	id := db.enqueue("demo.sleep", "--args", `{"ms":1500}`)
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	p.signal(syscall.SIGTERM)
+	pgtest.Wait(t, "the pod is not ready any more", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
+	is.Equal(p.end(), 0)
+	is.Equal(db.job(id).State, job.Succeeded) // the drain waited for it
+	pods := decoded[job.Pod](t, db.ok("pods", "--all", "--json"))
+	is.Equal(*pods.Closed, "left") // its row is closed
+}
+
+func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	p := serve(t, db.url, []string{"TRAPEZE_SHUTDOWN_GRACE=10m"})
+	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	p.signal(syscall.SIGTERM)
+	pgtest.Wait(t, "the pod drains", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
+	p.signal(syscall.SIGTERM)
+	is.Equal(p.end(), 0)
+	j := db.job(id)
+	is.Equal(j.State, job.Pending) // handed back, not lost
+	is.Equal(j.Attempt, 0)         // and no attempt spent
+}
+
+func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
+	t.Parallel()
+	if s, err := pgembed.Start(t.Context(), pgembed.Options{}); err != nil {
+		t.Skipf("no PostgreSQL to run: %v", err)
+	} else if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	is := is.New(t)
+	dir, err := os.MkdirTemp("", "trapeze-serve-")
+	is.NoErr(err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	is.NoErr(os.Chmod(dir, 0o755)) // for the server's own user when we are root
+
+	first := serve(t, "", nil, "--data-dir", dir)
+	id := database{t, first.Database}.enqueue("demo.noop", "--wait")
+	first.signal(os.Interrupt.(syscall.Signal))
+	is.Equal(first.end(), 0)
+	is.Equal(database{t, first.Database}.run("jobs").code, 3) // the server is stopped with it
+
+	second := serve(t, "", nil, "--data-dir", dir)
+	is.Equal(database{t, second.Database}.job(id).State, job.Succeeded) // what was there is still there
+	second.signal(syscall.SIGTERM)
+	is.Equal(second.end(), 0)
+}
+
+func TestAPasswordIsNeverShown(t *testing.T) {
+	for url, want := range map[string]string{
+		"postgres://app:secret@db:5433/co2?sslmode=disable": "postgres://app:xxxxx@db:5433/co2?sslmode=disable",
+		"postgres://app@a:1,b:2/co2?password=secret":        "postgres://app:xxxxx@a:1,b:2/co2",
+		"host=/run/pg user=app password=secret dbname=co2":  "postgres://app:xxxxx@/co2?host=/run/pg&port=5432",
+		"postgres://app@[::1]/co2?sslmode=require":          "postgres://app@[::1]:5432/co2",
+	} {
+		t.Run(want, func(t *testing.T) {
+			is := is.New(t)
+			t.Setenv("PGPASSFILE", "/nowhere")
+			is.Equal(masked(url), want)
+		})
+	}
+}
+
+func TestAStuckHandlerDoesNotKeepThePodFromEnding(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	p := serve(t, db.url, []string{"TRAPEZE_SHUTDOWN_GRACE=100ms"})
+	id := db.enqueue("demo.block")
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	is.Equal(p.end(), 0)
+	is.True(time.Since(began) < 10*time.Second)                       // grace, one second for the handler, and the way out
+	is.Equal(db.job(id).State, job.Pending)                           // somebody else may have it
+	is.True(strings.Contains(p.log.String(), "ignores the shutdown")) // and the log says so
+}
