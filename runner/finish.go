@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -34,6 +35,15 @@ func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
 		next = nil
 		ended, err = r.flusher.submit(one, e)
 	}
+	// Neither is the database away nor the payload at fault: a partition is missing, a right was taken. A person must see to
+	// it; until then the job has not ended, and keeps its slot.
+	for wait := newPause(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.isLost(); {
+		r.log.ErrorContext(one.ctx, "end of job could not be written", append(one.attrs(), telemetry.Err, err)...)
+		if !wait.sleep(r.flusher.life()) {
+			break
+		}
+		ended, err = r.flusher.submit(one, e)
+	}
 	return r.finished(one, next, ended, err)
 }
 
@@ -45,7 +55,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, err e
 			r.stale(one, nil)
 		} else {
 			// The pod is stopping and the database does not answer: the lease runs out, and the net has it.
-			r.log.ErrorContext(one.ctx, "end of job could not be written", append(one.attrs(), telemetry.Err, err)...)
+			r.log.ErrorContext(one.ctx, "end of job was not written", append(one.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}
@@ -255,6 +265,9 @@ func (r *Runner) held(ctx context.Context, c *core, do func(ctx context.Context,
 	defer stop()
 	for wait := newPause(); ; {
 		committed, err := r.heldOnce(ctx, c.lease, do)
+		if own, ok := err.(*ownError); ok {
+			return own.err
+		}
 		if committed || err != nil && !store.Transient(err) {
 			return err
 		}
@@ -267,6 +280,12 @@ func (r *Runner) held(ctx context.Context, c *core, do func(ctx context.Context,
 		}
 	}
 }
+
+// ownError is an error of what held runs, not of the connection, however much it may look like one: no reason to run it
+// again.
+type ownError struct{ err error }
+
+func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
 func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error) (committed bool, err error) {
@@ -284,6 +303,9 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.
 		return false, err
 	}
 	if err := do(ctx, tx); err != nil {
+		if _, ofServer := errors.AsType[*pgconn.PgError](err); !ofServer && !tx.Conn().IsClosed() {
+			err = &ownError{err}
+		}
 		return false, err
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

@@ -121,15 +121,24 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		}
 		ended, err := f.r.store.Finish(ctx, pod, endings)
 		if err == nil {
+			missing := batch[:0:0]
 			for _, w := range batch {
 				end, ok := ended[w.ending.ID]
-				if !ok {
+				switch {
+				case ok:
+					w.answer(end, nil)
+				case wait.n > 0:
+					missing = append(missing, w)
+				default:
 					w.answer(end, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
-					continue
 				}
-				w.answer(end, nil)
 			}
-			return
+			if len(missing) == 0 {
+				return
+			}
+			// It was sent before and its reply lost: that first statement may have ended it while the second one waited.
+			batch = f.readBack(ctx, pod, missing)
+			continue
 		}
 		_ = f.r.dbError(err)
 		switch {

@@ -181,11 +181,13 @@ func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
 	pgtest.Wait(t, "a whole lease passes", func() bool {
 		return one[bool](t, direct, `select exists (select from trapeze.live where id = $1 and claimed_at < now() - interval '4 seconds')`, id)
 	})
-	open()
-	j := ended(t, b, id)
-	is.Equal(j.State, job.Succeeded)
-	is.Equal(j.Fence, int64(1)) // the next heartbeat went over a new connection, in time
+	j := get(t, b, id)
+	is.Equal(j.State, job.Running) // the next heartbeat went over a new connection, in time
+	is.Equal(j.Fence, int64(1))
 	is.Equal(r.Boot(), boot)
+	proxy.Reset()
+	open()
+	is.Equal(ended(t, b, id).State, job.Succeeded)
 }
 
 func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
@@ -244,7 +246,7 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 		exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 		exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
 	}
-	claimed := make(chan int64, 10)
+	claimed, die := make(chan int64, 10), make(chan struct{}, 10)
 	r := start(t, pool, short, map[string]does{
 		"waits": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			claimed <- j.Fence()
@@ -259,14 +261,18 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 				_, err := j.LastCheckpoint(&at)
 				return runner.Done(at), err
 			}
-			<-ctx.Done()
-			return nil, ctx.Err()
+			select {
+			case <-ctx.Done():
+			case <-die:
+			}
+			return nil, errors.New("late")
 		},
 	}, runner.MaxCrashes(3))
 	id := enqueue(t, r, of("waits"))
 	for fence := int64(1); fence <= 3; fence++ {
 		is.Equal(<-claimed, fence)
 		lapse(id)
+		die <- struct{}{}
 	}
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Failed)
@@ -279,6 +285,7 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 			is.Equal(<-claimed, int64(-1))
 		}
 		lapse(id)
+		die <- struct{}{}
 	}
 	is.Equal(<-claimed, int64(4))
 	j = ended(t, r, id)

@@ -107,6 +107,7 @@ func (r *Runner) notifyPeers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			r.lastWord(ctx)
 			return
 		case <-r.peers:
 		}
@@ -114,9 +115,22 @@ func (r *Runner) notifyPeers(ctx context.Context) {
 			r.log.DebugContext(ctx, "peers could not be woken", telemetry.Err, r.dbError(err))
 		}
 		if !rest(ctx, wakesApart) {
+			r.lastWord(ctx)
 			return
 		}
 	}
+}
+
+// lastWord sends a wake-up that was asked for just before the end, as for the jobs that a shutdown hands back.
+func (r *Runner) lastWord(ctx context.Context) {
+	select {
+	case <-r.peers:
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = r.front.Notify(ctx, r.front.Pool()) // a hint
 }
 
 // rest waits and reports whether ctx still goes on.

@@ -21,6 +21,7 @@ type notes struct {
 	idle    sync.WaitGroup
 	last    time.Time
 	closed  bool
+	hurry   chan struct{} // ends a wait of drain; made with its goroutine
 }
 
 // set replaces the pending note and makes sure that someone writes it.
@@ -40,21 +41,26 @@ func (n *notes) set(p job.Progress) {
 	}
 	n.pending = &p
 	if !n.busy {
-		n.busy = true
-		n.idle.Go(n.drain)
+		n.busy, n.hurry = true, make(chan struct{})
+		hurry := n.hurry
+		n.idle.Go(func() { n.drain(hurry) })
 	}
 }
 
-// drain writes notes until none is pending, at most one every notesEvery.
-func (n *notes) drain() {
+// drain writes notes until none is pending, at most one every notesEvery until hurry, which makes it write what is left
+// at once: the end of a run, and with it the hand-off, must not wait for the pace.
+func (n *notes) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
 		wait := notesEvery - time.Since(n.last)
-		closed := n.closed
 		n.mu.Unlock()
-		if wait > 0 && !closed {
-			time.Sleep(min(wait, 20*time.Millisecond)) // short, so that the end of the run is not delayed
-			continue
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-hurry:
+				timer.Stop()
+			}
 		}
 		n.mu.Lock()
 		p := n.pending
@@ -73,6 +79,9 @@ func (n *notes) drain() {
 // close writes what is pending and waits for it, so that the final note is there before the job ends.
 func (n *notes) close() {
 	n.mu.Lock()
+	if !n.closed && n.hurry != nil {
+		close(n.hurry)
+	}
 	n.closed = true
 	n.mu.Unlock()
 	n.idle.Wait()

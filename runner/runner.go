@@ -67,7 +67,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	heart, err := main.Beside(ctx, 1)
+	// One beats; a connection that died without a word is given up, and may take 15 s to be gone.
+	heart, err := main.Beside(ctx, 3)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,7 @@ func (r *Runner) drain(ctx context.Context) {
 func (r *Runner) handBackRest(ctx context.Context) {
 	r.runs.each(func(one *run) {
 		if one.settled.CompareAndSwap(false, true) {
+			r.metrics.Stuck.Inc()
 			r.log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)
 			r.handBack(one, "the pod is shutting down")
 		}

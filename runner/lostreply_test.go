@@ -1,0 +1,222 @@
+package runner_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func holds(text string) func([]byte) bool {
+	return func(b []byte) bool { return bytes.Contains(b, []byte(text)) }
+}
+
+// Each case loses the server's reply to one commit of job "a", which chains to "b": nothing may be lost, doubled or left
+// running for ever.
+func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cut     string
+		options []runner.EnqueueOption
+		front   bool                                         // the reply is lost on the submitter's side
+		handler func(j *raw, n int) (*runner.Outcome, error) // of a; n counts its calls
+		runsA   int                                          // how often a's handler may be called
+		fence   int64
+	}{
+		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},
+		"of a finish with a next step":    {cut: "result-of-a", runsA: 1, fence: 1},
+		"of a finish with writes":         {cut: "commit", runsA: 1, fence: 1, handler: withRow},
+		"of a retry":                      {cut: "error-of-a", runsA: 2, fence: 2, handler: onceWrong},
+		"of a retry later":                {cut: "later-of-a", runsA: 2, fence: 2, handler: onceLater},
+		"of an enqueue":                   {cut: "args-of-a", runsA: 1, fence: 1, front: true},
+		"of an enqueue on a subject":      {cut: "args-of-a", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.Subject("s")}},
+		"of an enqueue to be run later":   {cut: "args-of-a", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.Delay(time.Millisecond)}},
+		"of an enqueue with a key":        {cut: "commit", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.IdempotencyKey("k")}},
+		"of an enqueue with a unique key": {cut: "commit", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.Unique("k", runner.WhileActive)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			direct := pgtest.Connect(t, url)
+			exec(t, direct, `create table rows (job bigint)`)
+			proxy, pool := cable(t, url)
+			var mu sync.Mutex
+			runs := map[string]int{}
+			o := named("a")
+			o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+			r := start(t, pool, o, map[string]does{
+				"kind-a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+					mu.Lock()
+					runs["a"]++
+					n := runs["a"]
+					mu.Unlock()
+					if c.handler != nil {
+						return c.handler(j, n)
+					}
+					return runner.Then(of("kind-b")).Result("result-of-a"), nil
+				},
+				"kind-b": func(context.Context, *raw) (*runner.Outcome, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					runs["b"]++
+					return nil, nil
+				},
+			}, runner.Retry(3, soon))
+			submitter := make1(t, direct, o, map[string]does{"kind-a": nothing})
+			if c.front {
+				submitter = r
+			}
+			cut := proxy.CutReplyOnce(holds(c.cut))
+			id := enqueue(t, submitter, of("kind-a", `"args-of-a"`), c.options...)
+			<-cut
+			j := ended(t, submitter, id)
+			is.Equal(j.State, job.Succeeded)
+			is.True(j.Fence <= c.fence)
+			is.Equal(j.Crashes, 0)
+			quiet(t, direct) // nothing stays running under the pod
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-a'`), 1)
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-b'`), 1) // one child
+			mu.Lock()
+			defer mu.Unlock()
+			is.Equal(runs, map[string]int{"a": c.runsA, "b": 1}) // which ran once
+			is.True(one[int](t, direct, `select count(*) from rows`) <= 1)
+			checkHistory(t, direct, submitter)
+		})
+	}
+}
+
+func withRow(j *raw, _ int) (*runner.Outcome, error) {
+	return runner.Then(of("kind-b")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
+		return err
+	}), nil
+}
+
+func onceWrong(_ *raw, n int) (*runner.Outcome, error) {
+	if n == 1 {
+		return nil, errors.New("error-of-a")
+	}
+	return runner.Then(of("kind-b")), nil
+}
+
+func onceLater(_ *raw, n int) (*runner.Outcome, error) {
+	if n == 1 {
+		return runner.RetryLater(time.Millisecond, "later-of-a"), nil
+	}
+	return runner.Then(of("kind-b")), nil
+}
+
+// When a connection breaks while its statement still waits on the server for a lock, reading back finds nothing, and the
+// statement that is sent again waits behind the first one, which then wins.
+func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"finish", "enqueue", "enqueue with a key", "enqueue with a unique key"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			direct := pgtest.Connect(t, url)
+			proxy, pool := cable(t, url)
+			wait, open := gate(t)
+			ran := make(chan string, 10)
+			o := named("a")
+			o.LeaseFor, o.HeartbeatEvery = 10*time.Second, time.Second
+			r := start(t, pool, o, map[string]does{
+				"a": func(context.Context, *raw) (*runner.Outcome, error) {
+					<-wait
+					ran <- "a"
+					return runner.Then(of("b")), nil
+				},
+				"b": func(context.Context, *raw) (*runner.Outcome, error) { ran <- "b"; return nil, nil },
+			})
+			var options []runner.EnqueueOption
+			switch what {
+			case "enqueue with a key":
+				options = append(options, runner.IdempotencyKey("k"))
+			case "enqueue with a unique key":
+				options = append(options, runner.Unique("k", runner.WhileActive))
+			}
+			submit := func() (int64, error) { return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), options...) }
+			id := int64(0)
+			if what == "finish" {
+				id = enqueue(t, r, of("a"))
+			}
+			lock, err := direct.Begin(t.Context())
+			is.NoErr(err)
+			defer lock.Rollback(context.WithoutCancel(t.Context()))
+			_, err = lock.Exec(t.Context(), `lock table trapeze.job_events in access exclusive mode`)
+			is.NoErr(err)
+			waiting := func(n int) func() bool {
+				return func() bool {
+					return one[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database()
+						and wait_event_type = 'Lock' and query ~ 'trapeze.done|trapeze.jobs|trapeze.submissions|trapeze.unique_keys'`) >= n
+				}
+			}
+			submitted := make(chan error, 1)
+			if what == "finish" {
+				open()
+			} else {
+				go func() {
+					var err error
+					id, err = submit()
+					submitted <- err
+				}()
+			}
+			pgtest.Wait(t, "the statement waits for the lock", waiting(1))
+			proxy.Reset()
+			pgtest.Wait(t, "it has been sent again", waiting(2))
+			is.NoErr(lock.Rollback(t.Context()))
+			if what != "finish" {
+				is.NoErr(<-submitted)
+				open()
+			}
+			is.Equal(ended(t, r, id).State, job.Succeeded)
+			quiet(t, direct) // nothing stays running under the pod
+			close(ran)
+			is.Equal(slices.Collect(func(yield func(string) bool) {
+				for s := range ran {
+					if !yield(s) {
+						return
+					}
+				}
+			}), []string{"a", "b"}) // each step ran once
+			is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 0.0)
+			checkHistory(t, direct, r)
+		})
+	}
+}
+
+func TestAnEndThatTheDatabaseCannotTakeYetIsWrittenWhenItCan(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"a": func(context.Context, *raw) (*runner.Outcome, error) {
+			<-wait
+			return runner.Then(of("b")).Result(1), nil
+		},
+		"b": nothing,
+	})
+	id := enqueue(t, r, of("a"))
+	exec(t, pool, `alter table trapeze.done rename to elsewhere`)
+	open()
+	pgtest.Wait(t, "the end is refused", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })
+	exec(t, pool, `alter table trapeze.elsewhere rename to done`)
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Succeeded) // not lost, not run again
+	is.Equal(j.Fence, int64(1))
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2)
+}
