@@ -1,9 +1,10 @@
 package pgtest
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,8 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy is a network in front of PostgreSQL that a test can make misbehave. It passes bytes until told otherwise. Its
-// methods are safe for concurrent use.
+// Proxy is a network in front of PostgreSQL that a test can make misbehave. It passes bytes until told otherwise, except
+// requests to cancel a statement, which are always lost: a statement may outlive its connection. Its methods are safe for
+// concurrent use.
 type Proxy struct {
 	url             string
 	network, target string
@@ -195,7 +197,13 @@ func (l *link) pump(to, from net.Conn, look func([]byte) error) {
 	}
 }
 
+// cancelRequest begins a request to cancel a statement: its length and its code, in PostgreSQL's protocol.
+const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
+
 func (l *link) asks(bytes []byte) error {
+	if strings.HasPrefix(string(bytes), cancelRequest) {
+		return errors.New("a request to cancel is lost")
+	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
 	if l.p.match != nil && l.p.match(bytes) {
@@ -209,7 +217,7 @@ func (l *link) asks(bytes []byte) error {
 func (l *link) replies([]byte) error {
 	if cut := l.cut.Load(); cut != nil {
 		close(*cut)
-		return fmt.Errorf("the reply is cut")
+		return errors.New("the reply is cut")
 	}
 	return nil
 }

@@ -1,0 +1,257 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// row is a job as it ended.
+type row struct {
+	ID, Pipeline   int64
+	Parent         *int64
+	Step           int
+	Kind, Subject  string
+	Submitter      string
+	State          job.State
+	Reason, Error  *string
+	Fence          int64
+	EventNo        int
+	Attempt        int
+	Crashes        int
+	CrashesAllowed int
+}
+
+// event is one line of a job's history.
+type event struct {
+	Job, Written int64
+	No           int
+	XID          string
+	Fence        *int64
+	Boot         *string
+	From, To     job.State
+	Event        string
+	At           time.Time
+}
+
+// wrong is what a statement of the check has found.
+type wrong struct {
+	Job  int64
+	What string
+}
+
+// history is what a test's check has read: the numbers tell whether the fault did anything at all.
+type history struct {
+	jobs   map[int64]row
+	events map[int64][]event
+	counts map[string]int // of events, by name
+}
+
+const (
+	rowsSQL = `select id, pipeline_id, parent_id, step, kind, subject, submitter, state, reason, error, fence, event_no, attempt, crashes,
+		coalesce((select max_crashes from trapeze.jobs j where j.id = v.id), $1) from trapeze.job v`
+	eventsSQL = `select job, written, event_no, xid::text, fence, boot::text, from_state, to_state, event, at
+		from trapeze.job_events where job is not null order by job, event_no, written`
+	// What a write that happens exactly once must have left: one row, by the claim that ended the job.
+	effectsSQL = `select j.id, format('job %s (%s): %s effects, by fences %s, ended by fence %s', j.id, j.kind, count(e.job),
+			array_agg(e.fence), max(d.fence))
+		from trapeze.jobs j join trapeze.done d using (id) left join effects e on e.job = j.id
+		where j.kind = any($1) and d.state = 'succeeded'
+		group by j.id, j.kind having count(e.job) <> 1 or max(e.fence) <> max(d.fence)
+		union all select e.job, format('job %s: an effect, and it did not succeed', e.job) from effects e
+		where not exists (select from trapeze.done d where d.id = e.job and d.state = 'succeeded')`
+	batchesSQL = `select j.id, format('job %s: batches %s', j.id, array_agg(format('%s by fence %s at %s', b.n, b.fence, to_char(b.at, 'SS.MS')) order by b.n, b.at))
+		from trapeze.jobs j left join batches b on b.job = j.id where j.kind = 'batch'
+		group by j.id, j.args::text
+		having array_agg(b.n order by b.n) <> array(select generate_series(0, (j.args::text::json->>'Rows')::int - 1))
+			or count(b.n) = 0`
+	placesSQL = `select id, format('job %s is in %s places', id, count(*))
+		from (select id from trapeze.live union all select id from trapeze.parked union all select id from trapeze.done) p
+		group by id having count(*) > 1
+		union all select id, format('job %s is nowhere', id) from trapeze.jobs j
+		where not exists (select from trapeze.job v where v.id = j.id)
+		union all select l.id, format('job %s runs under a pod that is closed', l.id)
+		from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.closed_at is not null
+		union all select job_id, format('%s/%s still has a current run: job %s', kind, subject, job_id)
+		from trapeze.current_runs where state = 'running'`
+)
+
+// check reads everything and reports whatever must not be.
+func (w *world) check() history {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	h := history{jobs: map[int64]row{}, events: map[int64][]event{}, counts: map[string]int{}}
+	for _, r := range list(ctx, w, pgx.RowToStructByPos[row], rowsSQL, maxCrashes) {
+		h.jobs[r.ID] = r
+	}
+	for _, e := range list(ctx, w, pgx.RowToStructByPos[event], eventsSQL) {
+		h.events[e.Job] = append(h.events[e.Job], e)
+		h.counts[e.Event]++
+	}
+	for sql, args := range map[string][]any{effectsSQL: {writers}, batchesSQL: nil, placesSQL: nil} {
+		for _, found := range list(ctx, w, pgx.RowToStructByPos[wrong], sql, args...) {
+			w.t.Errorf("%s\n%s", found.What, h.story(found.Job))
+		}
+	}
+	w.checkJobs(h)
+	for id, events := range h.events {
+		w.checkEvents(h.jobs[id], events)
+	}
+	w.checkSubjects(h)
+	w.t.Logf("checked %d jobs, %v", len(h.jobs), h.counts)
+	return h
+}
+
+func list[T any](ctx context.Context, w *world, scan pgx.RowToFunc[T], sql string, args ...any) []T {
+	w.t.Helper()
+	result, err := w.pool.Query(ctx, sql, args...)
+	if err == nil {
+		var found []T
+		if found, err = pgx.CollectRows(result, scan); err == nil {
+			return found
+		}
+	}
+	w.t.Fatalf("the check itself: %v", err)
+	return nil
+}
+
+// checkJobs checks that what was submitted is there, has succeeded, and was followed by exactly its steps.
+func (w *world) checkJobs(h history) {
+	w.t.Helper()
+	w.checkSubmissions(h, client, w.submitted, 0)
+	for _, p := range w.pods {
+		ids, doubts := p.submissions(w.t)
+		w.checkSubmissions(h, p.name, ids, doubts)
+	}
+	children, steps := map[int64]int{}, map[int64]map[int]int{}
+	for _, r := range h.jobs {
+		if r.State != job.Succeeded {
+			w.t.Errorf("%s ended %s", h.story(r.ID), r.State)
+		}
+		if r.Crashes > r.CrashesAllowed {
+			w.t.Errorf("job %d: %d crashes, allowed %d", r.ID, r.Crashes, r.CrashesAllowed)
+		}
+		if limit := map[bool]int{true: 3, false: 1}[r.Kind == "flaky"]; r.Attempt > limit && lone[r.Kind] {
+			w.t.Errorf("%s: attempt %d of %d", h.story(r.ID), r.Attempt, limit)
+		}
+		if r.Parent != nil {
+			children[*r.Parent]++
+		}
+		if steps[r.Pipeline] == nil {
+			steps[r.Pipeline] = map[int]int{}
+		}
+		steps[r.Pipeline][r.Step]++
+	}
+	for parent, n := range children {
+		if n != 1 {
+			w.t.Errorf("job %d has %d children", parent, n)
+		}
+	}
+	for pipeline, found := range steps {
+		want := max(lengths[h.jobs[pipeline].Kind], 1)
+		for step := range want {
+			if found[step] != 1 && lone[h.jobs[pipeline].Kind] {
+				w.t.Errorf("pipeline %d (%s): step %d is there %d times", pipeline, h.jobs[pipeline].Kind, step, found[step])
+			}
+		}
+		if len(found) != want && lone[h.jobs[pipeline].Kind] {
+			w.t.Errorf("pipeline %d (%s): %d steps, want %d", pipeline, h.jobs[pipeline].Kind, len(found), want)
+		}
+	}
+}
+
+// checkSubmissions checks that what somebody was told to be submitted is there, and nothing more, but for what they are
+// in doubt about.
+func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubts int) {
+	w.t.Helper()
+	for _, id := range ids {
+		if _, ok := h.jobs[id]; !ok {
+			w.t.Errorf("job %d was submitted by %s and is lost", id, submitter)
+		}
+	}
+	found := 0
+	for _, r := range h.jobs {
+		if r.Step == 0 && r.Submitter == submitter {
+			found++
+		}
+	}
+	if found < len(ids) || found > len(ids)+doubts {
+		w.t.Errorf("%s submitted %d pipelines, %d more are in doubt, and %d are there", submitter, len(ids), doubts, found)
+	}
+}
+
+// lone are the kinds of this package, whose pipelines and attempts are known; the example's are checked by its result.
+var lone = map[string]bool{"link": true, "plain": true, "batch": true, "turn": true, "flaky": true, "nap": true}
+
+// checkEvents checks one job's history: numbers without a gap, moves that exist, fences that rise with every claim, one
+// end.
+func (w *world) checkEvents(r row, events []event) {
+	w.t.Helper()
+	var (
+		state job.State
+		fence int64
+		ends  int
+	)
+	wrong := func(e event, format string, args ...any) {
+		w.t.Errorf("job %d (%s), event %d (%s): %s", e.Job, r.Kind, e.No, e.Event, fmt.Sprintf(format, args...))
+	}
+	for i, e := range events {
+		if e.No != i+1 {
+			wrong(e, "is the %dth", i+1)
+		}
+		if e.From != state {
+			wrong(e, "leaves %q, and the job was %q", e.From, state)
+		}
+		note := e.From == e.To // of something that is no move
+		if !note && !job.CanMove(e.From, e.To) {
+			wrong(e, "no move from %q to %q", e.From, e.To)
+		}
+		switch {
+		case e.To == job.Running && !note:
+			fence++
+			if e.Fence == nil || *e.Fence != fence {
+				wrong(e, "claimed with fence %v, want %d", e.Fence, fence)
+			}
+		case e.From == job.Running && e.Event != "job.stale_result":
+			if e.Fence == nil || *e.Fence != fence {
+				wrong(e, "written with fence %v, the latest is %d", e.Fence, fence)
+			}
+		}
+		if e.To.Terminal() && !note {
+			ends++
+		}
+		state = e.To
+	}
+	if ends != 1 {
+		w.t.Errorf("job %d (%s) has ended %d times", r.ID, r.Kind, ends)
+	}
+	if last := events[len(events)-1]; r.State != state || r.EventNo != last.No || r.Fence != fence {
+		w.t.Errorf("job %d is %s after %d events, fence %d; its history says %s, %d, %d", r.ID, r.State, r.EventNo, r.Fence,
+			state, last.No, fence)
+	}
+}
+
+// story tells a job's history in one line each, for a person.
+func (h history) story(id int64) string {
+	r := h.jobs[id]
+	text := fmt.Sprintf("job %d (%s, step %d, subject %q, attempt %d, crashes %d", id, r.Kind, r.Step, r.Subject, r.Attempt, r.Crashes)
+	if r.Reason != nil {
+		text += ", " + *r.Reason
+	}
+	if r.Error != nil {
+		text += ", " + *r.Error
+	}
+	text += ")"
+	for _, e := range h.events[id] {
+		text += fmt.Sprintf("\n    %s %2d %s", e.At.Format("05.000"), e.No, e.Event)
+		if e.Fence != nil && e.Boot != nil {
+			text += fmt.Sprintf(" fence %d pod %.8s", *e.Fence, *e.Boot)
+		}
+	}
+	return text + "\n"
+}

@@ -1,0 +1,49 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// example is how the pods configure the worked example: slow enough to be killed in the middle of its ingest.
+var example = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond}
+
+func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	undisturbed, _ := totals(t, func(*world, *pod) {})
+	is.True(len(undisturbed) > 100) // the real file
+
+	killed, h := totals(t, func(w *world, first *pod) {
+		pgtest.Wait(t, "the ingest is in the middle of its file", func() bool {
+			return w.yes("select count(*) between 3000 and 15000 from co2.activities")
+		})
+		first.kill()
+	})
+	is.Equal(killed, undisturbed) // to the last digit
+	is.Equal(h.counts["job.recovered"], 1)
+}
+
+// totals runs the example on two pods, of which the first one meets a fault.
+func totals(t *testing.T, fault func(*world, *pod)) ([]handlers.UnitTotal, history) {
+	t.Helper()
+	is := is.New(t)
+	w := newWorld(t, pgtest.URL(t))
+	is.NoErr(handlers.Setup(t.Context(), w.pool, example))
+	is.NoErr(handlers.Register(w.client, w.pool, example))
+	first := w.start(podConfig{Name: "first"}, "")
+	w.submit(handlers.Ingest{Year: 2024})
+	first.waitOpen()
+	pgtest.Wait(t, "the ingest runs", func() bool { return w.yes("select exists (select from trapeze.live where pod is not null)") })
+	w.start(podConfig{Name: "second"}, "")
+	fault(w, first)
+	h := w.finish()
+	found, err := handlers.ReadTotals(t.Context(), w.pool, example, 2024)
+	is.NoErr(err)
+	return found, h
+}

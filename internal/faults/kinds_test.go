@@ -1,0 +1,160 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// tablesSQL is where handlers leave traces. No constraint keeps a row out that is there twice: the check is to find it.
+// The events get a number in the order in which they were written, for what no transaction id tells: who came first.
+const tablesSQL = `
+create table effects (job bigint, fence bigint, step int, pipeline bigint);
+create table batches (job bigint, fence bigint, n int, at timestamptz default clock_timestamp());
+create table starts (job bigint, fence bigint, boot uuid, what text, at timestamptz default clock_timestamp());
+alter table trapeze.job_events add column written bigserial`
+
+const chainLength = 5
+
+// link is a step of a chain whose steps follow by Then, each with an exactly-once write.
+type link struct{ N, Of, Millis int }
+
+// plain is a step of a declared chain; it ends by group commit.
+type plain struct{ Millis int }
+
+// batch writes rows in transactions with a checkpoint each.
+type batch struct{ Rows, Millis int }
+
+// turn is submitted with a subject.
+type turn struct{ Millis int }
+
+// flaky runs four times: it asks for later once, fails twice, and succeeds.
+type flaky struct{}
+
+// nap waits. Once: only under its first fence. Deaf: whatever its context says.
+type nap struct {
+	Millis     int
+	Once, Deaf bool
+}
+
+func (link) Kind() string  { return "link" }
+func (plain) Kind() string { return "plain" }
+func (batch) Kind() string { return "batch" }
+func (turn) Kind() string  { return "turn" }
+func (flaky) Kind() string { return "flaky" }
+func (nap) Kind() string   { return "nap" }
+
+// lengths is how many steps the pipelines of a kind have.
+var lengths = map[string]int{"link": chainLength, "plain": chainLength}
+
+// writers are the kinds that leave one row in effects for each job.
+var writers = []string{"link", "batch", "turn", "flaky"}
+
+// register registers all kinds. None has a retry policy but flaky: no fault of the database is to fail a job.
+func register(r *runner.Runner, pool *pgxpool.Pool) {
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[link]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		if err := pause(ctx, j.Args.Millis); err != nil {
+			return nil, err
+		}
+		o := runner.Done(nil)
+		if next := j.Args.N + 1; next < j.Args.Of {
+			o = runner.Then(link{N: next, Of: j.Args.Of, Millis: j.Args.Millis})
+		}
+		return o.Result(j.Args.N).InTx(effect(j)), nil
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[plain]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		return runner.Done(j.Step()), pause(ctx, j.Args.Millis)
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[batch]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		first := 0
+		if _, err := j.LastCheckpoint(&first); err != nil {
+			return nil, err
+		}
+		for n := first; n < j.Args.Rows; n++ {
+			err := j.Tx(ctx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "insert into batches (job, fence, n) values ($1, $2, $3)", j.ID(), j.Fence(), n)
+				return err
+			}, n+1)
+			if err != nil {
+				return nil, err
+			}
+			if err := pause(ctx, j.Args.Millis); err != nil {
+				return nil, err
+			}
+		}
+		return runner.Done(j.Args.Rows).InTx(effect(j)), nil
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[turn]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		return runner.Done(nil).InTx(effect(j)), pause(ctx, j.Args.Millis)
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[flaky]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		switch {
+		case j.Fence() == 1:
+			return runner.RetryLater(20*time.Millisecond, "not now"), nil
+		case j.Attempt() < 3:
+			return nil, errors.New("not yet")
+		}
+		return runner.Done(nil).InTx(effect(j)), nil
+	}, runner.Retry(3, runner.Backoff{Base: 20 * time.Millisecond}))
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[nap]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		waking := ctx
+		if j.Args.Deaf {
+			waking = context.Background()
+		}
+		if j.Args.Once && j.Fence() > 1 {
+			return nil, nil
+		}
+		if err := pause(waking, j.Args.Millis); err != nil {
+			trace(context.WithoutCancel(ctx), pool, j, err.Error())
+			return nil, err
+		}
+		return nil, nil
+	})
+}
+
+// claim is what a trace names of a job.
+type claim interface {
+	ID() int64
+	Fence() int64
+	Boot() string
+	Step() int
+	PipelineID() int64
+}
+
+// effect is a write that happens exactly once.
+func effect(j claim) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into effects values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Step(), j.PipelineID())
+		return err
+	}
+}
+
+// started leaves a trace of a run, at least once and if the database lets it.
+func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
+
+func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
+}
+
+// pause waits, at most until ctx ends: then it returns the cause.
+func pause(ctx context.Context, millis int) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Duration(millis) * time.Millisecond):
+		return nil
+	}
+}

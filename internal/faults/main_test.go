@@ -1,0 +1,144 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// podEnv holds a podConfig as JSON; where it is set, this binary is a pod and no test.
+const podEnv = "TRAPEZE_FAULT_POD"
+
+// The pods' clocks: short, so that what others wait for happens within the test.
+const (
+	leaseFor       = 1500 * time.Millisecond
+	heartbeatEvery = 400 * time.Millisecond
+	pollEvery      = 500 * time.Millisecond
+	shutdownGrace  = time.Second
+	maxCrashes     = 10
+)
+
+// podConfig says what kind of pod a process is.
+type podConfig struct {
+	Name  string
+	URL   string
+	Slots int
+	Grace time.Duration
+	// SubmitFor is how long the pod itself submits chains, which are born running while it has slots; 0: not at all.
+	SubmitFor time.Duration
+}
+
+func TestMain(m *testing.M) {
+	config := os.Getenv(podEnv)
+	if config == "" {
+		pgtest.Main(m)
+	}
+	if err := runPod(config); err != nil {
+		fmt.Fprintln(os.Stderr, "pod:", err)
+		os.Exit(1)
+	}
+}
+
+// runPod is a host service's main: a runner until SIGTERM, at once after a second one.
+func runPod(config string) error {
+	var c podConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return err
+	}
+	// The pod ends with the test process, which holds the other end.
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	host, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return err
+	}
+	host.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(ctx, host)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	r, err := newRunner(pool, c)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := handlers.Register(r, pool, example); err != nil {
+		return err
+	}
+	go func() {
+		<-signals
+		stop()
+		<-signals
+		r.HandBackNow()
+	}()
+	if c.SubmitFor > 0 {
+		go submitFromWithin(ctx, r, c)
+	}
+	return r.Run(ctx)
+}
+
+// newRunner makes a runner that knows all kinds of these tests.
+func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
+	r, err := runner.New(pool, runner.Options{
+		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
+		ShutdownGrace: c.Grace, MaxCrashes: maxCrashes, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	register(r, pool)
+	return r, nil
+}
+
+// What a pod says of its own submissions: the test reads its log.
+const (
+	saysSubmitted = "pod: submitted "
+	saysUnknown   = "pod: submission in doubt"
+	saysDone      = "pod: submissions end"
+)
+
+// submitFromWithin submits chains from a pod that can start them itself, without keys: an unclear outcome stays unclear.
+func submitFromWithin(ctx context.Context, r *runner.Runner, c podConfig) {
+	for ready := false; !ready && ctx.Err() == nil; ready, _ = r.Ready() {
+		_ = pause(ctx, 1)
+	}
+	n := 0
+	for end := time.Now().Add(c.SubmitFor); time.Now().Before(end) && ctx.Err() == nil; n++ {
+		options := []runner.EnqueueOption{runner.Submitter(c.Name)}
+		if n%3 == 0 {
+			options = append(options, runner.Subject(fmt.Sprint("subject ", n%2)))
+		}
+		id, err := r.Enqueue(ctx, link{Of: chainLength}, options...)
+		switch {
+		case err == nil:
+			fmt.Fprintf(os.Stderr, "%s%d\n", saysSubmitted, id)
+		case errors.Is(err, runner.ErrOutcomeUnknown):
+			fmt.Fprintln(os.Stderr, saysUnknown, err)
+		default:
+			fmt.Fprintln(os.Stderr, "pod: submission refused:", err)
+		}
+		_ = pause(ctx, 40)
+	}
+	fmt.Fprintln(os.Stderr, saysDone)
+}

@@ -1,0 +1,190 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// pod is a process that runs jobs.
+type pod struct {
+	w     *world
+	name  string
+	busy  bool // submits jobs itself
+	cmd   *exec.Cmd
+	stdin io.Closer // its end ends the pod
+	log   log
+	ended chan struct{}
+}
+
+// log is what a pod has said, safe for concurrent use.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *log) says(what string) bool { return strings.Contains(l.String(), what) }
+
+// launch starts a pod without waiting for it. failpoints arms them.
+func (w *world) launch(c podConfig, failpoints string) *pod {
+	w.t.Helper()
+	c.URL = w.podURL
+	if c.Slots == 0 {
+		c.Slots = 8
+	}
+	if c.Grace == 0 {
+		c.Grace = shutdownGrace
+	}
+	config, err := json.Marshal(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &pod{w: w, name: c.Name, busy: c.SubmitFor > 0, cmd: exec.Command(self), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), podEnv+"="+string(config), "TRAPEZE_FAILPOINTS="+failpoints)
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	// In a group of its own a frozen pod is woken, to end, by the kernel should the test process die.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	w.pods = append(w.pods, p)
+	w.t.Cleanup(func() {
+		if p.alive() {
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+		if w.t.Failed() {
+			w.t.Logf("pod %s (%s):\n%s", p.name, p.cmd.ProcessState, p.log.String())
+		}
+	})
+	return p
+}
+
+// start starts a pod and waits until the others can see it.
+func (w *world) start(c podConfig, failpoints string) *pod {
+	w.t.Helper()
+	p := w.launch(c, failpoints)
+	p.waitOpen()
+	return p
+}
+
+func (p *pod) waitOpen() {
+	p.w.t.Helper()
+	pgtest.Wait(p.w.t, p.name+" has registered", func() bool {
+		return p.w.yes("select exists (select from trapeze.pods where name = $1 and closed_at is null)", p.name)
+	})
+}
+
+// waitLapsed waits until another pod has declared this one dead.
+func (p *pod) waitLapsed() {
+	p.w.t.Helper()
+	pgtest.Wait(p.w.t, p.name+" has lapsed", func() bool {
+		return p.w.yes("select exists (select from trapeze.pods where name = $1 and closed = 'lapsed')", p.name)
+	})
+}
+
+// waitRunning waits until at least n jobs are this pod's.
+func (p *pod) waitRunning(n int) {
+	p.w.t.Helper()
+	pgtest.Wait(p.w.t, p.name+" runs jobs", func() bool {
+		return p.w.yes(`select count(*) >= $2 from trapeze.live l join trapeze.pods p on p.boot = l.pod
+			join starts s on s.job = l.id and s.fence = l.fence where p.name = $1`, p.name, n)
+	})
+}
+
+func (p *pod) signal(s syscall.Signal) {
+	p.w.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.w.t.Fatalf("signal %s to %s: %v", s, p.name, err)
+	}
+}
+
+// kill is kill -9; it returns when the process has gone.
+func (p *pod) kill() {
+	p.w.t.Helper()
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+func (p *pod) alive() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// waitExit waits for the process's own end.
+func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
+	t.Helper()
+	pgtest.WaitFor(t, atMost, p.name+" has exited", func() bool { return !p.alive() })
+	return p.cmd.ProcessState
+}
+
+// waitKilled waits until the process has died by SIGKILL, and by nothing else.
+func (p *pod) waitKilled(t *testing.T) {
+	t.Helper()
+	state := p.waitExit(t, 20*time.Second)
+	status, ok := state.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("%s ended otherwise than by SIGKILL: %s", p.name, state)
+	}
+}
+
+// submissions reads from the pod's log what it submitted itself, and how many submissions it is in doubt about: when it
+// was killed, one more than it says.
+func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {
+	t.Helper()
+	if !p.busy {
+		return nil, 0
+	}
+	for line := range strings.Lines(p.log.String()) {
+		if text, ok := strings.CutPrefix(line, saysSubmitted); ok {
+			id, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+			if err != nil {
+				t.Fatalf("log of %s: %v", p.name, err)
+			}
+			ids = append(ids, id)
+		} else if strings.HasPrefix(line, saysUnknown) {
+			doubts++
+		}
+	}
+	if !p.log.says(saysDone) {
+		doubts++
+	}
+	return ids, doubts
+}

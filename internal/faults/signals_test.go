@@ -1,0 +1,144 @@
+package faults
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// takeoverWithin is how long the others may take for the jobs of a pod that died.
+const takeoverWithin = leaseFor + pollEvery + 2*time.Second
+
+func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t, pgtest.URL(t))
+	frozen := w.start(podConfig{Name: "frozen", Slots: 12}, "")
+	for range 4 {
+		w.submit(nap{Millis: 60_000, Once: true})
+		w.submit(link{Of: chainLength, Millis: 600})
+		w.submit(batch{Rows: 20, Millis: 200})
+	}
+	frozen.waitRunning(12)
+	w.start(podConfig{Name: "other", Slots: 12}, "")
+	stop := w.load(1, 200*time.Millisecond)
+	frozen.signal(syscall.SIGSTOP)
+	frozen.waitLapsed()
+	pgtest.Wait(t, "the other one has them all", func() bool {
+		return w.yes("select count(*) = 0 from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = 'frozen'")
+	})
+	woken := w.now()
+	frozen.signal(syscall.SIGCONT)
+	frozen.waitOpen() // under a new boot id
+	const refusedSQL = `select count(*) >= 4 from starts where at > $1 and what like 'lease lost%'`
+	pgtest.WaitFor(t, 2*time.Second, "its handlers were told that the lease is lost", func() bool { return w.yes(refusedSQL, woken) })
+	stop()
+	h := w.finish()
+	is.True(h.counts["job.recovered"] >= 12)                                             // what it ran was taken over
+	is.True(frozen.log.says("result discarded"))                                         // what it still returned was refused
+	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // and it knows
+	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot id before, one after
+}
+
+func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const jobs = 20
+	w := newWorld(t, pgtest.URL(t))
+	victim := w.start(podConfig{Name: "victim", Slots: jobs}, "")
+	for range jobs {
+		w.submit(nap{Millis: 60_000, Once: true})
+	}
+	victim.waitRunning(jobs)
+	w.start(podConfig{Name: "heir 1", Slots: jobs}, "")
+	w.start(podConfig{Name: "heir 2", Slots: jobs}, "")
+	died := w.now()
+	victim.kill()
+	h := w.finish()
+	is.Equal(h.counts["job.recovered"], jobs)
+	for _, events := range h.events {
+		for _, e := range events {
+			if e.Event == "job.claimed" && *e.Fence == 2 {
+				is.True(e.At.Sub(died) < takeoverWithin) // runs elsewhere in time
+			}
+		}
+	}
+	is.Equal(h.counts["job.claimed"], 2*jobs) // each once here and once there
+}
+
+func TestAllPodsMayDieTogether(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t, pgtest.URL(t))
+	names := []string{"one", "two", "three"}
+	stop := w.load(2, 100*time.Millisecond)
+	for range 2 {
+		before := w.ended()
+		var pods []*pod
+		for _, name := range names {
+			pods = append(pods, w.launch(podConfig{Name: name}, ""))
+		}
+		w.waitMore(20*time.Second, before, 100)
+		for _, p := range pods {
+			p.signal(syscall.SIGKILL)
+		}
+		for _, p := range pods {
+			<-p.ended
+		}
+	}
+	stop()
+	for _, name := range names {
+		w.launch(podConfig{Name: name}, "")
+	}
+	h := w.finish()
+	is.True(h.counts["job.recovered"] > 0) // some died while they ran
+}
+
+func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t, pgtest.URL(t))
+	leaving := w.start(podConfig{Name: "leaving"}, "")
+	for range 5 {
+		w.submit(nap{Millis: 60_000, Once: true})
+	}
+	w.submit(nap{Millis: 60_000, Once: true, Deaf: true}) // it ignores the end of its context
+	w.submit(link{Of: chainLength, Millis: 300})
+	leaving.waitRunning(7)
+	leaving.signal(syscall.SIGTERM)
+	state := leaving.waitExit(t, shutdownGrace+3*time.Second)
+	is.Equal(state.ExitCode(), 0) // a drain is a good end
+	is.True(w.yes("select not exists (select from trapeze.live where state = 'running')"))
+	is.True(w.yes("select closed = 'left' from trapeze.pods where name = 'leaving'"))
+	w.start(podConfig{Name: "heir"}, "")
+	h := w.finish()
+	is.True(h.counts["job.handed_back"] >= 6) // the naps
+	is.Equal(h.counts["job.recovered"], 0)    // nobody had to find them
+	for _, r := range h.jobs {
+		is.Equal(r.Attempt, 1) // no attempt was spent
+		is.Equal(r.Crashes, 0) // and no crash counted
+	}
+}
+
+func TestASecondSignalEndsTheGraceAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t, pgtest.URL(t))
+	hurried := w.start(podConfig{Name: "hurried", Grace: time.Minute}, "")
+	for range 5 {
+		w.submit(nap{Millis: 60_000, Once: true})
+	}
+	hurried.waitRunning(5)
+	hurried.signal(syscall.SIGTERM)
+	pgtest.Wait(t, "it drains", func() bool { return hurried.log.says("runner draining") })
+	hurried.signal(syscall.SIGTERM)
+	is.Equal(hurried.waitExit(t, 3*time.Second).ExitCode(), 0)
+	w.start(podConfig{Name: "heir"}, "")
+	h := w.finish()
+	is.Equal(h.counts["job.handed_back"], 5) // all of them, at once
+	is.Equal(h.counts["job.recovered"], 0)
+}

@@ -1,0 +1,200 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// watcher is the application name of the test's own connections, which no fault is meant for.
+const watcher = "the test"
+
+// client is who submits what the pods do not submit themselves.
+const client = "client"
+
+// world is a database, the pods that work on it, and what was submitted to them.
+type world struct {
+	t      *testing.T
+	podURL string         // how the pods and the client reach the database
+	pool   *pgxpool.Pool  // the test's own eyes
+	client *runner.Runner // submits and never runs
+	pods   []*pod
+
+	mu        sync.Mutex
+	submitted []int64 // by the client
+	keys      int
+}
+
+// newWorld prepares a migrated database.
+func newWorld(t *testing.T, url string) *world { return newWorldBehind(t, url, url) }
+
+// newWorldBehind is newWorld where the pods and the client reach the database by another address.
+func newWorldBehind(t *testing.T, url, podURL string) *world {
+	t.Helper()
+	w := &world{t: t, podURL: podURL}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = watcher
+	if w.pool, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.pool.Close)
+	if _, err := w.pool.Exec(t.Context(), tablesSQL); err != nil {
+		t.Fatal(err)
+	}
+	host := pgtest.Connect(t, podURL)
+	w.client, err = runner.New(host, runner.Options{Name: client, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery,
+		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.client.Close)
+	register(w.client, host)
+	return w
+}
+
+// submit submits a job, again and again until the database has it, which the idempotency key makes safe.
+func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 {
+	w.mu.Lock()
+	w.keys++
+	key := fmt.Sprint("submission ", w.keys)
+	w.mu.Unlock()
+	options = append(options, runner.IdempotencyKey(key), runner.Submitter(client))
+	for {
+		id, err := w.client.Enqueue(w.t.Context(), args, options...)
+		switch {
+		case err == nil:
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.submitted = append(w.submitted, id)
+			return id
+		case w.t.Context().Err() != nil:
+			return 0
+		case errors.Is(err, runner.ErrInvalid), errors.Is(err, runner.ErrInvalidArgs), errors.Is(err, runner.ErrKeyReused),
+			errors.Is(err, runner.ErrUnknownKind), errors.Is(err, runner.ErrUnknownLane):
+			w.t.Errorf("submit %s: %v", args.Kind(), err)
+			return 0
+		}
+		_ = pause(w.t.Context(), 20)
+	}
+}
+
+// round submits one of everything; subjects repeat from round to round.
+func (w *world) round(n int) {
+	w.submit(link{Of: chainLength, Millis: 10})
+	w.submit(runner.Chain(plain{Millis: 10}, plain{Millis: 10}, plain{}, plain{}, plain{}))
+	w.submit(batch{Rows: 5, Millis: 10})
+	w.submit(turn{Millis: 10}, runner.Subject(fmt.Sprint("subject ", n%2)))
+	w.submit(link{Of: chainLength}, runner.Subject(fmt.Sprint("subject ", n%3)))
+	w.submit(flaky{})
+}
+
+// load submits rounds, one after the other with a rest in between, in as many goroutines as asked for, until the function
+// that it returns is called.
+func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var loading sync.WaitGroup
+	for first := range goroutines {
+		loading.Go(func() {
+			for n := first; ctx.Err() == nil; n++ {
+				w.round(n)
+				_ = pause(ctx, int(rest.Milliseconds()))
+			}
+		})
+	}
+	stop = func() { cancel(); loading.Wait() }
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// yes asks the database a question; while it does not answer, the answer is no.
+func (w *world) yes(sql string, args ...any) bool {
+	w.t.Helper()
+	return read[bool](w, sql, args...)
+}
+
+// read reads one value, the zero one while the database does not answer.
+func read[T any](w *world, sql string, args ...any) (v T) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+	defer cancel()
+	if err := w.pool.QueryRow(ctx, sql, args...).Scan(&v); err != nil {
+		w.t.Logf("the test's own look: %v", err)
+	}
+	return v
+}
+
+// now is the database's time.
+func (w *world) now() time.Time { return read[time.Time](w, "select clock_timestamp()") }
+
+// ended is how many jobs have ended.
+func (w *world) ended() int { return read[int](w, "select count(*) from trapeze.done") }
+
+// waitMore waits until more jobs have ended than before.
+func (w *world) waitMore(atMost time.Duration, before, more int) {
+	w.t.Helper()
+	pgtest.WaitFor(w.t, atMost, "work goes on", func() bool { return w.ended() > before+more })
+}
+
+// settle waits until nothing is left to do.
+func (w *world) settle() {
+	w.t.Helper()
+	for _, p := range w.pods {
+		if p.busy {
+			pgtest.WaitFor(w.t, time.Minute, p.name+" has submitted all", func() bool { return p.log.says(saysDone) || !p.alive() })
+		}
+	}
+	const quietSQL = `select not exists (select from trapeze.live) and not exists (select from trapeze.parked)`
+	for deadline := time.Now().Add(90 * time.Second); !w.yes(quietSQL); {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("this is left:\n%s", w.left())
+		}
+		_ = pause(w.t.Context(), 20)
+	}
+}
+
+// left describes what has not ended.
+func (w *world) left() string {
+	rows, _ := w.pool.Query(w.t.Context(), `select format('%s %s %s: %s, pod %s (%s), fence %s, crashes %s, isolated %s', l.id,
+			l.kind, l.subject, l.state, l.pod, coalesce(p.name || ' ' || p.closed, p.name), l.fence, l.crashes, l.isolated)
+		from trapeze.live l left join trapeze.pods p on p.boot = l.pod
+		union all select format('%s %s: parked, %s, %s', id, kind, why, run_after) from trapeze.parked
+		union all select format('pipelines in the database: %s', count(*)) from trapeze.jobs where step = 0
+		union all select format('current run of %s/%s: job %s', kind, subject, job_id) from trapeze.current_runs where state = 'running'`)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	text := fmt.Sprint(err)
+	for _, l := range lines {
+		text += "\n" + l
+	}
+	return text
+}
+
+// finish waits for the end of all work, checks the whole history, and ends the pods that live as an operator would.
+func (w *world) finish() history {
+	w.t.Helper()
+	w.settle()
+	h := w.check()
+	for _, p := range w.pods {
+		if p.alive() {
+			p.signal(syscall.SIGTERM)
+			p.waitExit(w.t, 10*time.Second)
+		}
+		if state := p.cmd.ProcessState; state.Exited() && state.ExitCode() != 0 {
+			w.t.Errorf("%s ended with %s", p.name, state) // what a test killed has not exited
+		}
+	}
+	return h
+}
