@@ -41,18 +41,19 @@ func (d *demo) tellReady(line any) error {
 	if d.json {
 		return d.print(line)
 	}
-	at, _ := line.(map[string]any)["http"].(string)
+	at := line.(readyLine).HTTP
 	d.say("")
 	d.say("Still up: the API at %s, until Ctrl-C.", at)
 	d.say("")
 	d.say("Try next, in another terminal:")
-	d.say("  export DATABASE_URL='%s'", masked(d.config.DatabaseURL))
-	if d.server == nil {
+	if d.server != nil {
+		d.say("  export DATABASE_URL='%s'", d.config.DatabaseURL)
+	} else {
 		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Schema)
 	}
-	d.say("  %-58s every step of both runs", invoked()+" jobs")
-	d.say("  %-58s the flights again, and what follows", invoked()+` enqueue csv_ingest --args '{"year":2025}' --wait`)
-	d.say("  %-58s the same over HTTP", "curl -sS "+at+"/jobs")
+	d.say("  %s jobs", invoked())
+	d.say(`  %s enqueue csv_ingest --args '{"year":2025}' --wait`, invoked())
+	d.say("  curl -sS %s/jobs", at)
 	if d.server == nil {
 		d.say("")
 		d.say("The schemas %s, %s and %s stay; drop them when you are done.", d.config.Schema, d.co2, d.co2Net())

@@ -256,7 +256,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 		} `json:"bad_rows"`
 	}
 	_ = json.Unmarshal(first.Result, &bad) // it was read before
-	d.say("With %s warnings: rows passed by, or flights whose distance has no factor.", thousands(d.report.Warnings))
+	d.say("Warnings: %s (rows passed by, or flights whose distance has no factor).", thousands(d.report.Warnings))
 	for _, row := range bad.BadRows[:min(len(bad.BadRows), 5)] {
 		d.say("  line %d: %s", row.Line, printable(row.Reason))
 	}

@@ -1,0 +1,122 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo and wait.
+type host struct {
+	*runner.Runner
+	t    *testing.T
+	url  string
+	stop func() // drains the pod
+}
+
+func newHost(t *testing.T, o api.Options) *host {
+	t.Helper()
+	r, err := runner.New(pgtest.Pool(t), runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner.HandleRaw(r, "echo", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.Done(j.Args.JSON), nil
+	})
+	runner.HandleRaw(r, "wait", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	e := echo.New()
+	api.Mount(e.Group("/trapeze"), r, o)
+	web := httptest.NewServer(e)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	h := &host{Runner: r, t: t, url: web.URL + "/trapeze", stop: cancel}
+	t.Cleanup(func() {
+		r.HandBackNow()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		web.Close()
+		r.Close()
+	})
+	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	return h
+}
+
+// answer is what the API said.
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any
+	text   string
+}
+
+// send sends one request; header is name and value in turn.
+func (h *host) send(method, path, body string, header ...string) answer {
+	h.t.Helper()
+	request, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+		if header[i] == "Host" {
+			request.Host = header[i+1]
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	a := answer{status: response.StatusCode, header: response.Header, text: string(text)}
+	_ = json.Unmarshal(text, &a.body)
+	return a
+}
+
+// submit submits a job and returns its id.
+func (h *host) submit(body string) string {
+	h.t.Helper()
+	a := h.send("POST", "/jobs", body)
+	if a.status != http.StatusAccepted {
+		h.t.Fatalf("submit %s: %d %s", body, a.status, a.text)
+	}
+	return a.body["id"].(string)
+}
+
+// until waits until a job is in a state.
+func (h *host) until(id string, state job.State) answer {
+	h.t.Helper()
+	var a answer
+	pgtest.Wait(h.t, "the job is "+string(state), func() bool {
+		a = h.send("GET", "/jobs/"+id, "")
+		return a.body["state"] == string(state)
+	})
+	return a
+}
