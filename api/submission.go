@@ -121,7 +121,7 @@ func Decode(body io.Reader, v any) error {
 	if err != nil {
 		return err
 	}
-	if !utf8.Valid(raw) || holdsNUL(raw) {
+	if !utf8.Valid(raw) || job.HoldsNUL(raw) {
 		return fmt.Errorf("%w: bytes that are no UTF-8, or a NUL character, which PostgreSQL cannot store", errText)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -142,17 +142,3 @@ var (
 	errText = errors.New("invalid text")
 	errJSON = errors.New("no JSON of the wanted form")
 )
-
-// holdsNUL reports whether JSON text holds an escaped NUL: \u0000 whose backslash is not escaped itself.
-func holdsNUL(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if bytes.HasPrefix(raw[i:], []byte(`\u0000`)) {
-			return true
-		}
-		i++ // whatever was escaped
-	}
-	return false
-}

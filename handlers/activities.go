@@ -52,6 +52,8 @@ from (
 where u.code = a.code and (u.name, u.city, u.state, u.latitude, u.longitude)
 	is distinct from (a.name, a.city, a.state, a.latitude::numeric, a.longitude::numeric)`
 
+const airportsAtOnce = 1000
+
 // nameUnits reads a list of airports and names the units it knows. Every batch can be written again, so it needs no
 // checkpoint. A name is a nicety: rows that cannot be used are passed by.
 func (p *pipeline) nameUnits(ctx context.Context, j *runner.Job[Ingest], file string) error {
@@ -62,7 +64,7 @@ func (p *pipeline) nameUnits(ctx context.Context, j *runner.Job[Ingest], file st
 	defer t.Close()
 	for done := false; !done; {
 		columns := make([][]string, 6)
-		for rows := 0; rows < p.BatchRows && !done; rows++ {
+		for rows := 0; rows < airportsAtOnce && !done; rows++ {
 			err := t.next()
 			if _, isBad := errors.AsType[*badRow](err); isBad {
 				continue

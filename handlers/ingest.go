@@ -98,19 +98,22 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 	if err != nil {
 		return at, err
 	}
-	for done := false; !done; {
-		if err := ctx.Err(); err != nil {
+	for {
+		if ctx.Err() != nil {
 			return at, context.Cause(ctx)
 		}
-		var b flightBatch
-		if b, done, err = t.readBatch(p.BatchRows); err != nil {
+		b, done, err := t.readBatch(p.BatchRows)
+		if err != nil {
 			return at, err
+		}
+		if t.line == at.Line {
+			break // nothing after the batch before
 		}
 		next := at
 		next.Line, next.Rows, next.Bad = t.line, at.Rows+int64(len(b.lines)), at.Bad+int64(len(b.bad))
 		fresh := b.bad[:min(len(b.bad), firstBad-len(at.BadRows))]
 		next.BadRows = append(at.BadRows[:len(at.BadRows):len(at.BadRows)], fresh...)
-		err := j.Tx(ctx, func(tx pgx.Tx) error { return p.writeFlights(ctx, tx, a, at.Line, t.line, b) }, next)
+		err = j.Tx(ctx, func(tx pgx.Tx) error { return p.writeFlights(ctx, tx, a, at.Line, t.line, b) }, next)
 		if err != nil {
 			return at, fmt.Errorf("write lines %d to %d: %w", at.Line+1, t.line, err)
 		}
@@ -121,6 +124,9 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 			}
 		}
 		j.Progress(t.line-1, total-1) // the header is no row
+		if done {
+			break
+		}
 		if err := p.pause(ctx); err != nil {
 			return at, err
 		}

@@ -58,8 +58,8 @@ create table trapeze.live (
 -- live_for_claim answers: which jobs of this lane come next? The priority is negated so that all its columns ascend and
 -- one row comparison can name a position in it.
 create index live_for_claim on trapeze.live (lane, (-priority), ready_at, id);
--- live_for_subject answers: which jobs wait for this subject?
-create index live_for_subject on trapeze.live (kind, subject) where subject <> '';
+-- live_for_subject answers: which job of this subject comes next?
+create index live_for_subject on trapeze.live (kind, subject, (-priority), ready_at, id) where subject <> '';
 
 -- What waits for a moment, for approval or for children.
 create table trapeze.parked (

@@ -19,6 +19,9 @@ create table trapeze.pods (
 ) with (fillfactor = 50);
 create index pods_open on trapeze.pods (lease_until) where closed_at is null;
 create index pods_closed on trapeze.pods (closed_at) where closed_at is not null;
+-- pods_to_sweep answers: whose jobs are still to be looked for?
+create index pods_to_sweep on trapeze.pods (boot)
+    where closed_at is not null and (swept_at is null or swept_at - closed_at < interval '10 minutes');
 
 create table trapeze.lanes (
     name          text primary key check (octet_length(name) between 1 and 100),

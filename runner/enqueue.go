@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -134,6 +135,14 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 	return nil, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
 }
 
+// errInDoubt says that a submission must be asked for again.
+var errInDoubt = errors.New("another try of the same submission was under way")
+
+// inDoubt reports, after a reply was lost, whether what came of it is still not known.
+func inDoubt(err error) bool {
+	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errInDoubt)
+}
+
 // submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
 func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
 	var s Submitted
@@ -146,25 +155,34 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 			// The key makes it safe to ask again: whoever holds it is the answer.
 			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
 			defer cancel()
-			for wait := newPause(); store.Unknown(err) && wait.sleep(retry); {
+			for wait := newPause(); inDoubt(err) && wait.sleep(retry); {
 				err = r.front.Tx(retry, func(tx pgx.Tx) (err error) {
 					if exists, err := r.front.Exists(retry, []int64{n.ID}); err != nil || exists[n.ID] {
 						s = Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
 						return err
 					}
 					s, err = r.submitIn(retry, tx, w, n)
+					if store.Refused(err) {
+						err = errInDoubt // the first try was at work meanwhile, and is in
+					}
 					return err
 				})
 			}
 		}
-		if store.Unknown(err) {
+		if inDoubt(err) {
 			return Submitted{}, fmt.Errorf("submit %s: %w: %w", w.kind, job.ErrOutcomeUnknown, err)
 		}
 	}
 	if err != nil {
 		return Submitted{}, r.dbError(err)
 	}
-	if !s.Duplicate {
+	if s.Duplicate {
+		// The key kept its job from being claimed until now; and the answer is the job as it is.
+		r.poller.Wake()
+		if held, err := r.front.Job(ctx, s.ID); err == nil {
+			s.PipelineID, s.State = held.PipelineID, held.State
+		}
+	} else {
 		r.metrics.Enqueued.Inc()
 		if n.DelayMillis > 0 {
 			r.due.parked(w.delay)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -209,6 +211,33 @@ func (l *lanes) openLanes() []string {
 		}
 	}
 	return names
+}
+
+// instruments are the pod's metrics; what is a state and not an event is read when they are collected.
+type instruments struct{ r *Runner }
+
+// Describe implements [prometheus.Collector].
+func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.r.metrics.Describe(ch) }
+
+// Collect implements [prometheus.Collector].
+func (i instruments) Collect(ch chan<- prometheus.Metric) {
+	i.r.lanes.observe(i.r.metrics.LaneSlots)
+	i.r.metrics.Collect(ch)
+}
+
+// observe sets the slots of each lane that are used here, and their limit here.
+func (l *lanes) observe(slots *prometheus.GaugeVec) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slots.Reset()
+	for name, one := range l.byName {
+		limit := l.total
+		if one.limit != nil {
+			limit = min(limit, *one.limit)
+		}
+		slots.WithLabelValues(name, "used").Set(float64(one.used))
+		slots.WithLabelValues(name, "limit").Set(float64(limit))
+	}
 }
 
 // laneOf finds the lane of a submission: the one named, which must exist, or its kind's.

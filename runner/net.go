@@ -227,8 +227,10 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	}()
 	boot := r.Boot()
 	_ = failpoint.Hit(failpoint.ClaimSend)
-	// A claim that has been sent is waited for: its own deadline bounds it.
-	found, err := r.store.Claim(context.WithoutCancel(ctx), boot, wants, r.mineAll, !r.runs.isolated())
+	// A claim that has been sent is waited for, also by a pod that is to stop, though then not for long.
+	asking, cancel := linger(ctx, time.Second)
+	defer cancel()
+	found, err := r.store.Claim(asking, boot, wants, r.mineAll, !r.runs.isolated())
 	if err != nil {
 		if store.Unknown(err) {
 			r.doubt.raise()
@@ -303,7 +305,9 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
 		r.freed.add(k) // the next sweep's
 	}
 	boot := r.Boot()
-	found, err := r.store.ClaimSubjects(context.WithoutCancel(ctx), boot, asked[:least], open)
+	asking, cancel := linger(ctx, time.Second)
+	defer cancel()
+	found, err := r.store.ClaimSubjects(asking, boot, asked[:least], open)
 	if err != nil {
 		if store.Unknown(err) {
 			r.doubt.raise()

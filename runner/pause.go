@@ -14,6 +14,16 @@ type pause struct {
 
 func newPause() *pause { return &pause{wait: 20 * time.Millisecond} }
 
+// linger returns a context that ends a while after ctx.
+func linger(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = rest(longer, after)
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
+}
+
 // sleep waits and reports whether another try is worth it: false when ctx has ended.
 func (p *pause) sleep(ctx context.Context) bool {
 	p.n++

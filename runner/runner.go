@@ -167,7 +167,9 @@ func (r *Runner) drain(ctx context.Context) {
 		}
 	}
 	r.runs.close()
-	if err := r.handBackStrays(ctx); err != nil {
+	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := r.handBackStrays(asking); err != nil {
 		r.log.WarnContext(ctx, "jobs whose claim's reply was lost are left to the other pods", telemetry.Err, err)
 	}
 }
@@ -197,7 +199,7 @@ func (r *Runner) Close() {
 func (r *Runner) Boot() string { return r.pod.id() }
 
 // Metrics are the pod's instruments, to be registered where the host's are.
-func (r *Runner) Metrics() prometheus.Collector { return r.metrics }
+func (r *Runner) Metrics() prometheus.Collector { return instruments{r} }
 
 // Running is the number of jobs that run in this process.
 func (r *Runner) Running() int { return r.runs.count() }

@@ -264,7 +264,11 @@ func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
 
 // encode encodes a value as JSON of bounded size that holds no NUL, which no text in PostgreSQL can.
 func encode(v any, limit int) (json.RawMessage, error) {
-	raw, err := json.Marshal(v)
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false) // nothing here is put into a page, and JSON that was submitted keeps its bytes
+	err := encoder.Encode(v)
+	raw := bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)

@@ -33,7 +33,7 @@ func (d *demo) showPipeline(ctx context.Context) error {
 	d.say("   commit and the same process. The hand-off includes that commit.")
 	d.say("")
 	clock := stopwatch{ran: map[string]span{}}
-	r, stop, err := d.startPod(ctx, handlers.Options{Schema: d.co2, OnRun: clock.ran1})
+	r, stop, err := d.startPod(ctx, handlers.Options{Schema: d.co2, OnRun: clock.note})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ type stopwatch struct {
 	ran map[string]span
 }
 
-func (s *stopwatch) ran1(kind string, began, ended time.Time) {
+func (s *stopwatch) note(kind string, began, ended time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ran[kind] = span{began, ended}

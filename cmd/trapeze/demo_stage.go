@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +42,8 @@ func demoLogger(c config) *slog.Logger {
 func (s *stage) set(ctx context.Context, screen *screen) error {
 	began := time.Now()
 	whose := "the one of DATABASE_URL, in schemas of the demo's own"
-	s.config.Schema, s.co2 = fmt.Sprintf("trapeze_demo_%d", os.Getpid()), fmt.Sprintf("trapeze_demo_%d_co2", os.Getpid())
+	s.config.Schema = "trapeze_demo_" + strings.ToLower(rand.Text()[:8])
+	s.co2 = s.config.Schema + "_co2"
 	if s.config.DatabaseURL == "" {
 		screen.say("Starting a PostgreSQL for this demo ...")
 		server, err := pgembed.Start(ctx, pgembed.Options{Logger: s.log})

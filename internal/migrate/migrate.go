@@ -62,16 +62,42 @@ func Down(ctx context.Context, url, schema string, to int64) error {
 	})
 }
 
-// Status lists the migrations this binary knows, oldest first.
+// Status lists the migrations this binary knows, oldest first. It changes nothing, also where there is no schema yet.
 func Status(ctx context.Context, url, schema string) ([]Migration, error) {
-	var list []Migration
-	err := within(ctx, url, schema, func(p *goose.Provider) error {
+	list, err := unmigrated(ctx, url, schema)
+	if err != nil || list != nil {
+		return list, err
+	}
+	err = within(ctx, url, schema, func(p *goose.Provider) error {
 		status, err := p.Status(ctx)
 		for _, s := range status {
 			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, AppliedAt: s.AppliedAt})
 		}
 		return err
 	})
+	return list, err
+}
+
+// unmigrated lists the migrations as pending when the schema has no table of versions, and nil when it has one.
+func unmigrated(ctx context.Context, url, schema string) ([]Migration, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("migration status: %w", err)
+	}
+	defer conn.Close(ctx)
+	var exists bool
+	err = conn.QueryRow(ctx, `select to_regclass($1) is not null`, pgx.QueryExecModeExec, schema+".migrations").Scan(&exists)
+	if err != nil || exists {
+		return nil, err
+	}
+	names, err := fs.Glob(migrations.Files, "*.sql")
+	list := make([]Migration, len(names))
+	for i, name := range names {
+		list[i].Name = name
+		if list[i].Version, err = goose.NumericComponent(name); err != nil {
+			return nil, err
+		}
+	}
 	return list, err
 }
 

@@ -236,3 +236,16 @@ func shape(t *testing.T, pool *pgxpool.Pool, schema string) string {
 	}
 	return strings.ReplaceAll(strings.Join(lines, "\n"), schema, "schema")
 }
+
+func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	list, err := migrate.Status(t.Context(), url, "trapeze")
+	is.NoErr(err)
+	is.True(len(list) > 0)
+	is.True(list[0].AppliedAt.IsZero()) // pending
+	var exists bool
+	is.NoErr(pgtest.Connect(t, url).QueryRow(t.Context(), `select to_regnamespace('trapeze') is not null`).Scan(&exists))
+	is.True(!exists) // it was only asked
+}

@@ -31,9 +31,7 @@ with held as materialized (
 	insert into trapeze.done (id, state, outcome, reason, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at)
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, pod, event_no + 1, epoch,
 		attempt, crashes, priority, lane, started_at from gone
-), freed as (
-	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
-), ended_run as (
+), ` + freeKeysTailSQL + `, ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
@@ -53,9 +51,7 @@ with gone as (
 	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, event_no + 1, epoch, attempt,
 		crashes, priority, lane, started_at from gone
-), freed as (
-	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
-), events as (
+), ` + freeKeysTailSQL + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no + 1, fence, case why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end,
 		'cancelled', 'job.cancelled', $3 from gone
@@ -93,7 +89,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, stop bool, actor string) (
 			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
 		}
 		if len(found) == 1 {
-			return found[0], fmt.Errorf("cancel job %d, which has %s: %w", id, found[0].State, job.ErrAlreadyTerminal)
+			return found[0], fmt.Errorf("cancel job %d, which ended as %s: %w", id, found[0].State, job.ErrAlreadyTerminal)
 		}
 		exists, err := rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id)
 		if err != nil {

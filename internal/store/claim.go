@@ -113,7 +113,7 @@ with picked as materialized (
 ), ` + claimTailSQL
 
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
-// Plan: Index Scan on live_for_subject per key.
+// Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
 const claimSubjectsSQL = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::text[]) as w(kind, subject)

@@ -90,11 +90,26 @@ func (s *Store) Exists(ctx context.Context, ids []int64) (map[int64]bool, error)
 }
 
 // reserveKeySQL takes a unique key; a key that is taken is locked instead, so that its job cannot be claimed before this
-// transaction has committed what it wants that job to see.
+// transaction has committed what it wants that job to see. A key whose job has ended is taken over: its end could not free
+// it while such a transaction was open.
+// Plan: primary keys.
 const (
 	reserveKeySQL = `insert into trapeze.unique_keys (kind, key, job_id) values ($1, $2, $3) on conflict (kind, key) do nothing`
 	lockKeySQL    = `select job_id from trapeze.unique_keys where kind = $1 and key = $2 for update`
+	inheritKeySQL = `
+update trapeze.unique_keys k set job_id = $3 where k.kind = $1 and k.key = $2
+	and not exists (select from trapeze.live l where l.id = k.job_id)
+	and not exists (select from trapeze.parked p where p.id = k.job_id)`
 )
+
+// freeKeysTailSQL frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
+// an end must not wait for the host's transactions; reserveKeySQL says what becomes of it. Plan: unique_keys_of_job.
+const freeKeysTailSQL = `freed as (
+	delete from trapeze.unique_keys k using (
+		select u.kind, u.key from gone g join trapeze.unique_keys u on u.job_id = g.id
+		where g.unique_while is not null for update of u skip locked
+	) f where k.kind = f.kind and k.key = f.key
+)`
 
 // ReserveKey takes the unique key for id, in the caller's transaction. When another job holds it, it returns that job's id
 // and locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
@@ -109,6 +124,13 @@ func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int6
 		}
 		err = db.QueryRow(ctx, s.in(lockKeySQL), kind, key).Scan(&holder)
 		if err == nil {
+			tag, err := db.Exec(ctx, s.in(inheritKeySQL), kind, key, id)
+			if err != nil {
+				return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
+			}
+			if tag.RowsAffected() == 1 {
+				return id, nil
+			}
 			return holder, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {

@@ -20,10 +20,11 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 const jobEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e
 where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
 
-// pipelineEventsSQL reads the history of all jobs of a pipeline.
+// pipelineEventsSQL reads the history of all jobs of a pipeline, below the same horizon as feedSQL.
 const pipelineEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e
 where e.job in (select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0)
 	and (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4::int)
+	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
 // feedSQL reads the whole history in commit order, below the horizon under which no transaction can still appear, so

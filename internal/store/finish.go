@@ -74,9 +74,7 @@ with ends as materialized (
 		priority, lane, started_at)
 	select id, state, outcome, reason, result::json, error, fence, $27::uuid, event_no, epoch, attempt, crashes, priority,
 		lane, started_at from gone
-), freed as (
-	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
-), told as (
+), ` + freeKeysTailSQL + `, told as (
 	delete from trapeze.cancel_requests c using gone g
 	where g.cancel_requested and c.pod = $27::uuid and c.job_id = g.id and c.fence = g.fence
 ), end_events as (

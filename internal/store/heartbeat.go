@@ -76,8 +76,9 @@ type Beat struct {
 }
 
 // sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
-// closed has doubled, for ten minutes, so that a claim that was in flight when it closed is found too.
-const sweepDue = `p.closed_at > now() - interval '10 minutes'
+// closed has doubled, so that a claim that was in flight when it closed is found too. The last look is one that came ten
+// minutes or more after the end, however long nobody was there to look. Index: pods_to_sweep.
+const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
 // heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody

@@ -19,11 +19,11 @@ type touched struct{ Buffers, Rows int }
 // bounds are what one statement may touch, whatever waits and whatever has ended. About twice what was measured on
 // PostgreSQL 15 with one million pending and one million finished jobs; the claim is of 50 jobs, all else of one.
 var bounds = map[string]touched{
-	"claim":     {Buffers: 2500, Rows: 1500},
-	"enqueue":   {Buffers: 150, Rows: 50},
-	"finish":    {Buffers: 250, Rows: 80},
-	"heartbeat": {Buffers: 60, Rows: 30},
-	"promote":   {Buffers: 2500, Rows: 1000},
+	"claim":     {Buffers: 3000, Rows: 1200},
+	"enqueue":   {Buffers: 120, Rows: 25},
+	"finish":    {Buffers: 400, Rows: 50},
+	"heartbeat": {Buffers: 100, Rows: 15},
+	"promote":   {Buffers: 2200, Rows: 600},
 }
 
 func TestTheHotStatementsTouchNoMoreRowsInABigDatabase(t *testing.T) {

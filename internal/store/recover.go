@@ -99,9 +99,7 @@ with page as materialized (
 		'the pod ' || pod_name || ' that ran it died or lost its lease', fence, pod, event_no + 1, epoch, attempt,
 		crashes_now, priority, lane, started_at
 	from gone
-), freed as (
-	delete from trapeze.unique_keys k using gone g where g.unique_while is not null and k.job_id = g.id
-), ended_runs as (
+), ` + freeKeysTailSQL + `, ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from (select id, kind, subject from again union all select id, kind, subject from gone) r
 	where r.subject <> '' and c.kind = r.kind and c.subject = r.subject and c.job_id = r.id and c.state = 'running'

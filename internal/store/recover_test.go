@@ -300,7 +300,8 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 	w.is.True(due("13s", "8s"))
 	w.is.True(!due("9m", "4m"))
 	w.is.True(due("9m", "5m"))
-	w.is.True(!due("11m", "11m")) // no claim is in flight that long
+	w.is.True(!due("11m", "1m")) // ten minutes old when swept: no claim is in flight that long
+	w.is.True(due("3d", "2d 23h 59m"))
 
 	// A claim that was in flight when its pod was closed: its commit comes after the first sweep.
 	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where boot = $1`, a)
@@ -308,6 +309,22 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where boot = $1`, a)
 	pending, _ = w.recover(b, 1000)
 	w.is.Equal(pending, 1)
+}
+
+func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	id := w.put(plain)[0]
+	w.one(a)
+	// It was closed, as left or by a pod that died before it recovered anything, and then the service stood still for a day.
+	w.exec(`update trapeze.pods set closed_at = now() - interval '1 day', closed = 'left' where boot = $1`, a)
+	pending, _ := w.recover(w.pod("b"), 1000)
+	w.is.Equal(pending, 1)
+	w.is.Equal(w.at(id).State, job.Pending)
+	boots, err := w.SweepsDue(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(len(boots), 0) // once is enough after so long
 }
 
 func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {

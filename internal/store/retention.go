@@ -42,6 +42,8 @@ with batch as materialized (
 	delete from trapeze.jobs j using gone b where j.id = b.id
 ), progress as (
 	delete from trapeze.job_progress g using gone b where g.id = b.id
+), keys as (
+	delete from trapeze.unique_keys k using gone b where k.job_id = b.id
 ), runs as (
 	delete from trapeze.current_runs c using gone b join trapeze.jobs j on j.id = b.id
 	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
@@ -114,7 +116,8 @@ const (
 	prunePodsSQL = `
 with old as (
 	delete from trapeze.pods where boot in (
-		select boot from trapeze.pods where closed_at < now() - $1::bigint * interval '1 millisecond' order by closed_at limit 500)
+		select boot from trapeze.pods where closed_at < now() - $1::bigint * interval '1 millisecond' and swept_at is not null
+		order by closed_at limit 500)
 	returning boot
 ), told as (
 	delete from trapeze.cancel_requests c
@@ -130,7 +133,8 @@ with old as (
 select count(*) from old`
 )
 
-// PrunePods removes the rows of pods that closed longer ago than keep, at most 500, and returns how many.
+// PrunePods removes the rows of pods that closed longer ago than keep and whose jobs have been looked for, at most 500, and
+// returns how many.
 func (s *Store) PrunePods(ctx context.Context, keep time.Duration) (int, error) {
 	return s.prune(ctx, prunePodsSQL, keep)
 }

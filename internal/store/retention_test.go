@@ -134,6 +134,10 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
 	n, err := w.PrunePods(w.ctx(), time.Hour)
 	w.is.NoErr(err)
+	w.is.Equal(n, 0) // its jobs have not been looked for
+	w.recover(b, 100)
+	n, err = w.PrunePods(w.ctx(), time.Hour)
+	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	pods, err := w.Pods(w.ctx(), true)
 	w.is.NoErr(err)

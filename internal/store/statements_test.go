@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole.
 var statements = map[string]string{
 	"pinSQL": pinSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
-	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
+	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "inheritKeySQL": inheritKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
 	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL,
 	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
 	"parkSQL": parkSQL, "promoteSQL": promoteSQL, "handBackSQL": handBackSQL, "handBackStraysSQL": handBackStraysSQL,

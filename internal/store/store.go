@@ -195,7 +195,9 @@ func retryable(err error) bool {
 // Unknown reports whether err leaves open if its statement was committed: the connection broke, or a deadline passed,
 // after something had been sent. An error that PostgreSQL itself reported means that nothing was.
 func Unknown(err error) bool {
-	if err == nil || pgconn.SafeToRetry(err) {
+	// pgx 5.12 reports a reply that was lost to a simple query or a batch, and so to every commit, as "conn closed", which
+	// says of itself that it is safe to retry.
+	if err == nil || pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed) {
 		return false
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {

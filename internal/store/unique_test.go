@@ -93,6 +93,27 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	}
 }
 
+func TestAnEndDoesNotWaitForATransactionThatLocksItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id, _ := w.submit("sync", "active")
+	c := w.one(boot)
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	holder, err := w.ReserveKey(w.ctx(), tx, "k", "sync", id+1)
+	w.is.NoErr(err)
+	w.is.Equal(holder, id)
+	_, ok := w.end(boot, ending(c)) // with everything else in its batch, while the host's transaction is open
+	w.is.True(ok)
+	w.is.NoErr(tx.Commit(w.ctx()))
+	next, holder := w.submit("sync", "active")
+	w.is.Equal(holder, next) // the key that stayed behind swallows no submission
+	_, holder = w.submit("sync", "active")
+	w.is.Equal(holder, next)
+}
+
 func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
+	check := func(t *testing.T, got said) {
+		is := is.New(t)
+		is.Equal(got.err, "")
+		is.Equal(got.code, exitOK)
+		var report demoReport
+		is.NoErr(json.Unmarshal([]byte(got.out), &report)) // one line of JSON and nothing else
+		is.Equal(report.Rows, int64(20000))
+		is.Equal(report.Units, int64(220))
+		is.Equal(report.Total.String(), "4645337.308939008") // as package handlers computes it from the files with rationals
+		is.Equal(report.Warnings, int64(0))
+		is.True(report.Takeover > 2 && report.Takeover < 12) // a lease of 8 s, less the age of its last heartbeat
+		is.Equal(len(report.Steps), 4)
+		for i, s := range report.Steps {
+			is.Equal(s.Kind, demoSteps[i].kind)
+			is.True(s.MS > 0)
+			is.True(s.HandoffMS > 0 && s.HandoffMS < 2000) // handed over, not found by a poll
+		}
+	}
+	t.Run("with a PostgreSQL of its own", func(t *testing.T) {
+		t.Parallel()
+		is := is.New(t)
+		tmp := t.TempDir()
+		got := trapeze(t, environment("TMPDIR="+tmp), "demo", "--json")
+		if got.code == exitUnavailable && os.Getenv("DATABASE_URL") != "" {
+			t.Skip("DATABASE_URL is the only PostgreSQL here")
+		}
+		check(t, got)
+		left, err := filepath.Glob(filepath.Join(tmp, "trapeze-pg-*"))
+		is.NoErr(err)
+		is.Equal(len(left), 0) // the server's home is gone
+	})
+	t.Run("with yours", func(t *testing.T) {
+		t.Parallel()
+		is := is.New(t)
+		url := pgtest.EmptyURL(t)
+		check(t, trapeze(t, environment("DATABASE_URL="+url), "demo", "--json"))
+		var left, connected int
+		pool := pgtest.Connect(t, url)
+		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'trapeze%'`).Scan(&left))
+		is.Equal(left, 0) // its schemas are gone
+		pgtest.Wait(t, "nobody of the demo is connected any more", func() bool {
+			err := pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity
+				where datname = current_database() and pid <> pg_backend_pid()`).Scan(&connected)
+			return err == nil && connected == 0
+		})
+	})
+}
+
+func TestADemoOfAFileThatIsNotThereFailsBeforeAnythingIsStarted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	got := trapeze(t, environment("TMPDIR="+t.TempDir()), "demo", "--file", "/nowhere/flights.csv")
+	is.Equal(got.code, exitUsage)
+	is.Equal(got.out, "") // nothing was begun
+}
+
+func TestNumbersAreShownWithCommas(t *testing.T) {
+	is := is.New(t)
+	for digits, want := range map[string]string{
+		"0": "0", "999": "999", "1000": "1,000", "20000": "20,000", "1234567": "1,234,567", "-1000": "-1,000", "-100": "-100",
+		"4645337.308939008": "4,645,337.308939008", "0.123456": "0.123456",
+	} {
+		is.Equal(commas(digits), want)
+	}
+}

@@ -1,0 +1,200 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// goes runs a runner until stop, which returns when Run has.
+func goes(t *testing.T, r *runner.Runner) (stop func(), ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	return cancel, done
+}
+
+func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	handlers := map[string]does{
+		"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			return runner.Then(of("b")).Result(ctx.Err() == nil), nil
+		},
+		"b": nothing,
+	}
+	r := make1(t, pool, runner.Options{ShutdownGrace: 10 * time.Second}, handlers)
+	stop, done := goes(t, r)
+	id := enqueue(t, r, of("a"))
+	stop()
+	pgtest.Wait(t, "it says that it drains", func() bool {
+		ready, reasons := r.Ready()
+		return !ready && reasons[0] == "draining"
+	})
+	later := enqueue(t, r, of("b"))
+	is.Equal(get(t, r, later).State, job.Pending) // a submission goes on, but nothing starts here
+	open()
+	is.NoErr(<-done)
+	j := get(t, r, id)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(string(j.Result), "true")                                                                  // its context did not end within the grace
+	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // the next step waits for another pod
+	is.Equal(one[string](t, pool, `select closed from trapeze.pods`), "left")
+	start(t, pool, runner.Options{}, handlers)
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and fence = 1 and crashes = 0`), 3)
+	checkHistory(t, pool, r)
+}
+
+func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
+	t.Parallel()
+	for _, hurry := range []bool{false, true} {
+		t.Run(map[bool]string{false: "after the grace", true: "at once when asked"}[hurry], func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			causes := make(chan error, 1)
+			handlers := map[string]does{"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+				if j.Fence() > 1 {
+					return nil, nil
+				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return nil, ctx.Err()
+			}}
+			o := runner.Options{ShutdownGrace: 100 * time.Millisecond}
+			if hurry {
+				o.ShutdownGrace = time.Hour
+			}
+			r := make1(t, pool, o, handlers)
+			stop, done := goes(t, r)
+			id := enqueue(t, r, of("slow"), runner.Subject("s"))
+			stop()
+			if hurry {
+				r.HandBackNow()
+				r.HandBackNow() // a second time is no more
+			}
+			is.True(errors.Is(<-causes, job.ErrShutdown))
+			is.NoErr(<-done)
+			j := get(t, r, id)
+			is.Equal(j.State, job.Pending)
+			is.Equal(j.Attempt, 0) // unspent
+			is.Equal(j.Crashes, 0)
+			is.Equal(j.Fence, int64(1)) // and the fence is kept
+			is.Equal(told(t, r, id)[2], "job.handed_back")
+			b := start(t, pool, runner.Options{}, handlers)
+			is.Equal(ended(t, b, id).Fence, int64(2))
+			checkHistory(t, pool, b)
+		})
+	}
+}
+
+func TestAHandlerThatIgnoresTheShutdownIsHandedBackAndRunReturns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	deaf := map[string]does{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
+	a := make1(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, deaf)
+	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"deaf": nothing})
+	exec(t, pool, `update trapeze.lanes set drained = true`) // until a has it, so that b does not
+	exec(t, pool, `update trapeze.lanes set drained = false`)
+	stop, done := goes(t, a)
+	id := enqueue(t, a, of("deaf"))
+	inState(t, a, id, job.Running)
+	stop()
+	is.NoErr(<-done) // it does not wait for ever
+	j := ended(t, b, id)
+	is.Equal(j.State, job.Succeeded) // b was woken; its poll is an hour away
+	is.Equal(j.Crashes, 0)
+	is.Equal(value(t, a, "trapeze_stuck_handlers"), 1.0)
+	open()
+	pgtest.Wait(t, "the handler returns", func() bool { return a.Running() == 0 })
+	is.Equal(value(t, a, "trapeze_stuck_handlers"), 0.0)
+	is.Equal(get(t, b, id).EventNo, j.EventNo) // what it returned changed nothing
+	checkHistory(t, pool, b)
+}
+
+func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	wait, _ := gate(t)
+	o := named("a")
+	o.ShutdownGrace = 50 * time.Millisecond
+	r := make1(t, pool, o, map[string]does{
+		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"heeds": func(ctx context.Context, j *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"ends":  func(ctx context.Context, j *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
+		"fine":  nothing,
+	})
+	stop, done := goes(t, r)
+	for _, kind := range []string{"deaf", "heeds", "ends"} {
+		enqueue(t, r, of(kind))
+	}
+	proxy.Blackhole()
+	stop()
+	select {
+	case err := <-done:
+		is.NoErr(err)
+	case <-time.After(15 * time.Second):
+		t.Fatal("Run waits for a database that does not answer")
+	}
+	b := start(t, direct, named("b"), map[string]does{"deaf": nothing, "heeds": nothing, "ends": nothing})
+	quiet(t, direct) // the net has what could not be handed back
+	checkHistory(t, direct, b)
+}
+
+func TestNoGoroutineOutlivesRunAndClose(t *testing.T) {
+	is := is.New(t) // not parallel: it counts goroutines
+	pool := pgtest.Pool(t)
+	exec(t, pool, `select 1`)
+	r := make1(t, pool, runner.Options{}, map[string]does{
+		"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			j.Progress(1, 2)
+			return runner.Then(of("b")), nil
+		},
+		"b": nothing,
+	}, runner.Timeout(time.Hour))
+	stop, done := goes(t, r)
+	for range 20 {
+		enqueue(t, r, of("a"), runner.Subject("s"))
+	}
+	quiet(t, pool)
+	stop()
+	is.NoErr(<-done)
+	r.Close()
+	pgtest.Wait(t, "every goroutine of the runner ends:\n"+ours(), func() bool { return ours() == "" })
+}
+
+// ours are the stacks of goroutines that run this module's code or gocron's, the test's own aside.
+func ours() string {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var found []string
+	for _, g := range strings.Split(string(buf), "\n\n") {
+		if strings.Contains(g, "testing.") || !strings.Contains(g, "trapeze/runner.") && !strings.Contains(g, "trapeze/poller") &&
+			!strings.Contains(g, "trapeze/scheduler") && !strings.Contains(g, "gocron") && !strings.Contains(g, "trapeze/internal/store") {
+			continue
+		}
+		found = append(found, g)
+	}
+	return strings.Join(found, "\n\n")
+}
