@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/handlers"
@@ -137,6 +138,36 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	is.True(equal(sum, decode[handlers.Totalled](t, steps[3]).KgCO2e.String())) // the same to the last digit
 	// Rows written before the stop were not written again: all of the first batch are of one transaction.
 	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
+}
+
+func TestLostConnectionsAreSurvived(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
+	b := newPod(t, pool, handlers.Options{BatchPause: 50 * time.Millisecond})
+	id, err := b.Enqueue(t.Context(), handlers.Ingest{Year: 2024})
+	is.NoErr(err)
+	admin, err := pgx.Connect(t.Context(), pool.Config().ConnString())
+	is.NoErr(err)
+	defer admin.Close(t.Context())
+	for _, rows := range []int{2000, 7000, 15000} {
+		pgtest.Wait(t, "the ingest goes on", func() bool {
+			var n int
+			is.NoErr(admin.QueryRow(t.Context(), "select count(*) from co2.activities").Scan(&n))
+			return n >= rows
+		})
+		_, err := admin.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
+			where datname = current_database() and pid <> pg_backend_pid()`)
+		is.NoErr(err)
+	}
+	pgtest.Wait(t, "the pipeline ends", func() bool {
+		var done bool
+		is.NoErr(admin.QueryRow(t.Context(), `select count(*) = 4 from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id).Scan(&done))
+		return done
+	})
+	_, _, sum := reference(t)
+	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(id)[3]).KgCO2e.String())) // nothing lost, nothing doubled
 }
 
 func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {

@@ -38,7 +38,7 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 	if err != nil {
 		return Submitted{}, err
 	}
-	lane, err := r.laneOf(ctx, w.kind, w.lane)
+	lane, err := r.laneFor(ctx, w)
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -225,7 +225,7 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	if err != nil {
 		return 0, err
 	}
-	lane, err := r.laneOf(ctx, w.kind, w.lane)
+	lane, err := r.laneFor(ctx, w)
 	if err != nil {
 		return 0, err
 	}
@@ -280,7 +280,7 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 			if w.uniqueKey != nil || w.idempotencyKey != "" {
 				return done, fmt.Errorf("submit many: keys are for one job at a time: %w", job.ErrInvalid)
 			}
-			lane, err := r.laneOf(ctx, w.kind, w.lane)
+			lane, err := r.laneFor(ctx, w)
 			if err != nil {
 				return done, err
 			}

@@ -240,6 +240,19 @@ func (l *lanes) observe(slots *prometheus.GaugeVec) {
 	}
 }
 
+// laneFor finds the lane of a submission, and checks the lanes that its later steps name.
+func (r *Runner) laneFor(ctx context.Context, w *submission) (string, error) {
+	for _, s := range w.planned {
+		if s.Lane == "" {
+			continue
+		}
+		if _, err := r.laneOf(ctx, s.Kind, s.Lane); err != nil {
+			return "", err
+		}
+	}
+	return r.laneOf(ctx, w.kind, w.lane)
+}
+
 // laneOf finds the lane of a submission: the one named, which must exist, or its kind's.
 func (r *Runner) laneOf(ctx context.Context, kind, named string) (string, error) {
 	if lane, known, exists := r.lanes.lookup(kind, named); known {

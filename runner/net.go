@@ -15,11 +15,10 @@ type net struct{ r *Runner }
 
 // dueTimes are the moments at which a sweep is worth it, on this process's clock.
 type dueTimes struct {
-	mu     sync.Mutex
-	next   time.Time // earliest moment in parked
-	lapse  time.Time // earliest end of a peer's lease
-	sweep  bool      // a closed pod's jobs are to be looked for
-	notyet time.Time // after a look that failed
+	mu    sync.Mutex
+	next  time.Time // earliest moment in parked
+	lapse time.Time // earliest end of a peer's lease
+	sweep bool      // a closed pod's jobs are to be looked for
 }
 
 // told takes what a heartbeat told, which is the whole truth of a moment ago.

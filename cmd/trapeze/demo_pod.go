@@ -58,7 +58,10 @@ func newDemoPodCommand() *cobra.Command {
 
 // run works jobs until ctx ends.
 func (p podSettings) run(ctx context.Context) error {
-	c := defaults()
+	c, err := loadConfig() // of the same environment as the demo's
+	if err != nil {
+		return err
+	}
 	c.DatabaseURL, c.DirectURL, c.Schema = p.DatabaseURL, p.DirectURL, p.Schema
 	pool, err := connect(ctx, c)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
 		t.Parallel()
 		is := is.New(t)
 		tmp := t.TempDir()
-		got := trapeze(t, environment("TMPDIR="+tmp), "demo", "--json")
+		got := trapeze(t, []string{"TMPDIR=" + tmp}, "demo", "--json")
 		if got.code == exitUnavailable && os.Getenv("DATABASE_URL") != "" {
 			t.Skip("DATABASE_URL is the only PostgreSQL here")
 		}
@@ -47,7 +47,7 @@ func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
 		t.Parallel()
 		is := is.New(t)
 		url := pgtest.EmptyURL(t)
-		check(t, trapeze(t, environment("DATABASE_URL="+url), "demo", "--json"))
+		check(t, trapeze(t, []string{"DATABASE_URL=" + url}, "demo", "--json"))
 		var left, connected int
 		pool := pgtest.Connect(t, url)
 		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'trapeze%'`).Scan(&left))
@@ -63,7 +63,7 @@ func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
 func TestADemoOfAFileThatIsNotThereFailsBeforeAnythingIsStarted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	got := trapeze(t, environment("TMPDIR="+t.TempDir()), "demo", "--file", "/nowhere/flights.csv")
+	got := trapeze(t, []string{"TMPDIR=" + t.TempDir()}, "demo", "--file", "/nowhere/flights.csv")
 	is.Equal(got.code, exitUsage)
 	is.Equal(got.out, "") // nothing was begun
 }

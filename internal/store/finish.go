@@ -46,7 +46,7 @@ with ends as materialized (
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
 		case when l.cancel_requested then 'error' else e.outcome end as outcome,
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,
-		e.result, e.error, l.fence, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.kind, l.subject, l.started_at,
+		case when not l.cancel_requested then e.result end as result, e.error, l.fence, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.kind, l.subject, l.started_at,
 		l.event_no + 1 as event_no, l.cancel_requested, l.unique_while, case when not l.cancel_requested then e.next end as next
 ), wish as (
 	select w.id, w.kind, w.lane, w.subject, w.args, w.pipeline_id, w.parent_id, w.step, w.planned, w.max_attempts,

@@ -1,0 +1,73 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+func TestEveryMoveIsBetweenKnownStatesAndTerminalOnesOpenByAnOperatorOnly(t *testing.T) {
+	is := is.New(t)
+	for from, list := range moves {
+		is.True(from == "" || from.Known())
+		for _, to := range list {
+			is.True(to.Known())
+			is.True(CanMove(from, to))
+			if from.Terminal() {
+				is.Equal(to, Pending) // an operator's retry
+			}
+		}
+	}
+	is.Equal(len(States()), 7)
+	for _, s := range States() {
+		is.True(s.Known())
+		is.True(!CanMove(s, ""))        // nothing is ever uncreated
+		is.True(!CanMove(Succeeded, s)) // success is final
+		is.Equal(s.Terminal(), s == Succeeded || s == Failed || s == Cancelled)
+	}
+	is.True(!State("finished").Known())
+	is.True(!CanMove(Pending, Succeeded)) // nothing succeeds without having run
+	is.True(!CanMove("", Succeeded))      // nor is born ended
+	is.True(!CanMove(Waiting, Running))   // a join is a job of its own
+}
+
+func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
+	is := is.New(t)
+	b := Backoff{Base: time.Second, Cap: time.Minute, Jitter: -1}
+	for attempt, want := range map[int]time.Duration{-5: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second,
+		6: 32 * time.Second, 7: time.Minute, 100: time.Minute, 1 << 30: time.Minute} {
+		is.Equal(b.Wait(attempt, 0.99), want) // without jitter: min(cap, base · 2ⁿ⁻¹)
+	}
+	for attempt := 1; attempt <= 64; attempt++ {
+		full := Backoff{Base: time.Second, Cap: time.Minute, Jitter: 0.5}
+		most, least := full.Wait(attempt, 0), full.Wait(attempt, 0.999999)
+		is.Equal(most, b.Wait(attempt, 0))
+		is.True(least >= most/2 && least < most)                   // at most its share is random
+		is.Equal(full.Wait(attempt, 0.3), full.Wait(attempt, 0.3)) // a pure function
+		r := full.Random(attempt)
+		is.True(r >= least && r <= most)
+	}
+	is.Equal(Backoff{}.Wait(1, 0), time.Second) // defaults
+	is.Equal(Backoff{}.Wait(99, 0), 10*time.Minute)
+	is.Equal(Backoff{Jitter: 7}.Wait(1, 0.5), time.Second/2) // more than all of it is all of it
+}
+
+func TestTheOutermostWishCounts(t *testing.T) {
+	is := is.New(t)
+	base := errors.New("base")
+	is.Equal(WishOf(nil), Wish{})
+	is.Equal(WishOf(base), Wish{})
+	is.Equal(WishOf(fmt.Errorf("around: %w", Permanent(base))), Wish{Permanent: true})
+	is.Equal(WishOf(Permanent(Retryable(base))), Wish{Permanent: true})
+	is.Equal(WishOf(Retryable(Permanent(base))), Wish{Retry: true})
+	after := WishOf(RetryAfter(time.Minute, base))
+	is.True(after.Retry && *after.After == time.Minute)
+	for _, mark := range []func(error) error{Permanent, Retryable, func(err error) error { return RetryAfter(0, err) }} {
+		is.Equal(mark(nil), nil)             // no error stays none
+		is.True(errors.Is(mark(base), base)) // the error is still itself
+		is.Equal(mark(base).Error(), "base")
+	}
+}

@@ -1,0 +1,155 @@
+package poller
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// source counts sweeps and answers what a test sets. Within a bubble only one goroutine runs at a time between waits.
+type source struct {
+	sweeps []time.Time
+	more   int // how many sweeps report that there is more
+	due    time.Time
+	takes  time.Duration
+}
+
+func (s *source) Sweep(context.Context) bool {
+	s.sweeps = append(s.sweeps, time.Now())
+	time.Sleep(s.takes)
+	if !s.due.IsZero() && !time.Now().Before(s.due) {
+		s.due = time.Time{}
+	}
+	s.more--
+	return s.more >= 0
+}
+
+func (s *source) NextDue() time.Time { return s.due }
+
+// bubble runs a poller in a bubble of its own time while do looks on.
+func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *Poller)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := New(s, every)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { p.Run(ctx); close(ended) }()
+		synctest.Wait()
+		do(is.New(t), p)
+		cancel()
+		<-ended
+	})
+}
+
+func TestItSweepsAtOnceAndThenAtEveryIntervalWithSpread(t *testing.T) {
+	s := &source{}
+	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
+		is.Equal(len(s.sweeps), 1) // at once
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		is.True(len(s.sweeps) > 340 && len(s.sweeps) < 380) // an hour of rounds
+		distinct := map[time.Duration]bool{}
+		for i := range s.sweeps[1:] {
+			gap := s.sweeps[i+1].Sub(s.sweeps[i])
+			distinct[gap] = true
+			is.True(gap >= 9*time.Second && gap <= 11*time.Second) // ± 10 %
+		}
+		is.True(len(distinct) > 100) // not in step
+	})
+}
+
+func TestItSweepsUntilDry(t *testing.T) {
+	s := &source{more: 5}
+	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
+		is.Equal(len(s.sweeps), 6)
+		is.Equal(s.sweeps[5].Sub(s.sweeps[0]), time.Duration(0)) // without a wait in between
+	})
+}
+
+func TestAnyNumberOfWakeUpsDuringASweepAreOne(t *testing.T) {
+	s := &source{takes: time.Second}
+	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+		is.Equal(len(s.sweeps), 1) // under way
+		for range 1000 {
+			p.Wake()
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 2) // one more, after it
+		p.Wake()
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 3) // idle: at once
+	})
+}
+
+func TestADueMomentIsKept(t *testing.T) {
+	s := &source{}
+	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+		due := time.Now().Add(7 * time.Second)
+		s.due = due
+		p.Nudge()
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 1) // a nudge costs no sweep
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 1) // not before
+		time.Sleep(time.Second)
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 2)
+		is.Equal(s.sweeps[1], due) // at the moment
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 2) // and once
+	})
+}
+
+func TestADueMomentThatIsTakenBackCostsNoSweep(t *testing.T) {
+	s := &source{}
+	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+		s.due = time.Now().Add(time.Second)
+		p.Nudge()
+		synctest.Wait()
+		s.due = time.Time{}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		is.Equal(len(s.sweeps), 1)
+	})
+}
+
+func TestASourceThatCannotLookDoesNotSpin(t *testing.T) {
+	s := &stubborn{}
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		s.due = time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		go New(s, time.Hour).Run(ctx)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		is.True(s.sweeps <= 51) // 20 ms apart
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// stubborn is always due.
+type stubborn struct {
+	sweeps int
+	due    time.Time
+}
+
+func (s *stubborn) Sweep(context.Context) bool { s.sweeps++; return false }
+func (s *stubborn) NextDue() time.Time         { return s.due }
+
+func TestTheEndIsSeenBetweenSweeps(t *testing.T) {
+	s := &source{more: 1 << 30, takes: time.Second}
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
+		defer cancel()
+		New(s, time.Hour).Run(ctx) // returns, though the source never runs dry
+		is.Equal(len(s.sweeps), 11)
+	})
+}

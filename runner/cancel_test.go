@@ -1,0 +1,130 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"a": nothing})
+	for _, options := range map[string][]runner.EnqueueOption{"pending": nil, "parked": {runner.Delay(time.Hour)}} {
+		for _, stop := range []bool{false, true} {
+			id := enqueue(t, r, of("a"), options...)
+			end, want := r.Cancel, job.ReasonCancelled
+			if stop {
+				end, want = r.Stop, job.ReasonStopped
+			}
+			c, err := end(t.Context(), id, "ada")
+			is.NoErr(err)
+			is.Equal(c.State, job.Cancelled) // at once
+			j := get(t, r, id)
+			is.Equal(j.State, job.Cancelled)
+			is.Equal(why(j), want)
+			c, err = end(t.Context(), id, "ada")
+			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second time is refused
+			is.Equal(c.State, job.Cancelled)                // and tells where it ended
+			events, err := r.Store().JobEvents(t.Context(), id, 0, 10)
+			is.NoErr(err)
+			is.Equal(events[len(events)-1].Actor, "ada")
+		}
+	}
+	_, err := r.Cancel(t.Context(), 1<<40, "")
+	is.True(errors.Is(err, job.ErrNotFound))
+	run(t, r)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // none ever ran
+	checkHistory(t, pool, make1(t, pool, runner.Options{}, nil))
+}
+
+func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	returns := map[string]func(j *raw) (*runner.Outcome, error){
+		"success":    func(*raw) (*runner.Outcome, error) { return runner.Done("late"), nil },
+		"next step":  func(*raw) (*runner.Outcome, error) { return runner.Then(of("child")), nil },
+		"writes":     func(j *raw) (*runner.Outcome, error) { return withRow(j, 0) },
+		"error":      func(*raw) (*runner.Outcome, error) { return nil, errors.New("late") },
+		"retryable":  func(*raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("late")) },
+		"retryLater": func(*raw) (*runner.Outcome, error) { return runner.RetryLater(0, "late"), nil },
+		"panic":      func(*raw) (*runner.Outcome, error) { panic("late") },
+	}
+	exec(t, pool, `create table rows (job bigint)`)
+	causes := make(chan error, 100)
+	handlers := map[string]does{"child": nothing, "kind-b": nothing}
+	for name, do := range returns {
+		handlers[name] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return do(j)
+		}
+	}
+	a := start(t, pool, named("a"), handlers, runner.Retry(5, soon))
+	b := start(t, pool, named("b"), nil)
+	for name := range returns {
+		for from, r := range map[string]*runner.Runner{"this pod": a, "another pod": b} {
+			for _, stop := range []bool{false, true} {
+				t.Run(name+" from "+from, func(t *testing.T) {
+					is := is.New(t)
+					id := enqueue(t, a, of(name), runner.Subject(name))
+					inState(t, a, id, job.Running)
+					end, cause, reason := r.Cancel, job.ErrCancelled, job.ReasonCancelled
+					if stop {
+						end, cause, reason = r.Stop, job.ErrStopped, job.ReasonStopped
+					}
+					c, err := end(t.Context(), id, "")
+					is.NoErr(err)
+					is.Equal(c.State == job.Cancelled, stop) // a stop is terminal at once
+					is.True(errors.Is(<-causes, cause))      // the handler learns why
+					j := ended(t, a, id)
+					is.Equal(j.State, job.Cancelled)
+					is.Equal(why(j), reason)
+					is.Equal(string(j.Result), "")
+					is.Equal(j.Fence, int64(1)) // it did not run again
+					pgtest.Wait(t, "the slot is free", func() bool { return a.Running() == 0 })
+					is.Equal(get(t, a, id).EventNo, j.EventNo)
+				})
+			}
+		}
+	}
+	is := is.New(t)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // no child
+	is.Equal(one[int](t, pool, `select count(*) from rows`), 0)                                     // no write
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no retry
+	checkHistory(t, pool, a)
+}
+
+func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Then(of("b")), nil
+	}, "b": nothing})
+	for range 150 {
+		id := enqueue(t, r, of("a"))
+		c, err := r.Cancel(t.Context(), id, "")
+		j := ended(t, r, id)
+		switch {
+		case errors.Is(err, job.ErrAlreadyTerminal):
+			is.Equal(j.State, job.Succeeded)
+			is.Equal(c.State, job.Succeeded)
+		default:
+			is.NoErr(err)
+			is.Equal(j.State, job.Cancelled) // accepted is kept
+		}
+		children := one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
+		is.Equal(children == 1, j.State == job.Succeeded) // a child exactly when it succeeded
+	}
+	quiet(t, pool)
+	checkHistory(t, pool, r)
+}

@@ -1,0 +1,142 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table unique_rows (n int unique deferrable initially immediate); insert into unique_rows values (1)`)
+	insert := func(ctx context.Context, tx pgx.Tx, n int) error {
+		_, err := tx.Exec(ctx, `insert into unique_rows values ($1)`, n)
+		return err
+	}
+	var calls atomic.Int64
+	endings := map[string]struct {
+		write func(ctx context.Context, tx pgx.Tx) error
+		says  string
+	}{
+		"an error":              {func(ctx context.Context, tx pgx.Tx) error { return errors.Join(insert(ctx, tx, 2), errors.New("no")) }, "no"},
+		"a panic":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); panic("no") }, "panic in InTx: no"},
+		"an exit":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); runtime.Goexit(); return nil }, "Goexit"},
+		"a poisoned connection": {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 1); return nil }, "current transaction is aborted"},
+		"a violation":           {func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 1) }, "duplicate key"},
+		"a deferred violation": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `set constraints all deferred`)
+			return errors.Join(err, insert(ctx, tx, 1))
+		}, "duplicate key"},
+		"a deadline of its own": {func(ctx context.Context, tx pgx.Tx) error { calls.Add(1); return context.DeadlineExceeded }, "deadline"},
+		"its own commit":        {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, "closed"},
+	}
+	handlers := map[string]does{"child": nothing}
+	for name, e := range endings {
+		handlers[name] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return runner.Then(of("child")).Result("done").InTx(e.write), nil
+		}
+	}
+	r := start(t, pool, runner.Options{Slots: 1}, handlers)
+	for name, e := range endings {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			j := ended(t, r, enqueue(t, r, of(name), runner.Subject("s")))
+			is.Equal(j.State, job.Failed)
+			is.True(strings.Contains(message(j), e.says))
+			is.Equal(string(j.Result), "")
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child
+			is.Equal(one[int](t, pool, `select count(*) from unique_rows where n = 2`), 0)                 // no row
+		})
+	}
+	is := is.New(t)
+	is.Equal(calls.Load(), int64(1))                                       // an error of its own that looks like the network's is not tried again
+	is.Equal(ended(t, r, enqueue(t, r, of("child"))).State, job.Succeeded) // the slot is free
+	checkHistory(t, pool, r)
+}
+
+func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (attempt int)`)
+	r := start(t, pool, runner.Options{}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		return runner.Done(j.Attempt()).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `insert into rows values ($1)`, j.Attempt()); err != nil || j.Attempt() < 3 {
+				return errors.Join(err, errors.New("not yet"))
+			}
+			return nil
+		}), nil
+	}}, runner.Retry(3, soon))
+	is.Equal(ended(t, r, enqueue(t, r, of("a"))).State, job.Succeeded)
+	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // the last attempt's, once
+}
+
+func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (n int)`)
+	r := start(t, pool, runner.Options{}, map[string]does{"batches": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		var done int
+		if _, err := j.LastCheckpoint(&done); err != nil {
+			return nil, err
+		}
+		for n := done + 1; n <= 9; n++ {
+			err := j.Tx(ctx, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, `insert into rows values ($1)`, n); err != nil {
+					return err
+				}
+				if n == j.Attempt()*3+1 {
+					return errors.New("torn")
+				}
+				return nil
+			}, n)
+			if err != nil {
+				return nil, err
+			}
+		}
+		return runner.Done(done), nil
+	}}, runner.Retry(5, soon))
+	j := ended(t, r, enqueue(t, r, of("batches")))
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(j.Attempt, 3)
+	is.Equal(string(j.Result), "6") // the third attempt began after the sixth batch
+	is.Equal(one[int](t, pool, `select count(*) from rows`), 9)
+	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // none twice
+}
+
+func TestABatchOfAStoppedJobIsRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (n int)`)
+	got := make(chan error, 1)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		<-wait
+		got <- j.Tx(context.WithoutCancel(ctx), func(tx pgx.Tx) error {
+			_, err := tx.Exec(context.WithoutCancel(ctx), `insert into rows values (1)`)
+			return err
+		}, 1)
+		return nil, nil
+	}})
+	other := make1(t, pool, runner.Options{}, nil)
+	id := enqueue(t, r, of("a"))
+	_, err := other.Stop(t.Context(), id, "")
+	is.NoErr(err)
+	open()
+	is.True(errors.Is(<-got, job.ErrLeaseLost))
+	is.Equal(one[int](t, pool, `select count(*) from rows`), 0) // nothing was written
+}

@@ -1,0 +1,192 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// together calls do n times at once and returns the distinct ids.
+func together(t *testing.T, n int, do func() (int64, error)) []int64 {
+	t.Helper()
+	var (
+		mu    sync.Mutex
+		ids   []int64
+		calls sync.WaitGroup
+	)
+	for range n {
+		calls.Go(func() {
+			id, err := do()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			ids = append(ids, id)
+		})
+	}
+	calls.Wait()
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
+	ids := together(t, 200, func() (int64, error) {
+		return r.Enqueue(context.WithoutCancel(t.Context()), of("a", "1"), runner.IdempotencyKey("k"))
+	})
+	is.Equal(len(ids), 1)
+	ended(t, r, ids[0])
+	s, err := r.Submit(t.Context(), of("a", "1"), runner.IdempotencyKey("k"))
+	is.NoErr(err)
+	is.True(s.ID == ids[0] && s.Duplicate) // also when it has ended
+	for _, other := range []func() (int64, error){
+		func() (int64, error) { return r.Enqueue(t.Context(), of("a", "2"), runner.IdempotencyKey("k")) },
+		func() (int64, error) {
+			return r.Enqueue(t.Context(), of("a", "1"), runner.IdempotencyKey("k"), runner.Subject("s"))
+		},
+	} {
+		_, err = other()
+		is.True(errors.Is(err, job.ErrKeyReused)) // other content is a mistake
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
+}
+
+func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
+	t.Parallel()
+	for _, while := range []runner.UniqueWhile{runner.WhilePending, runner.WhileActive} {
+		t.Run(string(while), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			wait, open := gate(t)
+			runs := map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
+			r := make1(t, pool, runner.Options{}, runs)
+			submit := func() (int64, error) {
+				return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), runner.Unique("k", while))
+			}
+			ids := together(t, 50, submit)
+			is.Equal(len(ids), 1) // one job while it is pending
+			run(t, r)
+			inState(t, r, ids[0], job.Running)
+			next, err := submit()
+			is.NoErr(err)
+			is.Equal(next == ids[0], while == runner.WhileActive) // running: by choice
+			open()
+			ended(t, r, ids[0])
+			ended(t, r, next)
+			last, err := submit()
+			is.NoErr(err)
+			is.True(last != ids[0] && last != next) // ended: a new job, never a corpse
+		})
+	}
+}
+
+func TestASubmissionInATransactionLivesAndDiesWithIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table orders (id bigint)`)
+	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"a": nothing})
+	var id int64
+	submit := func(tx pgx.Tx) (err error) {
+		if id, err = r.EnqueueTx(t.Context(), tx, of("a")); err == nil {
+			_, err = tx.Exec(t.Context(), `insert into orders values ($1)`, id)
+		}
+		return err
+	}
+	no := errors.New("no")
+	is.True(errors.Is(r.Tx(t.Context(), func(tx pgx.Tx) error { return errors.Join(submit(tx), no) }), no))
+	_, err := r.Get(t.Context(), id)
+	is.True(errors.Is(err, job.ErrNotFound)) // rolled back
+	is.NoErr(r.Tx(t.Context(), submit))
+	is.Equal(ended(t, r, id).State, job.Succeeded) // its poll is an hour away: the commit woke the pod
+	is.NoErr(pgx.BeginFunc(t.Context(), pool, submit))
+	is.Equal(ended(t, r, id).State, job.Succeeded) // a transaction that is not ours wakes by notification
+	is.Equal(one[int](t, pool, `select count(*) from orders`), 2)
+}
+
+func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{Slots: 20}, map[string]does{"a": nothing})
+	list := make([]job.Args, 5000)
+	for i := range list {
+		list[i] = of("a")
+	}
+	ids, err := r.EnqueueMany(t.Context(), list)
+	is.NoErr(err)
+	is.Equal(len(ids), 5000)
+	is.True(slices.IsSorted(ids))
+	pgtest.WaitFor(t, time.Minute, "all have ended", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and fence = 1`) == 5000
+	})
+}
+
+func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"a": nothing})
+	long := strings.Repeat("x", 600)
+	for name, c := range map[string]struct {
+		args    job.Args
+		options []runner.EnqueueOption
+		want    error
+	}{
+		"no args":                {nil, nil, job.ErrInvalidArgs},
+		"an empty chain":         {runner.Chain(nil), nil, job.ErrInvalidArgs},
+		"an empty step":          {runner.Step(nil), nil, job.ErrInvalidArgs},
+		"an empty later step":    {runner.Chain(of("a"), nil), nil, job.ErrInvalidArgs},
+		"broken JSON":            {of("a", `{"a":`), nil, job.ErrInvalidArgs},
+		"a NUL":                  {of("a", `{"a":["\u0000"]}`), nil, job.ErrInvalidArgs},
+		"invalid UTF-8":          {of("a", "\"\xff\xfe\""), nil, job.ErrInvalidArgs},
+		"too large":              {of("a", `"`+strings.Repeat("x", job.MaxArgsBytes)+`"`), nil, job.ErrTooLarge},
+		"an unknown kind":        {of("b"), nil, job.ErrUnknownKind},
+		"an unknown later kind":  {runner.Chain(of("a"), of("b")), nil, job.ErrUnknownKind},
+		"no kind":                {of(""), []runner.EnqueueOption{runner.Foreign()}, job.ErrInvalid},
+		"a long kind":            {of(long), []runner.EnqueueOption{runner.Foreign()}, job.ErrInvalid},
+		"an unknown lane":        {of("a"), []runner.EnqueueOption{runner.Lane("nowhere")}, job.ErrUnknownLane},
+		"an unknown later lane":  {runner.Chain(of("a"), runner.Step(of("a"), runner.Lane("nowhere"))), nil, job.ErrUnknownLane},
+		"a priority too high":    {of("a"), []runner.EnqueueOption{runner.Priority(101)}, job.ErrInvalid},
+		"a priority too low":     {of("a"), []runner.EnqueueOption{runner.Priority(-101)}, job.ErrInvalid},
+		"a long subject":         {of("a"), []runner.EnqueueOption{runner.Subject(long)}, job.ErrInvalid},
+		"a subject with a NUL":   {of("a"), []runner.EnqueueOption{runner.Subject("a\x00b")}, job.ErrInvalid},
+		"a subject that is none": {of("a"), []runner.EnqueueOption{runner.Subject("\xff")}, job.ErrInvalid},
+		"an empty unique key":    {of("a"), []runner.EnqueueOption{runner.Unique("", runner.WhileActive)}, job.ErrInvalid},
+		"a negative delay":       {of("a"), []runner.EnqueueOption{runner.Delay(-1)}, job.ErrInvalid},
+		"no attempts":            {of("a"), []runner.EnqueueOption{runner.MaxAttempts(0)}, job.ErrInvalid},
+		"keys on a later step":   {runner.Chain(of("a"), runner.Step(of("a"), runner.IdempotencyKey("k"))), nil, job.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := r.Enqueue(t.Context(), c.args, c.options...)
+			is.True(errors.Is(err, c.want)) // the documented error
+			err = r.Tx(t.Context(), func(tx pgx.Tx) error {
+				_, err := r.EnqueueTx(t.Context(), tx, c.args, c.options...)
+				return err
+			})
+			is.True(errors.Is(err, c.want)) // in a transaction too
+			_, err = r.EnqueueMany(t.Context(), []job.Args{of("a"), c.args}, c.options...)
+			is.True(err != nil) // and among many
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
+		})
+	}
+	is := is.New(t)
+	id := enqueue(t, r, of("a", `{"path": "C:\\u0000"}`))
+	is.Equal(string(get(t, r, id).Args), `{"path":"C:\\u0000"}`) // an escaped backslash is no NUL
+}

@@ -1,0 +1,167 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// meter counts what runs at once, by lane and in all.
+type meter struct {
+	mu        sync.Mutex
+	now, most map[string]int
+}
+
+func newMeter() *meter { return &meter{now: map[string]int{}, most: map[string]int{}} }
+
+func (m *meter) run(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	change := func(by int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, name := range []string{j.Lane(), "all"} {
+			m.now[name] += by
+			m.most[name] = max(m.most[name], m.now[name])
+		}
+	}
+	change(1)
+	defer change(-1)
+	select {
+	case <-ctx.Done():
+	case <-time.After(3 * time.Millisecond): // work
+	}
+	if j.Step() == 0 && j.ID()%2 == 0 {
+		return runner.Then(of(j.Kind()), runner.Lane(map[string]string{"default": "narrow", "narrow": "default"}[j.Lane()])), nil
+	}
+	return nil, nil
+}
+
+func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod) values ('narrow', 2)`)
+	m := newMeter()
+	r := start(t, pool, runner.Options{Slots: 5}, map[string]does{"a": m.run})
+	var submitters sync.WaitGroup
+	for range 4 {
+		submitters.Go(func() {
+			for i := range 60 {
+				lane := []string{"default", "narrow"}[i%2]
+				if _, err := r.Enqueue(context.WithoutCancel(t.Context()), of("a"), runner.Lane(lane)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	submitters.Wait()
+	quiet(t, pool)
+	is.True(m.most["narrow"] <= 2)
+	is.True(m.most["all"] <= 5)
+	is.Equal(m.most["narrow"], 2) // and they are used
+	is.Equal(m.most["all"], 5)
+	is.Equal(r.Running(), 0)
+	// After all of it the account is even: as many run at once as before.
+	m.most = map[string]int{}
+	for i := range 40 {
+		enqueue(t, r, of("a"), runner.Lane([]string{"default", "narrow"}[i%2]))
+	}
+	quiet(t, pool)
+	is.True(m.most["narrow"] <= 2 && m.most["all"] <= 5)
+	checkHistory(t, pool, r)
+}
+
+func TestAFullLaneStarvesNoOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod) values ('full', 2), ('other', null)`)
+	wait, _ := gate(t)
+	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{
+		"blocks": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"a":      nothing,
+	})
+	for range 20 {
+		enqueue(t, r, of("blocks"), runner.Lane("full"), runner.Priority(100))
+	}
+	for range 5 {
+		is.Equal(ended(t, r, enqueue(t, r, of("a"), runner.Lane("other"))).State, job.Succeeded)
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 2)
+}
+
+func TestAClosedLaneOrGateStartsNothingAndAnOpenOneGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ shut, open string }{
+		"drained":  {`update trapeze.lanes set drained = true`, `update trapeze.lanes set drained = false`},
+		"disabled": {`update trapeze.lanes set enabled = false`, `update trapeze.lanes set enabled = true`},
+		"no slots": {`update trapeze.lanes set slots_per_pod = 0`, `update trapeze.lanes set slots_per_pod = null`},
+		"paused":   {`update trapeze.gate set paused = true`, `update trapeze.gate set paused = false`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			beats := func() {
+				before := one[time.Time](t, pool, `select lease_until from trapeze.pods`)
+				pgtest.Wait(t, "two heartbeats pass", func() bool {
+					return one[time.Time](t, pool, `select lease_until from trapeze.pods`).Sub(before) > 450*time.Millisecond
+				})
+			}
+			wait, open := gate(t)
+			r := start(t, pool, runner.Options{PollEvery: 200 * time.Millisecond}, map[string]does{
+				"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(of("b")), nil },
+				"b": nothing,
+			})
+			parent := enqueue(t, r, of("a"))
+			exec(t, pool, c.shut)
+			beats()
+			submitted := enqueue(t, r, of("b"))
+			is.Equal(get(t, r, submitted).State, job.Pending)
+			open()
+			is.Equal(ended(t, r, parent).State, job.Succeeded)                                                      // what runs goes on to its end
+			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // its step waits
+			beats()                                                                                                 // and polls
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'pending' and fence = 0`), 2)
+			exec(t, pool, c.open)
+			quiet(t, pool) // open again: both are claimed
+			checkHistory(t, pool, r)
+		})
+	}
+}
+
+func TestPrioritiesComeFirstThenAge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var order []string
+	r := make1(t, pool, runner.Options{Slots: 1}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		order = append(order, string(j.Args.JSON))
+		return nil, nil
+	}})
+	for i, p := range []int{0, 10, 10, -100, 100} {
+		enqueue(t, r, of("a", fmt.Sprint(i)), runner.Priority(p))
+	}
+	run(t, r)
+	quiet(t, pool)
+	is.Equal(order, []string{"4", "1", "2", "0", "3"})
+}
+
+func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]does{"a": nothing})
+	id := enqueue(t, web, of("a"))
+	time.Sleep(300 * time.Millisecond) // two polls: an absence can only be given time
+	is.Equal(get(t, web, id).State, job.Pending)
+	worker := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
+	is.Equal(*ended(t, web, id).Pod, worker.Boot())
+}

@@ -1,0 +1,91 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A random history over two pods, one of which loses its connections now and then: chains, failures, retries, cancels,
+// subjects. Whatever happens, the history is legal and every job ends once.
+func TestAnyHistoryIsLegal(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	var mu sync.Mutex
+	dice := rand.New(rand.NewPCG(seed, 1))
+	roll := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return dice.IntN(n)
+	}
+	subject := func() runner.EnqueueOption { return runner.Subject([]string{"", "x", "y", "z"}[roll(4)]) }
+	act := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(time.Duration(roll(4)) * time.Millisecond):
+		}
+		switch roll(12) {
+		case 0:
+			return nil, errors.New("bad luck")
+		case 1:
+			return nil, job.Permanent(errors.New("worse luck"))
+		case 2:
+			panic("no luck")
+		case 3:
+			return runner.RetryLater(time.Duration(roll(20))*time.Millisecond, "not now"), nil
+		case 4, 5, 6:
+			if j.Step() < 5 {
+				return runner.Then(of([]string{"a", "b"}[roll(2)]), subject()), nil
+			}
+		case 7:
+			j.Progress(int64(j.Step()), 5)
+			return runner.Done(j.Step()), j.Emit(ctx, "halfway", "", "", nil)
+		}
+		return nil, nil
+	}
+	handlers := map[string]does{"a": act, "b": act}
+	o := named("a")
+	o.Slots = 4
+	a := start(t, pool, o, handlers, runner.Retry(3, soon))
+	o.Name = "b"
+	b := start(t, direct, o, handlers, runner.Retry(3, soon))
+	for i := range 300 {
+		r := []*runner.Runner{a, b}[roll(2)]
+		var args job.Args = of([]string{"a", "b"}[roll(2)])
+		if roll(3) == 0 {
+			args = runner.Chain(args, of("a"), of("b"))
+		}
+		id, err := r.Enqueue(t.Context(), args, subject(), runner.Priority(roll(5)), runner.IdempotencyKey(fmt.Sprint(i%200)))
+		if err != nil && !errors.Is(err, job.ErrKeyReused) && r == b {
+			t.Fatal(err)
+		}
+		switch roll(40) {
+		case 0, 1, 2, 3:
+			_, _ = b.Cancel(t.Context(), id, "dice")
+		case 4:
+			_, _ = b.Stop(t.Context(), id, "dice")
+		case 5:
+			proxy.Reset()
+		}
+	}
+	quiet(t, direct)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each ended once
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	checkHistory(t, direct, b)
+}
