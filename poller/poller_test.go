@@ -2,6 +2,7 @@ package poller
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,21 +14,33 @@ import (
 type source struct {
 	sweeps []time.Time
 	more   int // how many sweeps report that there is more
-	due    time.Time
 	takes  time.Duration
+
+	mu  sync.Mutex
+	due time.Time
+}
+
+func (s *source) setDue(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due = at
 }
 
 func (s *source) Sweep(context.Context) bool {
 	s.sweeps = append(s.sweeps, time.Now())
 	time.Sleep(s.takes)
-	if !s.due.IsZero() && !time.Now().Before(s.due) {
-		s.due = time.Time{}
+	if due := s.NextDue(); !due.IsZero() && !time.Now().Before(due) {
+		s.setDue(time.Time{})
 	}
 	s.more--
 	return s.more >= 0
 }
 
-func (s *source) NextDue() time.Time { return s.due }
+func (s *source) NextDue() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.due
+}
 
 // bubble runs a poller in a bubble of its own time while do looks on.
 func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *Poller)) {
@@ -89,7 +102,7 @@ func TestADueMomentIsKept(t *testing.T) {
 	s := &source{}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
 		due := time.Now().Add(7 * time.Second)
-		s.due = due
+		s.setDue(due)
 		p.Nudge()
 		synctest.Wait()
 		is.Equal(len(s.sweeps), 1) // a nudge costs no sweep
@@ -109,10 +122,10 @@ func TestADueMomentIsKept(t *testing.T) {
 func TestADueMomentThatIsTakenBackCostsNoSweep(t *testing.T) {
 	s := &source{}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
-		s.due = time.Now().Add(time.Second)
+		s.setDue(time.Now().Add(time.Second))
 		p.Nudge()
 		synctest.Wait()
-		s.due = time.Time{}
+		s.setDue(time.Time{})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		is.Equal(len(s.sweeps), 1)

@@ -96,9 +96,10 @@ func (c *core) LastCheckpoint(v any) (bool, error) {
 }
 
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
-// checkpoint (nil: none), which is encoded after write, so that a pointer may hold what write learnt: a former owner that wakes up cannot write a batch twice. When the connection breaks, write runs
-// again in a new transaction; only one commit counts, and a commit whose reply was lost is looked up. It returns write's
-// error, [job.ErrLeaseLost] or [job.ErrCancelled], with nothing written.
+// checkpoint (nil: none): a former owner that wakes up cannot write a batch twice. The checkpoint is encoded after write,
+// so that a pointer may hold what write learnt. When the connection breaks, write runs again in a new transaction; only
+// one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
+// [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) error {
 		if err := write(tx); err != nil {

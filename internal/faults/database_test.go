@@ -54,7 +54,7 @@ func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	stop := w.busy(terminateFor)
 	for end := time.Now().Add(terminateFor); time.Now().Before(end); {
 		proxy.Reset()
-		_ = pause(t.Context(), 250)
+		_ = pause(t.Context(), 400)
 	}
 	w.waitMore(15*time.Second, w.ended(), 100)
 	stop()

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const referenceFile = "../../docs/reference.md"
+
+// The lines between which the table of commands is written by -update.
+const (
+	commandsBegin = "<!-- commands: written by go test ./cmd/trapeze -run Reference -update -->\n"
+	commandsEnd   = "<!-- end of commands -->\n"
+)
+
+func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	head, rest, ok := strings.Cut(read(t, referenceFile), commandsBegin)
+	is.True(ok) // it has the line before the table
+	have, tail, ok := strings.Cut(rest, commandsEnd)
+	is.True(ok) // and the one behind it
+	want := commandTable(newRootCommand())
+	if *update {
+		is.NoErr(os.WriteFile(referenceFile, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
+		return
+	}
+	is.Equal(have, want) // as the program's own help; -update writes it anew
+}
+
+func commandTable(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("\n| command, flag | default | does |\n|---|---|---|\n")
+	cell := strings.NewReplacer("|", "\\|").Replace
+	none := []string{"", "[]", "0", "0s", "false", defaultDataDir()} // the last is another one on every machine
+	types := map[string]string{"bool": "", "stringSlice": " list", "int64": " int"}
+	flag := func(f *pflag.Flag) {
+		value := " "
+		if !slices.Contains(none, f.DefValue) {
+			value = " `" + f.DefValue + "` "
+		}
+		kind, plain := types[f.Value.Type()]
+		if !plain {
+			kind = " " + f.Value.Type()
+		}
+		fmt.Fprintf(&b, "| · `--%s`%s |%s| %s |\n", f.Name, kind, value, cell(f.Usage))
+	}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+			return
+		}
+		if c.HasParent() && !c.HasSubCommands() || c.LocalNonPersistentFlags().HasFlags() {
+			c.DisableFlagsInUseLine = true
+			fmt.Fprintf(&b, "| `%s` | | %s |\n", c.UseLine(), cell(c.Short))
+		}
+		c.LocalNonPersistentFlags().VisitAll(flag)
+		for _, below := range c.Commands() {
+			walk(below)
+		}
+	}
+	walk(root)
+	b.WriteString("| every command | | |\n")
+	root.PersistentFlags().VisitAll(flag)
+	return b.String() + "\n"
+}
+
+func TestReferenceListsEveryExitCode(t *testing.T) {
+	t.Parallel()
+	var codes []string
+	for _, code := range []int{exitOK, exitRefused, exitUsage, exitUnavailable, exitUnknown} {
+		codes = append(codes, strconv.Itoa(code))
+	}
+	same(t, "exit codes", names(t, "### Exit codes", "code"), codes)
+}
+
+func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
+	t.Parallel()
+	same(t, "variables", names(t, "## Environment", "variable"), variables())
+	given := map[string]string{}
+	for _, row := range table(t, "## Environment", "variable") {
+		given[spans(row[0])[0]] = strings.Trim(row[1], "`")
+	}
+	values := reflect.ValueOf(defaults())
+	for i := range values.NumField() {
+		name, want := values.Type().Field(i).Tag.Get("envconfig"), fmt.Sprint(values.Field(i))
+		got := given[name]
+		switch values.Field(i).Interface().(type) {
+		case time.Duration:
+			if d, err := time.ParseDuration(got); err == nil {
+				got = d.String()
+			}
+		case string, []string:
+			if values.Field(i).Len() == 0 {
+				want = "–"
+			}
+		}
+		if name == "TRAPEZE_SLOTS" {
+			want = "4 × CPUs"
+		}
+		if got != want {
+			t.Errorf("%s: the reference says %q, the code %q", name, got, want)
+		}
+	}
+	var refused []string
+	for _, name := range spans(section(t, "## Not in this release")) {
+		if strings.HasPrefix(name, "TRAPEZE_") {
+			refused = append(refused, name)
+		}
+	}
+	same(t, "variables of later releases", refused, slices.Collect(maps.Keys(later)))
+}
+
+func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	e := echo.New()
+	api.Mount(e.Group(""), r, api.Options{})
+	var routes []string
+	for _, route := range e.Routes() {
+		if route.Method != echo.RouteNotFound {
+			routes = append(routes, route.Method+" "+route.Path)
+		}
+	}
+	same(t, "routes", names(t, "## HTTP", "route"), routes)
+
+	var documented, metrics []string
+	for _, row := range table(t, "## Metrics", "metric") {
+		documented = append(documented, strings.Join(append(spans(row[0]), spans(row[1])...), " "))
+	}
+	all := make(chan *prometheus.Desc)
+	go func() {
+		r.Metrics().Describe(all)
+		close(all)
+	}()
+	described := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`)
+	for one := range all {
+		found := described.FindStringSubmatch(one.String())
+		is.True(found != nil) // a description that can be read
+		metrics = append(metrics, strings.Join(append(found[1:2], strings.FieldsFunc(found[2], func(c rune) bool { return c == ',' })...), " "))
+	}
+	same(t, "metrics with their labels", documented, metrics)
+}
+
+func TestReferenceListsEveryErrorCode(t *testing.T) {
+	t.Parallel()
+	codes := literals(t, "api/*.go", `(?:code: |http\.Status\w+, )"([a-z_]+)"`)
+	codes = append(codes, literals(t, "api/errors.go", `return "([a-z_]+)"`)...)
+	same(t, "error codes", names(t, "### Error codes", "code"), codes)
+}
+
+func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
+	t.Parallel()
+	types := map[string]any{
+		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
+		"pod": job.Pod{}, "lane": store.LaneUse{}, "ready": readyLine{},
+	}
+	for _, row := range table(t, "## Formats", "object") {
+		name, _, _ := strings.Cut(row[0], ":")
+		var fields []string
+		if types[name] == nil {
+			t.Errorf("the reference has a format %q that this test does not know", name)
+			continue
+		}
+		for field := range reflect.TypeOf(types[name]).Fields() {
+			tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			fields = append(fields, tag)
+		}
+		same(t, "fields of a "+name, spans(row[1]), fields)
+		delete(types, name)
+	}
+	if len(types) > 0 {
+		t.Errorf("the reference lacks the formats %v", slices.Collect(maps.Keys(types)))
+	}
+}
+
+func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
+	t.Parallel()
+	const heading = "## States, reasons, events"
+	var states []string
+	events := literals(t, "internal/store/*.go", `'((?:job|pod|lane|gate|schedule)\.[a-z_]+)'`)
+	for _, state := range job.States() {
+		states = append(states, string(state))
+		if state.Terminal() {
+			events = append(events, "job."+string(state)) // finish.go puts them together
+		}
+	}
+	same(t, "states", names(t, heading, "state"), states)
+	same(t, "reasons", names(t, heading, "reason"), literals(t, "job/state.go", `Reason = +"([a-z_]+)"`))
+	same(t, "events", names(t, heading, "event"), events)
+}
+
+func TestReferenceListsEveryKind(t *testing.T) {
+	t.Parallel()
+	kind := `Kind\(\) string +\{ return "([a-z_.]+)" \}`
+	rows := names(t, "## Kinds that come with `trapeze serve`", "kind")
+	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/demokinds/*.go", kind)...))
+}

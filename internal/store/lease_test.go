@@ -1,0 +1,155 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestALapseThatNobodyRecoveredIsRenewedByTheNextHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	c := w.one(a)
+	w.lapse(a)
+	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	w.is.NoErr(err)
+	w.is.True(beat.Open)
+	pending, _ := w.recover(b, 1000)
+	w.is.Equal(pending, 0)
+	_, ok := w.end(a, ending(c))
+	w.is.True(ok)
+}
+
+func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.lapse(a)
+	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where boot = $1`, a)
+	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 0) // it is passed by, without waiting
+	release(true)
+	closed, err = w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 0) // and lives
+}
+
+func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where boot = $1`, a)
+	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+	w.is.NoErr(err)
+	w.is.True(!beat.NextLapse.After(beat.Now)) // the others are told to look now
+	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 1)
+}
+
+func TestAClosedPodIsRefusedEverything(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	c := w.one(a)
+	old := leaseOf(a, c)
+	w.is.Equal(first(w.dies(a, b)), 1)
+	refused := func(when string) {
+		lost := func(err error) { w.t.Helper(); w.is.True(errors.Is(err, job.ErrLeaseLost)) }
+		w.t.Log(when)
+		beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+		w.is.NoErr(err)
+		w.is.True(!beat.Open) // heartbeat
+		w.is.Equal(len(w.claims(a, 5)), 0)
+		found, err := w.ClaimSubjects(w.ctx(), a, []Key{{"k", "s"}}, []string{"default"})
+		w.is.NoErr(err)
+		w.is.Equal(len(found.Jobs), 0) // claims
+		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
+		w.is.True(!ok)
+		lost(second(w.FinishIn(w.ctx(), w.pool, a, ending(c))))
+		lost(w.Progress(w.ctx(), old, job.Progress{Done: ptr(int64(1))}))
+		lost(second(w.Park(w.ctx(), old, "retry", 0, "boom")))
+		lost(w.Emit(w.ctx(), old, "my.event", "", "", nil))
+		lost(second(w.Hold(w.ctx(), w.pool, old, time.Minute))) // what checkpoints go through
+		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
+		w.is.NoErr(err)
+		w.is.Equal(len(back), 0)
+		back, err = w.HandBackStrays(w.ctx(), a, nil)
+		w.is.NoErr(err)
+		w.is.Equal(len(back), 0)
+	}
+	w.put(about("s"))
+	refused("the job is pending again")
+	again := w.claims(b, 1)[0]
+	w.is.Equal(again.ID, c.ID)
+	refused("another pod runs it")
+	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded"))
+	w.end(b, ending(again))
+	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded")) // a history that has ended stays as it is
+	refused("it has ended")
+}
+
+func second[A, B any](_ A, b B) B { return b }
+
+func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	parent := w.put(about("s"))[0]
+	c := w.one(a)
+	w.lapse(a)
+	_, err := w.CloseLapsed(w.ctx(), b, lease)
+	w.is.NoErr(err)
+	list := w.new(plain, about("t"))
+	list[0].Starts, list[1].Starts = true, true
+	placed, err := w.Enqueue(w.ctx(), a, list)
+	w.is.NoErr(err)
+	w.is.Equal(placed[list[0].ID], PlacedPending) // nobody would look for it once the sweeps of a have ended
+	w.is.Equal(placed[list[1].ID], PlacedPending)
+	child := w.new(then(c))[0]
+	end, ok := w.end(a, endingWith(c, child))
+	w.is.True(ok) // closed but not yet recovered: no other has the job, so its result is kept
+	w.is.True(!end.ChildRunning)
+	w.is.Equal(w.at(parent).State, job.Succeeded)
+	w.is.Equal(w.at(child.ID).State, job.Pending)
+}
+
+func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	w.lapse(a)
+	pending, _ := w.recover(b, 1000)
+	w.is.Equal(pending, 0)
+	due := func(closed, swept string) bool {
+		w.exec(`update trapeze.pods set closed_at = now() - $2::interval, swept_at = now() - $3::interval where boot = $1`, a, closed, swept)
+		boots, err := w.SweepsDue(w.ctx())
+		w.is.NoErr(err)
+		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+		w.is.NoErr(err)
+		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats say the same
+		return len(boots) == 1
+	}
+	w.is.True(!due("1s", "1s"))
+	w.is.True(due("3s", "3s"))   // two seconds after the first
+	w.is.True(!due("10s", "5s")) // closed for 5 s when swept: the next is due 5 + 2 s later
+	w.is.True(due("13s", "8s"))
+	w.is.True(!due("9m", "4m"))
+	w.is.True(due("9m", "5m"))
+	w.is.True(!due("11m", "1m")) // ten minutes old when swept: no claim is in flight that long
+	w.is.True(due("3d", "2d 23h 59m"))
+
+	// A claim that was in flight when its pod was closed: its commit comes after the first sweep.
+	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where boot = $1`, a)
+	w.one(a)
+	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where boot = $1`, a)
+	pending, _ = w.recover(b, 1000)
+	w.is.Equal(pending, 1)
+}

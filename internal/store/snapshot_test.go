@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
+	t.Parallel()
+	for name, subject := range map[string]string{"without a subject": "", "with a subject": "s"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			boot := w.pod("a")
+			id := w.put(about(subject))[0]
+			release := w.freeze(`select pg_advisory_xact_lock(7)`)
+			claim := async(func() (Claims, error) {
+				return w.claim(context.Background(), gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want"),
+					boot, []string{"default"}, []int32{5}, []string{"k"}, true)
+			})
+			w.waiting(1) // it has its snapshot and no row yet
+			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
+			release(false)
+			found, err := claim()
+			w.is.NoErr(err)
+			w.is.Equal(idsOf(found.Jobs), []int64{id}) // the newer row is rechecked and taken
+			w.is.Equal(w.at(id).EventNo, 3)            // and nothing of the touch is lost
+		})
+	}
+}
+
+func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	ids := w.put(about("s"), about("t"), plain)
+	release := w.freeze(`select pg_advisory_xact_lock(7)`)
+	claim := async(func() (Claims, error) {
+		return w.claim(context.Background(), gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want"),
+			a, []string{"default"}, []int32{5}, []string{"k"}, true)
+	})
+	w.waiting(1)
+	taken := w.one(b)
+	w.is.Equal(taken.ID, ids[0])
+	w.end(b, ending(taken))
+	next := w.one(b) // and of this one the run is not over
+	w.is.Equal(next.ID, ids[1])
+	again := w.put(about("t"))
+	release(false)
+	found, err := claim()
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), ids[2:])
+	w.is.Equal(w.at(again[0]).State, job.Pending)
+}
+
+func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.put(plain)
+	c := w.one(a)
+	child := w.new(then(c, about("s")))[0]
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 's', -1, 1, 'running')`)
+	finish := async(func() (map[int64]Ended, error) {
+		return w.Finish(context.Background(), a, []Ending{endingWith(c, child)})
+	})
+	w.waiting(1)
+	release(true)
+	ended, err := finish()
+	w.is.NoErr(err)
+	w.is.Equal(ended[c.ID], Ended{State: job.Succeeded})
+	w.is.Equal(w.at(child.ID).State, job.Pending)
+	w.exec(`delete from trapeze.current_runs where job_id = -1`)
+}
+
+// gated is a statement whose first source of rows waits for the advisory lock 7, after the statement's snapshot was taken.
+func gated(sql, source, names string) string {
+	set, alias, _ := strings.Cut(source, " as ")
+	name, _, _ := strings.Cut(alias, "(")
+	gate := fmt.Sprintf("(select %s, pg_advisory_xact_lock_shared(7) as gate from %s as u(%s)) as %s", names, set, names, name)
+	if !strings.Contains(sql, source) {
+		panic("no such source in the statement: " + source)
+	}
+	return strings.Replace(sql, source, gate, 1)
+}
