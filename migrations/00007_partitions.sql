@@ -52,7 +52,7 @@ begin
     order by c.relname
     limit 1;
     if day_table is not null then
-        execute format('drop table trapeze.%I', day_table);
+        execute format('drop table if exists trapeze.%I', day_table); -- another pod may be just as far
     end if;
     return day_table;
 end $$;

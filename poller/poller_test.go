@@ -2,6 +2,7 @@ package poller
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,14 +11,20 @@ import (
 	"github.com/matryer/is"
 )
 
-// source counts sweeps and answers what a test sets. Within a bubble only one goroutine runs at a time between waits.
+// source counts sweeps and answers what a test sets.
 type source struct {
-	sweeps []time.Time
-	more   int // how many sweeps report that there is more
-	takes  time.Duration
+	more  int // how many sweeps report that there is more
+	takes time.Duration
 
-	mu  sync.Mutex
-	due time.Time
+	mu     sync.Mutex
+	due    time.Time
+	sweeps []time.Time
+}
+
+func (s *source) seen() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sweeps)
 }
 
 func (s *source) setDue(at time.Time) {
@@ -27,7 +34,9 @@ func (s *source) setDue(at time.Time) {
 }
 
 func (s *source) Sweep(context.Context) bool {
+	s.mu.Lock()
 	s.sweeps = append(s.sweeps, time.Now())
+	s.mu.Unlock()
 	time.Sleep(s.takes)
 	if due := s.NextDue(); !due.IsZero() && !time.Now().Before(due) {
 		s.setDue(time.Time{})
@@ -60,13 +69,13 @@ func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *P
 func TestItSweepsAtOnceAndThenAtEveryIntervalWithSpread(t *testing.T) {
 	s := &source{}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
-		is.Equal(len(s.sweeps), 1) // at once
+		is.Equal(len(s.seen()), 1) // at once
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		is.True(len(s.sweeps) > 340 && len(s.sweeps) < 380) // an hour of rounds
+		is.True(len(s.seen()) > 340 && len(s.seen()) < 380) // an hour of rounds
 		distinct := map[time.Duration]bool{}
-		for i := range s.sweeps[1:] {
-			gap := s.sweeps[i+1].Sub(s.sweeps[i])
+		for i := range s.seen()[1:] {
+			gap := s.seen()[i+1].Sub(s.seen()[i])
 			distinct[gap] = true
 			is.True(gap >= 9*time.Second && gap <= 11*time.Second) // ± 10 %
 		}
@@ -77,24 +86,24 @@ func TestItSweepsAtOnceAndThenAtEveryIntervalWithSpread(t *testing.T) {
 func TestItSweepsUntilDry(t *testing.T) {
 	s := &source{more: 5}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
-		is.Equal(len(s.sweeps), 6)
-		is.Equal(s.sweeps[5].Sub(s.sweeps[0]), time.Duration(0)) // without a wait in between
+		is.Equal(len(s.seen()), 6)
+		is.Equal(s.seen()[5].Sub(s.seen()[0]), time.Duration(0)) // without a wait in between
 	})
 }
 
 func TestAnyNumberOfWakeUpsDuringASweepAreOne(t *testing.T) {
 	s := &source{takes: time.Second}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
-		is.Equal(len(s.sweeps), 1) // under way
+		is.Equal(len(s.seen()), 1) // under way
 		for range 1000 {
 			p.Wake()
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 2) // one more, after it
+		is.Equal(len(s.seen()), 2) // one more, after it
 		p.Wake()
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 3) // idle: at once
+		is.Equal(len(s.seen()), 3) // idle: at once
 	})
 }
 
@@ -105,17 +114,17 @@ func TestADueMomentIsKept(t *testing.T) {
 		s.setDue(due)
 		p.Nudge()
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 1) // a nudge costs no sweep
+		is.Equal(len(s.seen()), 1) // a nudge costs no sweep
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 1) // not before
+		is.Equal(len(s.seen()), 1) // not before
 		time.Sleep(time.Second)
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 2)
-		is.Equal(s.sweeps[1], due) // at the moment
+		is.Equal(len(s.seen()), 2)
+		is.Equal(s.seen()[1], due) // at the moment
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 2) // and once
+		is.Equal(len(s.seen()), 2) // and once
 	})
 }
 
@@ -128,7 +137,7 @@ func TestADueMomentThatIsTakenBackCostsNoSweep(t *testing.T) {
 		s.setDue(time.Time{})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		is.Equal(len(s.sweeps), 1)
+		is.Equal(len(s.seen()), 1)
 	})
 }
 
@@ -138,12 +147,12 @@ func TestASourceThatCannotLookDoesNotSpin(t *testing.T) {
 		is := is.New(t)
 		s.due = time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
-		go New(s, time.Hour).Run(ctx)
+		ended := make(chan struct{})
+		go func() { New(s, time.Hour).Run(ctx); close(ended) }()
 		time.Sleep(time.Second)
-		synctest.Wait()
-		is.True(s.sweeps <= 51) // 20 ms apart
 		cancel()
-		synctest.Wait()
+		<-ended
+		is.True(s.sweeps <= 52) // 20 ms apart
 	})
 }
 
@@ -163,6 +172,6 @@ func TestTheEndIsSeenBetweenSweeps(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		New(s, time.Hour).Run(ctx) // returns, though the source never runs dry
-		is.Equal(len(s.sweeps), 11)
+		is.Equal(len(s.seen()), 11)
 	})
 }

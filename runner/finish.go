@@ -131,6 +131,9 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 			return err
 		}
 		return failpoint.Hit(failpoint.InTxCommit)
+	}, func(ctx context.Context) (bool, error) {
+		found, err := r.whereabouts(ctx, one)
+		return found.Ended != nil, err
 	})
 	if err == nil {
 		return r.finished(one, next, ended, nil)
@@ -257,14 +260,15 @@ func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
 
 // held runs do in a transaction of the host's pool that holds a claim's lease, and commits it. When the connection breaks
 // before the commit, do runs again in a new transaction; when it breaks during the commit, the database is asked by the
-// transaction's id. do's own errors come back as they are.
-func (r *Runner) held(ctx context.Context, c *core, do func(ctx context.Context, tx pgx.Tx) error) error {
+// transaction's id, and for what the transaction has written: see [store.Store.Committed]. do's own errors come back as
+// they are.
+func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx.Tx) error, written func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
 	defer stop()
 	for wait := newPause(); ; {
-		committed, err := r.heldOnce(ctx, c.lease, do)
+		committed, err := r.heldOnce(ctx, c.lease, do, written)
 		if own, ok := err.(*ownError); ok {
 			return own.err
 		}
@@ -288,7 +292,7 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error) (committed bool, err error) {
+func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error, written func(context.Context) (bool, error)) (committed bool, err error) {
 	tx, err := r.pool.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -318,7 +322,13 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.
 		status, asked := r.store.Committed(ctx, xid)
 		switch {
 		case asked == nil && status == "committed":
-			return true, nil
+			is, unread := written(ctx)
+			if unread == nil && is {
+				return true, nil
+			}
+			if unread == nil {
+				return false, err
+			}
 		case asked == nil && status == "aborted":
 			return false, err
 		}

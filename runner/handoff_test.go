@@ -187,7 +187,7 @@ func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
 		},
 		"child": plain, "urgent": plain, "equal": plain,
 	})
-	enqueue(t, r, of("parent"))
+	inState(t, r, enqueue(t, r, of("parent")), job.Running)
 	enqueue(t, r, of("equal"))
 	enqueue(t, r, of("urgent"), runner.Priority(50))
 	open()
@@ -196,7 +196,7 @@ func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
 	order = nil
 	wait2, open2 := gate(t)
 	wait = wait2
-	enqueue(t, r, of("parent"))
+	inState(t, r, enqueue(t, r, of("parent")), job.Running)
 	enqueue(t, r, of("equal"))
 	open2()
 	quiet(t, pool)

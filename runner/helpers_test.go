@@ -88,6 +88,15 @@ func get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
+// begun submits a job and waits until its handler has been given it: a claim that is under way may keep it from being
+// born running.
+func begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
+	t.Helper()
+	id := enqueue(t, r, args, options...)
+	inState(t, r, id, job.Running)
+	return id
+}
+
 // inState waits until a job is in a state.
 func inState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
 	t.Helper()

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ func checkHistory(t *testing.T, pool *pgxpool.Pool, r *runner.Runner) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, list := range events {
+		slices.SortFunc(list, func(a, b job.Event) int { return *a.EventNo - *b.EventNo })
 	}
 	type span struct {
 		id       int64

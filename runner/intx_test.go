@@ -133,7 +133,7 @@ func TestABatchOfAStoppedJobIsRefused(t *testing.T) {
 		return nil, nil
 	}})
 	other := make1(t, pool, runner.Options{}, nil)
-	id := enqueue(t, r, of("a"))
+	id := begun(t, r, of("a"))
 	_, err := other.Stop(t.Context(), id, "")
 	is.NoErr(err)
 	open()

@@ -101,18 +101,23 @@ func (c *core) LastCheckpoint(v any) (bool, error) {
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
 // [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
-	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) error {
+	var kept json.RawMessage
+	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if err := write(tx); err != nil {
 			return err
 		}
 		if checkpoint == nil {
 			return nil
 		}
-		kept, err := encode(checkpoint, job.MaxArgsBytes)
-		if err != nil {
+		if kept, err = encode(checkpoint, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 		}
 		return c.r.store.Checkpoint(ctx, tx, c.ID(), kept)
+	}, func(ctx context.Context) (bool, error) {
+		if checkpoint == nil {
+			return true, nil // nothing of ours to be seen
+		}
+		return c.r.store.CheckpointIs(ctx, c.ID(), kept)
 	})
 	if err != nil {
 		return err

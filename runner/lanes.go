@@ -189,6 +189,19 @@ func (l *lanes) want() []store.Want {
 	return wants
 }
 
+// covers reports whether a claim of wants asked for every open lane: behind one that was full, others may wait.
+func (l *lanes) covers(wants []store.Want) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := 0
+	for _, name := range l.order {
+		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) {
+			open++
+		}
+	}
+	return len(wants) >= open
+}
+
 // anyFree reports whether a slot is free once the given reservations are released.
 func (l *lanes) anyFree(reserved map[string]int) bool {
 	l.mu.Lock()

@@ -120,7 +120,7 @@ func TestAClosedLaneOrGateStartsNothingAndAnOpenOneGoesOn(t *testing.T) {
 				"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(of("b")), nil },
 				"b": nothing,
 			})
-			parent := enqueue(t, r, of("a"))
+			parent := begun(t, r, of("a"))
 			exec(t, pool, c.shut)
 			beats()
 			submitted := enqueue(t, r, of("b"))

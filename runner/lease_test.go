@@ -133,7 +133,8 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 	}, runner.KeepRunning())
 	run(t, r)
 	boot := r.Boot()
-	heeds, goesOn := enqueue(t, r, of("heeds")), enqueue(t, r, of("goes on"))
+	heeds, goesOn := begun(t, r, of("heeds")), begun(t, r, of("goes on"))
+	pgtest.Wait(t, "both run", func() bool { return r.Running() == 2 })
 	proxy.Blackhole()
 	is.True(errors.Is(<-causes, job.ErrLeaseLost))
 	pgtest.Wait(t, "the lease has run out", func() bool {
@@ -173,7 +174,7 @@ func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
 		}
 	}})
 	b := start(t, direct, o, nil)
-	id := enqueue(t, r, of("wait"))
+	id := begun(t, r, of("wait"))
 	boot := r.Boot()
 	proxy.Stall() // every connection is dead and nobody says so
 	fails := value(t, r, "trapeze_db_errors_total")
@@ -228,7 +229,8 @@ func TestAJobThatIsDeletedWhileItRunsIsGone(t *testing.T) {
 		},
 		"fine": nothing,
 	})
-	id := enqueue(t, r, of("wait"))
+	id := begun(t, r, of("wait"))
+	inState(t, r, id, job.Running)
 	exec(t, pool, `delete from trapeze.live where id = $1`, id)
 	exec(t, pool, `delete from trapeze.jobs where id = $1`, id)
 	open()

@@ -151,7 +151,7 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 			submit := func() (int64, error) { return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), options...) }
 			id := int64(0)
 			if what == "finish" {
-				id = enqueue(t, r, of("a"))
+				id = begun(t, r, of("a"))
 			}
 			lock, err := direct.Begin(t.Context())
 			is.NoErr(err)
@@ -210,7 +210,7 @@ func TestAnEndThatTheDatabaseCannotTakeYetIsWrittenWhenItCan(t *testing.T) {
 		},
 		"b": nothing,
 	})
-	id := enqueue(t, r, of("a"))
+	id := begun(t, r, of("a"))
 	exec(t, pool, `alter table trapeze.done rename to elsewhere`)
 	open()
 	pgtest.Wait(t, "the end is refused", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })

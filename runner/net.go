@@ -210,9 +210,9 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
+	r.backlog.Store(true) // until this look says otherwise, a slot that becomes free meanwhile is worth another
 	wants := r.lanes.want()
 	if len(wants) == 0 {
-		r.backlog.Store(true) // unknown: look when a slot becomes free
 		return false, nil
 	}
 	reserved := map[string]int{}
@@ -241,7 +241,7 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	r.backlog.Store(filled || found.Seen > len(found.Jobs))
+	r.backlog.Store(filled || found.Seen > len(found.Jobs) || !r.lanes.covers(wants))
 	// More can be had at once when a lane's share was filled, or some were passed by, and slots are left.
 	return (filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)) && r.lanes.anyFree(reserved), nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -60,6 +61,13 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		return nil, nil
 	}
 	handlers := map[string]does{"a": act, "b": act}
+	t.Cleanup(func() {
+		if t.Failed() {
+			rows, _ := direct.Query(context.Background(), `select l::text from trapeze.live l limit 20`)
+			list, _ := pgx.CollectRows(rows, pgx.RowTo[string])
+			t.Logf("left in live: %q", list)
+		}
+	})
 	o := named("a")
 	o.Slots = 4
 	a := start(t, pool, o, handlers, runner.Retry(3, soon))
@@ -84,7 +92,9 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 			proxy.Reset()
 		}
 	}
-	quiet(t, direct)
+	pgtest.WaitFor(t, time.Minute, "every job has ended", func() bool {
+		return one[int](t, direct, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+	})
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each ended once
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)

@@ -40,7 +40,7 @@ func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
 	}
 	r := make1(t, pool, runner.Options{ShutdownGrace: 10 * time.Second}, handlers)
 	stop, done := goes(t, r)
-	id := enqueue(t, r, of("a"))
+	id := begun(t, r, of("a"))
 	stop()
 	pgtest.Wait(t, "it says that it drains", func() bool {
 		ready, reasons := r.Ready()
@@ -83,7 +83,7 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 			}
 			r := make1(t, pool, o, handlers)
 			stop, done := goes(t, r)
-			id := enqueue(t, r, of("slow"), runner.Subject("s"))
+			id := begun(t, r, of("slow"), runner.Subject("s"))
 			stop()
 			if hurry {
 				r.HandBackNow()
@@ -147,7 +147,7 @@ func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
 	})
 	stop, done := goes(t, r)
 	for _, kind := range []string{"deaf", "heeds", "ends"} {
-		enqueue(t, r, of(kind))
+		begun(t, r, of(kind))
 	}
 	proxy.Blackhole()
 	stop()

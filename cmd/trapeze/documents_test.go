@@ -103,7 +103,7 @@ func names(t *testing.T, heading, first string) (list []string) {
 	return list
 }
 
-// literals are what a pattern's group finds in Go files of this module that are no tests.
+// literals are what a pattern's group finds in files of this module that are no tests.
 func literals(t *testing.T, glob, pattern string) (list []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", glob))

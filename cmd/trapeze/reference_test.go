@@ -209,7 +209,11 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 		}
 	}
 	same(t, "states", names(t, heading, "state"), states)
-	same(t, "reasons", names(t, heading, "reason"), literals(t, "job/state.go", `Reason = +"([a-z_]+)"`))
+	reasons := literals(t, "job/state.go", `Reason = +"([a-z_]+)"`)
+	reasons = append(reasons, literals(t, "migrations/*_job_view.sql", `'([a-z_]+)' end as reason`)...)
+	why := literals(t, "migrations/*_jobs.sql", `why in \(('[^)]+')\)\),`) // why a parked job waits
+	reasons = append(reasons, strings.Split(strings.Trim(why[0], "'"), "', '")...)
+	same(t, "reasons", names(t, heading, "reason"), reasons)
 	same(t, "events", names(t, heading, "event"), events)
 }
 

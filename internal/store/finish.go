@@ -205,9 +205,14 @@ func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration
 // committedSQL asks what came of a transaction: committed, aborted or in progress.
 const committedSQL = `select coalesce(pg_xact_status($1::text::xid8), 'committed')`
 
-// Committed returns the status of a transaction by its id: committed, aborted or in progress.
+// Committed returns the status of a transaction by its id: committed, aborted or in progress. After a crash PostgreSQL
+// gives the ids of transactions whose log was lost to others, so that "committed" may be about another one: whoever acts on
+// it must see something that its own transaction wrote.
 func (s *Store) Committed(ctx context.Context, xid string) (string, error) {
 	found, err := rows(ctx, s, pgx.RowTo[string], committedSQL, xid)
+	if Refused(err) {
+		return "aborted", nil // the id "is in the future": the server crashed and does not remember it
+	}
 	if err != nil {
 		return "", fmt.Errorf("ask for transaction %s: %w", xid, err)
 	}

@@ -55,6 +55,18 @@ func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json
 	return nil
 }
 
+// checkpointIsSQL asks if a checkpoint is the latest. json keeps its text. Plan: primary key.
+const checkpointIsSQL = `select exists (select from trapeze.job_progress where id = $1 and checkpoint::text = $2)`
+
+// CheckpointIs reports whether a job's latest checkpoint is the given one.
+func (s *Store) CheckpointIs(ctx context.Context, id int64, checkpoint json.RawMessage) (bool, error) {
+	found, err := rows(ctx, s, pgx.RowTo[bool], checkpointIsSQL, id, string(checkpoint))
+	if err != nil {
+		return false, fmt.Errorf("read checkpoint of job %d: %w", id, err)
+	}
+	return found[0], nil
+}
+
 // emitSQL appends a handler's event to its job's history, numbered under the row's lock. Plan: live_pkey, one row, HOT.
 const emitSQL = `
 with held as (

@@ -1,0 +1,24 @@
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A submission with both keys whose unique key is taken answers with the holder, and so must its repetition.
+func TestAnIdempotencyKeyNeverNamesAJobThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	holder := enqueue(t, r, of("k"), runner.Unique("u", runner.WhilePending))
+	first := enqueue(t, r, of("k"), runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i"))
+	is.Equal(first, holder)
+	again := enqueue(t, r, of("k"), runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i"))
+	is.Equal(again, first)
+	_, err := r.Get(t.Context(), again)
+	is.NoErr(err)
+}

@@ -1,0 +1,43 @@
+package runner_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/poller"
+)
+
+// dueSource has something due until it is swept.
+type dueSource struct {
+	due    atomic.Int64
+	sweeps atomic.Int64
+}
+
+func (s *dueSource) Sweep(context.Context) bool { s.sweeps.Add(1); s.due.Store(0); return false }
+func (s *dueSource) NextDue() time.Time {
+	if at := s.due.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
+// Every job that is parked nudges the poller: a stream of them must not put off a moment that has come.
+func TestAStreamOfNudgesDoesNotPutOffWhatIsDue(t *testing.T) {
+	t.Parallel()
+	s := &dueSource{}
+	p := poller.New(s, time.Hour)
+	go p.Run(t.Context())
+	for s.sweeps.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.due.Store(time.Now().Add(50 * time.Millisecond).UnixNano())
+	for began := time.Now(); s.sweeps.Load() == 1; {
+		if time.Since(began) > 2*time.Second {
+			t.Fatal("2 s of nudges, and what was due after 50 ms has not been looked at")
+		}
+		p.Nudge()
+		time.Sleep(2 * time.Millisecond)
+	}
+}

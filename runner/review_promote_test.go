@@ -1,0 +1,33 @@
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The pod that makes a delayed job due may be one that cannot run it: the others are told.
+func TestADelayedJobRunsAtItsMomentWhoeverPromotesIt(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	// Promotion takes a moment, as on a busy server.
+	exec(t, pool, `create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.1); return old; end $$`)
+	exec(t, pool, `create trigger slow before delete on trapeze.parked for each row execute function public.slow()`)
+	web := start(t, pool, runner.Options{Name: "web", Disabled: true}, map[string]does{"k": nothing})
+	start(t, pgtest.Connect(t, url), runner.Options{Name: "works"}, map[string]does{"k": nothing})
+	time.Sleep(500 * time.Millisecond)
+	worst := time.Duration(0)
+	for range 8 {
+		const delay = 700 * time.Millisecond
+		began := time.Now()
+		inState(t, web, enqueue(t, web, of("k"), runner.Delay(delay)), job.Succeeded)
+		worst = max(worst, time.Since(began)-delay)
+	}
+	if worst > 3*time.Second {
+		t.Fatalf("a delayed job started %s late", worst)
+	}
+}

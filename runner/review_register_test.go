@@ -1,0 +1,26 @@
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A pod whose new row is closed before its first heartbeat (frozen or cut off again just then) tries with another one.
+func TestAPodThatLapsesWhileItRegistersAgainComesBack(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	r := start(t, pool, short, map[string]does{"k": nothing})
+	inState(t, r, enqueue(t, r, of("k")), job.Succeeded)
+	// The second row of the pod is closed as soon as it is there.
+	exec(t, pool, `create function public.lapse() returns trigger language plpgsql as $$
+		begin
+			if (select count(*) from trapeze.pods) = 1 then new.closed_at := now(); new.closed := 'lapsed'; end if;
+			return new;
+		end $$`)
+	exec(t, pool, `create trigger lapse before insert on trapeze.pods for each row execute function public.lapse()`)
+	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed'`)
+	pgtest.Wait(t, "it has registered again", func() bool { return one[int](t, pool, `select count(*) from trapeze.pods`) >= 2 })
+	inState(t, r, enqueue(t, r, of("k")), job.Succeeded)
+}

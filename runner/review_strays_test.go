@@ -1,0 +1,144 @@
+package runner
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func reviewRunner(t *testing.T, kinds map[string]Func[Raw], options ...HandleOption) *Runner {
+	t.Helper()
+	r, err := New(pgtest.Pool(t), Options{HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
+		ShutdownGrace: time.Second, StuckAfter: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, do := range kinds {
+		HandleRaw(r, kind, do, options...)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-stopped; r.Close() })
+	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	return r
+}
+
+// A claim whose reply was lost and whose job is then cancelled by an operator, before the pod has looked for strays.
+func TestAStrayThatIsCancelledEnds(t *testing.T) {
+	t.Parallel()
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
+	id, err := r.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign(), Subject("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
+	if err != nil || len(found.Jobs) != 1 {
+		t.Fatal(found, err)
+	}
+	// The reply is lost here.
+	if _, err := r.Cancel(t.Context(), id, "me"); err != nil {
+		t.Fatal(err)
+	}
+	r.doubt.raise()
+	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+		j, err := r.Get(t.Context(), id)
+		return err == nil && j.State == job.Cancelled
+	})
+}
+
+func takeAll(t *testing.T, pool *pgxpool.Pool) (release func()) {
+	t.Helper()
+	var held []*pgxpool.Conn
+	for range pool.Config().MaxConns {
+		c, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	return func() {
+		for _, c := range held {
+			c.Release()
+		}
+	}
+}
+
+// A job that is born running while a look for strays waits for its connection is none.
+func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	end := make(chan struct{})
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(ctx context.Context, _ *Job[Raw]) (*Outcome, error) {
+		runs.Add(1)
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
+		return nil, nil
+	}})
+	release := takeAll(t, r.store.Pool()) // the pool is busy, as after an outage
+	r.doubt.raise()
+	r.poller.Wake()
+	pgtest.Wait(t, "the look has begun", func() bool { return r.store.Pool().Stat().EmptyAcquireCount() > 0 || r.store.Pool().Stat().AcquiredConns() == 4 })
+	time.Sleep(200 * time.Millisecond)
+	s, err := r.Submit(t.Context(), Raw{Name: "k"})
+	if err != nil || s.State != job.Running {
+		t.Fatal(s, err)
+	}
+	release()
+	time.Sleep(1500 * time.Millisecond)
+	close(end)
+	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+		j, err := r.Get(t.Context(), s.ID)
+		return err == nil && j.State == job.Succeeded
+	})
+	if n := runs.Load(); n != 1 {
+		t.Fatalf("the handler ran %d times", n)
+	}
+}
+
+// A handler that ignores its context keeps its job among those known here; a later claim of the same job whose reply is
+// lost is a stray all the same.
+func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
+	t.Parallel()
+	block := make(chan struct{})
+	var runs atomic.Int64
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) {
+		if runs.Add(1) == 1 {
+			<-block
+		}
+		return nil, nil
+	}}, Timeout(50*time.Millisecond), Retry(5, job.Backoff{}))
+	t.Cleanup(func() { close(block) })
+	s, err := r.Submit(t.Context(), Raw{Name: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Get(t.Context(), s.ID); return j.State == job.Pending })
+	// Due again, and claimed by a statement whose reply is lost.
+	if _, err := r.pool.Exec(t.Context(), `update trapeze.parked set run_after = now() - interval '1 second'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.Promote(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	if err != nil || len(found.Jobs) != 1 {
+		t.Skip("the runner was faster", err)
+	}
+	r.doubt.raise()
+	pgtest.WaitFor(t, 10*time.Second, "the job has ended", func() bool {
+		j, err := r.Get(t.Context(), s.ID)
+		return err == nil && j.State == job.Succeeded
+	})
+}

@@ -1,0 +1,60 @@
+package runner_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A handler reports what it sees while it writes a batch.
+func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	took := make(chan time.Duration, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		began := time.Now()
+		err := j.Tx(ctx, func(pgx.Tx) error { return j.Emit(ctx, "row.bad", "warn", "line 3", nil) }, nil)
+		took <- time.Since(began)
+		return nil, err
+	}})
+	id := enqueue(t, r, of("k"))
+	if d := <-took; d > 2*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	inState(t, r, id, job.Succeeded)
+}
+
+// Handlers that note progress and write long batches must not hold up submissions and reads.
+func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var in sync.WaitGroup
+	in.Add(4)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		return nil, j.Tx(ctx, func(pgx.Tx) error {
+			j.Progress(1, 2)
+			in.Done()
+			<-wait
+			return nil
+		}, nil)
+	}})
+	for range 4 {
+		enqueue(t, r, of("k"))
+	}
+	in.Wait()
+	time.Sleep(500 * time.Millisecond)
+	time.AfterFunc(5*time.Second, open)
+	began := time.Now()
+	enqueue(t, r, of("k2"), runner.Foreign())
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("a submission took %s", d)
+	}
+}
