@@ -40,6 +40,7 @@ create table trapeze.live (
     fence            bigint not null default 0,
     pod              uuid,                 -- the owner's boot id; null when pending
     event_no         integer not null,     -- the number of this job's latest event
+    writes           integer not null default 0,  -- transactions of its handlers that held it
     epoch            integer not null default 1,
     attempt          integer not null default 0,
     crashes          integer not null default 0,

@@ -57,14 +57,17 @@ func (p *Poller) Nudge() {
 func (p *Poller) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	lookAt := time.Now()
+	lookAt, swept := time.Now(), time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.nudge:
-			timer.Reset(p.wait(lookAt))
-			continue
+			// A moment that has come is not put off: nudges may come faster than the least wait.
+			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
+				timer.Reset(wait)
+				continue
+			}
 		case <-p.wake:
 		case <-timer.C:
 			if time.Now().Before(lookAt) && !p.due() {
@@ -77,7 +80,8 @@ func (p *Poller) Run(ctx context.Context) {
 				return
 			}
 		}
-		lookAt = time.Now().Add(p.interval())
+		swept = time.Now()
+		lookAt = swept.Add(p.interval())
 		timer.Reset(p.wait(lookAt))
 	}
 }
@@ -91,10 +95,12 @@ func (p *Poller) due() bool {
 	return !due.IsZero() && !time.Now().Before(due)
 }
 
+// least is the time between two looks at a due moment that the first one did not clear.
+const least = 20 * time.Millisecond
+
 // wait is the time to the next look: the interval's end or a due moment before it. A due moment that has passed and was
 // not cleared by the sweep waits a little, so that a source that cannot look does not spin.
 func (p *Poller) wait(lookAt time.Time) time.Duration {
-	const least = 20 * time.Millisecond
 	next := lookAt
 	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {
 		next = due

@@ -18,7 +18,7 @@ import (
 func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
-	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{})}, kind: k, ended: make(chan struct{}), done: func() {}}
+	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}, kind: k, ended: make(chan struct{}), done: func() {}}
 	one.notes.write = func(ctx context.Context, p job.Progress) error { return r.front.Progress(ctx, lease, p) }
 	one.ctx, one.cancel = context.WithCancelCause(context.Background())
 	if k.timeout > 0 {

@@ -132,8 +132,9 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		}
 		return failpoint.Hit(failpoint.InTxCommit)
 	}, func(ctx context.Context) (bool, error) {
+		// Nobody else ends this claim as succeeded; a cancelled one is as good, whoever wrote it.
 		found, err := r.whereabouts(ctx, one)
-		return found.Ended != nil, err
+		return found.Ended != nil && *found.Ended == string(ended.State), err
 	})
 	if err == nil {
 		return r.finished(one, next, ended, nil)
@@ -245,7 +246,9 @@ func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
 	defer stop()
 	for wait := newPause(); ; {
 		err := do(ctx)
-		if err == nil || !store.Transient(err) {
+		// Also what is neither of the connection nor of the values, such as a right that was taken, is tried again: nobody
+		// else looks for the jobs of a living pod.
+		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
 			return r.dbError(err)
 		}
 		_ = r.dbError(err)
@@ -259,16 +262,22 @@ func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
 }
 
 // held runs do in a transaction of the host's pool that holds a claim's lease, and commits it. When the connection breaks
-// before the commit, do runs again in a new transaction; when it breaks during the commit, the database is asked by the
-// transaction's id, and for what the transaction has written: see [store.Store.Committed]. do's own errors come back as
-// they are.
-func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx.Tx) error, written func(context.Context) (bool, error)) error {
+// before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
+// and when that is gone, ended says whether it was this transaction that ended it. do's own errors come back as they are.
+// The transactions of one claim take turns, so that each knows its number.
+func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
 	defer stop()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for wait := newPause(); ; {
-		committed, err := r.heldOnce(ctx, c.lease, do, written)
+		committed, err := r.heldOnce(ctx, c.lease, do, ended)
 		if own, ok := err.(*ownError); ok {
 			return own.err
 		}
@@ -292,7 +301,7 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error, written func(context.Context) (bool, error)) (committed bool, err error) {
+func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	tx, err := r.pool.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -302,7 +311,7 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.
 		defer cancel()
 		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
 	}()
-	xid, err := r.store.Hold(ctx, tx, lease, r.opts.LeaseFor)
+	number, err := r.store.Hold(ctx, tx, lease, r.opts.LeaseFor)
 	if err != nil {
 		return false, err
 	}
@@ -319,18 +328,18 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.
 		return err == nil, err
 	}
 	for wait := newPause(); ; {
-		status, asked := r.store.Committed(ctx, xid)
+		writes, held, unread := r.store.Settled(ctx, lease)
 		switch {
-		case asked == nil && status == "committed":
-			is, unread := written(ctx)
-			if unread == nil && is {
-				return true, nil
-			}
-			if unread == nil {
-				return false, err
-			}
-		case asked == nil && status == "aborted":
+		case unread == nil && held && writes >= number:
+			return true, nil
+		case unread == nil && held:
 			return false, err
+		case unread == nil:
+			if is, unread := ended(ctx); unread == nil && is {
+				return true, nil
+			} else if unread == nil {
+				return false, fmt.Errorf("commit with job %d held: %w", lease.JobID, job.ErrLeaseLost)
+			}
 		}
 		if !wait.sleep(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)

@@ -97,6 +97,7 @@ func (r *Runner) register(ctx context.Context) error {
 		return err
 	}
 	if !b.Open {
+		r.pod.renew() // a closed row never opens again: the next try has one of its own
 		return fmt.Errorf("register pod %s: its row was closed at once", info.Boot)
 	}
 	r.pod.beaten(sent, r.opts.LeaseFor)

@@ -25,6 +25,7 @@ type core struct {
 	claimed store.Claimed
 	lease   job.Lease
 	lost    chan struct{} // closed when the lease is gone for good
+	turn    chan struct{} // one transaction at a time holds the lease
 	notes   notes
 }
 
@@ -101,24 +102,19 @@ func (c *core) LastCheckpoint(v any) (bool, error) {
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
 // [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
-	var kept json.RawMessage
-	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) error {
 		if err := write(tx); err != nil {
 			return err
 		}
 		if checkpoint == nil {
 			return nil
 		}
-		if kept, err = encode(checkpoint, job.MaxArgsBytes); err != nil {
+		kept, err := encode(checkpoint, job.MaxArgsBytes)
+		if err != nil {
 			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 		}
 		return c.r.store.Checkpoint(ctx, tx, c.ID(), kept)
-	}, func(ctx context.Context) (bool, error) {
-		if checkpoint == nil {
-			return true, nil // nothing of ours to be seen
-		}
-		return c.r.store.CheckpointIs(ctx, c.ID(), kept)
-	})
+	}, func(context.Context) (bool, error) { return false, nil }) // a batch ends no claim
 	if err != nil {
 		return err
 	}

@@ -123,6 +123,9 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 			more = true
 			r.due.again(true, false, 0)
 		}
+		if promoted > 0 {
+			r.wakePeers() // who looked a moment ago found them in our hands, and we may not be able to run them
+		}
 	}
 	claimed, err := r.claim(ctx)
 	if err != nil {

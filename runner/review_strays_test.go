@@ -89,7 +89,9 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	release := takeAll(t, r.store.Pool()) // the pool is busy, as after an outage
 	r.doubt.raise()
 	r.poller.Wake()
-	pgtest.Wait(t, "the look has begun", func() bool { return r.store.Pool().Stat().EmptyAcquireCount() > 0 || r.store.Pool().Stat().AcquiredConns() == 4 })
+	pgtest.Wait(t, "the look has begun", func() bool {
+		return r.store.Pool().Stat().EmptyAcquireCount() > 0 || r.store.Pool().Stat().AcquiredConns() == 4
+	})
 	time.Sleep(200 * time.Millisecond)
 	s, err := r.Submit(t.Context(), Raw{Name: "k"})
 	if err != nil || s.State != job.Running {

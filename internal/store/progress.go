@@ -14,7 +14,7 @@ import (
 // message keep their value when null. Plan: primary keys.
 const progressSQL = `
 with held as materialized (
-	select id from trapeze.live where id = $1 and fence = $2 and pod = $3 for share
+	select id from trapeze.live where id = $1 and fence = $2 and pod = $3 for key share
 )
 insert into trapeze.job_progress (id, done, total, message)
 select id, $4, $5, $6 from held
@@ -53,18 +53,6 @@ func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json
 		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
 	}
 	return nil
-}
-
-// checkpointIsSQL asks if a checkpoint is the latest. json keeps its text. Plan: primary key.
-const checkpointIsSQL = `select exists (select from trapeze.job_progress where id = $1 and checkpoint::text = $2)`
-
-// CheckpointIs reports whether a job's latest checkpoint is the given one.
-func (s *Store) CheckpointIs(ctx context.Context, id int64, checkpoint json.RawMessage) (bool, error) {
-	found, err := rows(ctx, s, pgx.RowTo[bool], checkpointIsSQL, id, string(checkpoint))
-	if err != nil {
-		return false, fmt.Errorf("read checkpoint of job %d: %w", id, err)
-	}
-	return found[0], nil
 }
 
 // emitSQL appends a handler's event to its job's history, numbered under the row's lock. Plan: live_pkey, one row, HOT.

@@ -26,13 +26,13 @@ var statements = map[string]string{
 	"registerSQL": registerSQL, "heartbeatSQL": heartbeatSQL, "leaveSQL": leaveSQL, "closeLapsedSQL": closeLapsedSQL,
 	"sweepsDueSQL": sweepsDueSQL, "sweptSQL": sweptSQL, "recoverPageSQL": recoverPageSQL, "cancelLiveSQL": cancelLiveSQL,
 	"cancelParkedSQL": cancelParkedSQL, "doneStateSQL": doneStateSQL, "jobExistsSQL": jobExistsSQL,
-	"progressSQL": progressSQL, "checkpointSQL": checkpointSQL, "forgiveSQL": forgiveSQL, "checkpointIsSQL": checkpointIsSQL, "emitSQL": emitSQL,
+	"progressSQL": progressSQL, "checkpointSQL": checkpointSQL, "forgiveSQL": forgiveSQL, "emitSQL": emitSQL,
 	"staleResultSQL": staleResultSQL, "parentSQL": parentSQL, "jobSQL": jobSQL, "jobsSQL": jobsSQL,
 	"exportJobsSQL": exportJobsSQL, "podsSQL": podsSQL, "laneUseSQL": laneUseSQL, "foreignLaneSQL": foreignLaneSQL,
 	"jobEventsSQL": jobEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
 	"exportEventsSQL": exportEventsSQL, "ensurePartitionsSQL": ensurePartitionsSQL, "oldDaysSQL": oldDaysSQL,
 	"forgetJobsSQL": forgetJobsSQL, "dropPartitionSQL": dropPartitionSQL, "prunePodsSQL": prunePodsSQL,
-	"pruneSubmissionsSQL": pruneSubmissionsSQL, "committedSQL": committedSQL,
+	"pruneSubmissionsSQL": pruneSubmissionsSQL, "settledSQL": settledSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) {

@@ -118,7 +118,7 @@ func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 		return nil, fmt.Errorf("open a pool of the runner's: %w", err)
 	}
 	beside := *s
-	beside.pool = pool
+	beside.pool, beside.ids = pool, &ids{} // whoever waits for a block of ids waits for his own pool
 	return &beside, nil
 }
 

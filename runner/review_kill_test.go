@@ -1,0 +1,36 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Writes that hang (a lock of the host's, a lost peer) must not make a job that nobody can end.
+func TestAJobWhoseWritesHangCanBeStopped(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	in := make(chan struct{})
+	r := start(t, pool, runner.Options{StuckAfter: 500 * time.Millisecond}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			close(in)
+			_, err := tx.Exec(ctx, `select pg_sleep(40)`)
+			return err
+		}), nil
+	}}, runner.Timeout(time.Second))
+	id := enqueue(t, r, of("k"))
+	<-in
+	_, err := r.Stop(t.Context(), id, "me")
+	if err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if j := get(t, r, id); j.State == job.Running {
+		t.Fatalf("it still runs, %s after its timeout of a second", time.Since(*j.StartedAt))
+	}
+}
