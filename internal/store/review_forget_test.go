@@ -1,0 +1,26 @@
+package store
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// A next step that waits longer than its parent is kept reads its parent's result all the same.
+func TestTheResultOfAParentIsKeptAsLongAsItsChildWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.put(plain)
+	parent := w.one(a)
+	child := w.new(then(parent, func(n *NewJob) { n.Starts, n.DelayMillis = false, 72*3600*1000 }))[0]
+	e := endingWith(parent, child)
+	e.Result = json.RawMessage(`{"rows": 7}`)
+	w.end(a, e)
+	day := time.Now().UTC().AddDate(0, 0, -1)
+	w.exec(`update trapeze.done set finished_at = $1`, day)
+	_, err := w.Forget(w.ctx(), "succeeded", time.Now())
+	w.is.NoErr(err)
+	_, err = w.Result(w.ctx(), parent.ID)
+	w.is.NoErr(err)
+}

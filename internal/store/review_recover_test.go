@@ -1,0 +1,23 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The last look at a closed pod's jobs passes by a row that somebody has locked: then it was not the last one.
+func TestARowThatIsLockedDuringTheLastLookIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(plain)[0]
+	w.one(a)
+	// The pod left while nobody else was there, and the next one comes a quarter of an hour later.
+	w.exec(`update trapeze.pods set closed_at = now() - interval '15 minutes', closed = 'left' where boot = $1`, a)
+	release := w.freeze(`select from trapeze.live where id = $1 for update`, id)
+	w.recover(b, 100)
+	release(true)
+	w.recover(b, 100)
+	w.is.Equal(w.at(id).State, job.Pending)
+}
