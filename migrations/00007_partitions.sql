@@ -58,6 +58,9 @@ begin
 end $$;
 -- +goose StatementEnd
 
+-- They run with their owner's rights, so not everyone may call them.
+revoke execute on function trapeze.ensure_partitions(integer), trapeze.drop_partition(text, timestamptz) from public;
+
 select trapeze.ensure_partitions(7);
 
 -- +goose Down

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -110,9 +111,10 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 	r := start(t, pool, runner.Options{}, map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) {
 		return runner.Then(of("b")), nil
 	}, "b": nothing})
-	for range 150 {
-		id := enqueue(t, r, of("a"))
-		c, err := r.Cancel(t.Context(), id, "")
+	for i := range 200 {
+		end := []func(context.Context, int64, string) (runner.Cancelled, error){r.Cancel, r.Stop}[i%2]
+		id := enqueue(t, r, of("a"), runner.Subject(fmt.Sprint(i%4)))
+		c, err := end(t.Context(), id, "")
 		j := ended(t, r, id)
 		switch {
 		case errors.Is(err, job.ErrAlreadyTerminal):
@@ -126,5 +128,6 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 		is.Equal(children == 1, j.State == job.Succeeded) // a child exactly when it succeeded
 	}
 	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject stays taken
 	checkHistory(t, pool, r)
 }

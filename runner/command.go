@@ -28,7 +28,12 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 	if actor == "" {
 		actor = "operator"
 	}
-	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200))
+	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200), func(l job.Lease) {
+		// A transaction of its handler holds the row: it ends with the handler's context.
+		if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
+			r.cancelRun(one, false)
+		}
+	})
 	if err != nil {
 		return Cancelled{State: c.State}, r.dbError(err)
 	}

@@ -5,7 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // doubtFor is for how long after a lost reply the table is looked through for jobs that are ours without our knowing. A
@@ -50,24 +52,50 @@ func (d *doubts) lookedAt(began time.Time) {
 	}
 }
 
-// handBackStrays gives back what the table says is ours and this process does not know, after a reply was lost. Jobs are
-// known from before the statement that makes them ours is sent, except those of a claim: claims and this take turns in
-// the poller's goroutine.
+// handBackStrays gives back what the table says is ours and this process does not know, after a reply was lost. First the
+// table is read, then what is known here, so that a job which starts meanwhile is not taken for a stray: jobs are known
+// from before the statement that makes them ours is sent, except those of a claim, and claims and this take turns in the
+// poller's goroutine.
 func (r *Runner) handBackStrays(ctx context.Context) error {
 	if !r.doubt.due() {
 		return nil
 	}
-	began := time.Now()
-	known := append(r.flights.list(), r.runs.ids()...)
-	back, err := r.store.HandBackStrays(ctx, r.Boot(), known)
+	began, boot := time.Now(), r.Boot()
+	held, err := r.store.Held(ctx, boot)
 	if err != nil {
 		return r.dbError(err)
 	}
-	r.doubt.lookedAt(began)
-	if len(back) > 0 {
+	known := map[job.Lease]bool{}
+	for _, id := range r.flights.list() {
+		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
+	}
+	r.runs.each(func(one *run) { known[one.lease] = true })
+	var strays []job.Lease
+	var cancelled []store.Ending
+	for _, h := range held {
+		lease := job.Lease{JobID: h.ID, Fence: h.Fence, Pod: boot}
+		switch {
+		case known[lease]:
+		case h.CancelRequested:
+			cancelled = append(cancelled, store.Ending{ID: h.ID, Fence: h.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
+		default:
+			strays = append(strays, lease)
+		}
+	}
+	if len(strays) > 0 {
+		back, err := r.store.HandBack(ctx, boot, strays, "the reply to its claim was lost")
+		if err != nil {
+			return r.dbError(err)
+		}
 		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", "jobs", len(back), telemetry.Pod, r.opts.Name)
 		r.poller.Wake()
 		r.wakePeers()
 	}
+	if len(cancelled) > 0 {
+		if _, err := r.store.Finish(ctx, boot, cancelled); err != nil {
+			return r.dbError(err)
+		}
+	}
+	r.doubt.lookedAt(began)
 	return nil
 }

@@ -156,11 +156,15 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
 			defer cancel()
 			for wait := newPause(); inDoubt(err) && wait.sleep(retry); {
+				exists, unread := r.front.Exists(retry, []int64{n.ID})
+				if unread != nil {
+					continue
+				}
+				if exists[n.ID] {
+					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}, nil
+					break
+				}
 				err = r.front.Tx(retry, func(tx pgx.Tx) (err error) {
-					if exists, err := r.front.Exists(retry, []int64{n.ID}); err != nil || exists[n.ID] {
-						s = Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
-						return err
-					}
 					s, err = r.submitIn(retry, tx, w, n)
 					if store.Refused(err) {
 						err = errInDoubt // the first try was at work meanwhile, and is in
@@ -207,6 +211,11 @@ func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 	if holder == n.ID && w.uniqueKey != nil {
 		if holder, err = r.front.ReserveKey(ctx, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
 			return Submitted{}, err
+		}
+		if holder != n.ID && w.idempotencyKey != "" {
+			if err := r.front.NameSubmission(ctx, tx, w.idempotencyKey, holder); err != nil {
+				return Submitted{}, err
+			}
 		}
 	}
 	if holder != n.ID {

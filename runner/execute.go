@@ -120,7 +120,7 @@ func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 		r.lanes.release(one.claimed.Lane)
 		r.slotFree()
 	}
-	if next == nil && one.claimed.Isolated {
+	if one.claimed.Isolated {
 		r.poller.Wake()
 	}
 	return next
@@ -159,6 +159,9 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) *run {
 	if one.isLost() {
 		r.stale(one, err)
 		return nil
+	}
+	if err == nil && o.later != nil && o.inTx != nil {
+		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
 		r.park(one, "retry_later", *o.later, clean(o.why, 500))
@@ -212,7 +215,11 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 	} else if reason == job.ReasonError && limit > 1 && !wish.Permanent {
 		reason = job.ReasonAttemptsExhausted
 	}
-	return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: reason, Error: message}, nil)
+	state := job.Failed
+	if reason == job.ReasonCancelled {
+		state = job.Cancelled
+	}
+	return r.finish(one, store.Ending{State: state, Outcome: job.Error, Reason: reason, Error: message}, nil)
 }
 
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.

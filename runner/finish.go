@@ -122,9 +122,12 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		defer r.flights.remove(next.ID)
 	}
 	var ended store.Ended
-	err := r.held(context.WithoutCancel(one.ctx), one.core, func(ctx context.Context, tx pgx.Tx) error {
+	err := r.held(one.ctx, one.core, func(ctx context.Context, tx pgx.Tx) error {
 		if err := callWrite(ctx, tx, o.inTx); err != nil {
 			return &writeError{err}
+		}
+		if err := one.emitIn(ctx, tx); err != nil {
+			return err
 		}
 		var err error
 		if ended, err = r.store.FinishIn(ctx, tx, one.lease.Pod, e); err != nil {
@@ -264,7 +267,8 @@ func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
 // held runs do in a transaction of the host's pool that holds a claim's lease, and commits it. When the connection breaks
 // before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
 // and when that is gone, ended says whether it was this transaction that ended it. do's own errors come back as they are.
-// The transactions of one claim take turns, so that each knows its number.
+// The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
+// cancels or stops the job does not wait for a write that hangs.
 func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -276,8 +280,12 @@ func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	over := false
+	defer func() { c.emitRest(over) }()
 	for wait := newPause(); ; {
+		c.emissions.begin()
 		committed, err := r.heldOnce(ctx, c.lease, do, ended)
+		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -34,6 +35,7 @@ type flush struct {
 	ended  store.Ended
 	err    error
 	done   chan struct{}
+	tries  int // times that its row was held by somebody
 }
 
 func newFlusher(r *Runner) *flusher {
@@ -121,24 +123,19 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		}
 		ended, err := f.r.store.Finish(ctx, pod, endings)
 		if err == nil {
-			missing := batch[:0:0]
+			var missing []*flush
 			for _, w := range batch {
-				end, ok := ended[w.ending.ID]
-				switch {
-				case ok:
+				if end, ok := ended[w.ending.ID]; ok {
 					w.answer(end, nil)
-				case wait.n > 0:
+				} else {
 					missing = append(missing, w)
-				default:
-					w.answer(end, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
 				}
 			}
-			if len(missing) == 0 {
-				return
+			if len(missing) > 0 {
+				// Lost; or ended by a first try whose reply was lost; or held by somebody at this moment.
+				f.later(ctx, f.readBack(ctx, pod, missing))
 			}
-			// It was sent before and its reply lost: that first statement may have ended it while the second one waited.
-			batch = f.readBack(ctx, pod, missing)
-			continue
+			return
 		}
 		_ = f.r.dbError(err)
 		switch {
@@ -160,6 +157,19 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			return
 		}
 		batch = f.readBack(ctx, pod, batch)
+	}
+}
+
+// later puts ends whose rows somebody holds back into the queue after a moment, so that nobody waits for them here.
+func (f *flusher) later(ctx context.Context, batch []*flush) {
+	for _, w := range batch {
+		w.tries++
+		time.AfterFunc(min(time.Duration(w.tries)*20*time.Millisecond, time.Second), func() {
+			select {
+			case f.queue <- w:
+			case <-ctx.Done():
+			}
+		})
 	}
 }
 

@@ -27,6 +27,8 @@ type core struct {
 	lost    chan struct{} // closed when the lease is gone for good
 	turn    chan struct{} // one transaction at a time holds the lease
 	notes   notes
+
+	emissions emissions
 }
 
 // ID is the job's id.
@@ -106,6 +108,9 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 		if err := write(tx); err != nil {
 			return err
 		}
+		if err := c.emitIn(ctx, tx); err != nil {
+			return err
+		}
 		if checkpoint == nil {
 			return nil
 		}
@@ -129,17 +134,4 @@ func (c *core) Progress(done, total int64) { c.notes.set(job.Progress{Done: &don
 func (c *core) Message(text string) {
 	text = clean(text, 500)
 	c.notes.set(job.Progress{Message: &text})
-}
-
-// Emit appends an event to the job's history, visible at once. fields encode to JSON; nil is none. level is debug, info,
-// warn or error; empty is info.
-func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
-	var encoded json.RawMessage
-	if fields != nil {
-		var err error
-		if encoded, err = encode(fields, job.MaxArgsBytes); err != nil {
-			return fmt.Errorf("encode fields of event %s: %w", event, err)
-		}
-	}
-	return c.r.front.Emit(ctx, c.lease, clean(event, 100), level, clean(message, job.MaxErrorBytes), encoded)
 }

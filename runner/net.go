@@ -129,7 +129,8 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 	}
 	claimed, err := r.claim(ctx)
 	if err != nil {
-		r.log.WarnContext(ctx, "claim failed", telemetry.Err, r.dbError(err))
+		r.log.WarnContext(ctx, "claim failed, next try in a second", telemetry.Err, r.dbError(err))
+		time.AfterFunc(time.Second, r.poller.Wake)
 		return false
 	}
 	return more || claimed
@@ -149,7 +150,7 @@ func (r *Runner) recover(ctx context.Context) error {
 	if err != nil || len(boots) == 0 {
 		return err
 	}
-	recovered := 0
+	recovered, passed := 0, 0
 	for after := int64(0); ; {
 		page, err := r.store.RecoverPage(ctx, boots, after, recoverPage, r.opts.MaxCrashes)
 		if err != nil {
@@ -157,12 +158,15 @@ func (r *Runner) recover(ctx context.Context) error {
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
 		recovered += page.Pending + page.Ended
+		passed += page.Passed
 		after = page.Last
 		if page.Seen < recoverPage {
 			break
 		}
 	}
-	if err := r.store.Swept(ctx, boots); err != nil {
+	if passed > 0 {
+		r.due.again(false, true, time.Second) // somebody holds their rows: this was not the last look
+	} else if err := r.store.Swept(ctx, boots); err != nil {
 		return err
 	}
 	for _, l := range lapsed {
@@ -210,6 +214,9 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	}
 	if keys := r.freed.take(); len(keys) > 0 {
 		if err := r.claimSubjects(ctx, keys); err != nil {
+			for _, k := range keys {
+				r.freed.add(k)
+			}
 			return false, err
 		}
 	}

@@ -111,12 +111,9 @@ func TestAHandlerThatIgnoresTheShutdownIsHandedBackAndRunReturns(t *testing.T) {
 	wait, open := gate(t)
 	deaf := map[string]does{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
 	a := make1(t, pool, runner.Options{ShutdownGrace: 50 * time.Millisecond}, deaf)
-	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"deaf": nothing})
-	exec(t, pool, `update trapeze.lanes set drained = true`) // until a has it, so that b does not
-	exec(t, pool, `update trapeze.lanes set drained = false`)
 	stop, done := goes(t, a)
-	id := enqueue(t, a, of("deaf"))
-	inState(t, a, id, job.Running)
+	id := begun(t, a, of("deaf"))
+	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"deaf": nothing})
 	stop()
 	is.NoErr(<-done) // it does not wait for ever
 	j := ended(t, b, id)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -71,35 +73,113 @@ type Cancellation struct {
 }
 
 // Cancel ends a job that does not run, at once, and asks a running one to end; with stop it ends a running one too. It
-// looks in live, parked and done in that order, and again when a job was just moving between them. Errors:
-// [job.ErrNotFound], [job.ErrAlreadyTerminal].
-func (s *Store) Cancel(ctx context.Context, id int64, stop bool, actor string) (Cancellation, error) {
-	for {
-		for _, sql := range []string{cancelLiveSQL, cancelParkedSQL} {
-			found, err := rows(ctx, s, pgx.RowToStructByPos[Cancellation], sql, id, stop, actor)
+// looks in live, parked and done in that order, and again when a job was just moving between them.
+//
+// While a transaction of the job's handler holds its row, the pod is told to end the handler, by its heartbeat and by
+// told, and the row is tried again until the transaction is over. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+func (s *Store) Cancel(ctx context.Context, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	for wasTold := false; ; {
+		found, err := s.cancelOnce(ctx, id, stop, actor)
+		switch {
+		case isHeld(err):
+			if err := s.tell(ctx, id, told); err != nil {
+				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
+			}
+			wasTold = true
+		case err != nil:
+			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
+		case len(found) == 1 && found[0].ended && !(wasTold && found[0].State == job.Cancelled):
+			return found[0].Cancellation, fmt.Errorf("cancel job %d, which ended as %s: %w", id, found[0].State, job.ErrAlreadyTerminal)
+		case len(found) == 1:
+			return found[0].Cancellation, nil
+		default:
+			exists, err := rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id)
 			if err != nil {
 				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
 			}
-			if len(found) == 1 {
-				return found[0], nil
+			if len(exists) == 0 {
+				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, job.ErrNotFound)
 			}
 		}
-		found, err := rows(ctx, s, pgx.RowToStructByPos[Cancellation], doneStateSQL, id)
-		if err != nil {
-			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
-		}
-		if len(found) == 1 {
-			return found[0], fmt.Errorf("cancel job %d, which ended as %s: %w", id, found[0].State, job.ErrAlreadyTerminal)
-		}
-		exists, err := rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id)
-		if err != nil {
-			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
-		}
-		if len(exists) == 0 {
-			return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, job.ErrNotFound)
-		}
-		if err := ctx.Err(); err != nil {
-			return Cancellation{}, errors.Join(fmt.Errorf("cancel job %d", id), err)
+		select {
+		case <-ctx.Done():
+			return Cancellation{}, fmt.Errorf("cancel job %d: its row is held by a transaction that does not end: %w", id, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// cancelled is a cancellation, or where the job had ended before.
+type cancelled struct {
+	Cancellation
+	ended bool
+}
+
+// lockLiveSQL locks a job's row before a command looks. A statement that waited for the row behind a claim would see the
+// row as the claim left it, but not the run that the same claim put into current_runs, and leave that subject taken.
+const (
+	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
+	shortWaitSQL   = `select set_config('lock_timeout', '300', true)`
+	tellHandlerSQL = `
+insert into trapeze.cancel_requests (pod, job_id, fence, reason)
+select pod, id, fence, 'cancelled' from trapeze.live where id = $1 and state = 'running'
+on conflict (pod, job_id, fence) do update set reason = cancel_requests.reason
+returning job_id, fence, pod::text`
+)
+
+// cancelOnce looks for a job in live, parked and done, and ends it where it is.
+func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor string) (found []cancelled, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		found = nil
+		if _, err := tx.Exec(ctx, shortWaitSQL); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.in(lockLiveSQL), id); err != nil {
+			return err
+		}
+		for _, look := range []struct {
+			sql   string
+			args  []any
+			ended bool
+		}{
+			{cancelLiveSQL, []any{id, stop, actor}, false},
+			{cancelParkedSQL, []any{id, stop, actor}, false},
+			{doneStateSQL, []any{id}, true},
+		} {
+			result, err := tx.Query(ctx, s.in(look.sql), look.args...)
+			if err != nil {
+				return err
+			}
+			list, err := pgx.CollectRows(result, pgx.RowToStructByPos[Cancellation])
+			if err != nil {
+				return err
+			}
+			for _, c := range list {
+				found = append(found, cancelled{c, look.ended})
+				return nil
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// isHeld reports whether a statement gave up waiting for a lock (55P03).
+func isHeld(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
+// tell asks the pod that runs a job to end its handler, without touching the job's row.
+func (s *Store) tell(ctx context.Context, id int64, told func(l job.Lease)) error {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		told(l)
+	}
+	return nil
 }

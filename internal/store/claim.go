@@ -130,7 +130,7 @@ with picked as materialized (
 ), ` + claimTailSQL
 
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
-// is true the claim may have been committed: see [Store.HandBackStrays].
+// is true the claim may have been committed: see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
 	lanes, numbers := make([]string, len(wants)), make([]int32, len(wants))
 	for i, w := range wants {

@@ -81,7 +81,7 @@ func (w *world) liveALife() {
 	found, err := w.Whereabouts(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0})
 	w.is.NoErr(err)
 	w.is.True(found[claims[0].ID].Held)
-	_, err = w.Cancel(w.ctx(), claims[0].ID, true, "ann")
+	_, err = w.Cancel(w.ctx(), claims[0].ID, true, "ann", untold)
 	w.is.NoErr(err)
 	back, err := w.HandBack(w.ctx(), b, []job.Lease{leaseOf(b, claims[1])}, "why")
 	w.is.NoErr(err)

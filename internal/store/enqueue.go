@@ -144,6 +144,7 @@ func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int6
 const (
 	reserveSubmissionSQL = `insert into trapeze.submissions (key, job_id, fingerprint) values ($1, $2, $3) on conflict (key) do nothing`
 	readSubmissionSQL    = `select job_id, fingerprint from trapeze.submissions where key = $1`
+	nameSubmissionSQL    = `update trapeze.submissions set job_id = $2 where key = $1`
 )
 
 // Fingerprint identifies a submission's content.
@@ -186,6 +187,15 @@ func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int
 
 // NotifySQL wakes the pods that listen, when the transaction commits. Its payload is empty: a wake-up is only a hint.
 const notifySQL = `select pg_notify($1, '')`
+
+// NameSubmission makes an idempotency key that was taken in this transaction answer with another job, which holds the
+// unique key of the same submission.
+func (s *Store) NameSubmission(ctx context.Context, db DB, key string, id int64) error {
+	if _, err := db.Exec(ctx, s.in(nameSubmissionSQL), key, id); err != nil {
+		return fmt.Errorf("reserve idempotency key: %w", err)
+	}
+	return nil
+}
 
 // Channel is the channel of wake-ups in this schema.
 func (s *Store) Channel() string { return s.schema + "_wake" }

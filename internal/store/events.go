@@ -27,7 +27,8 @@ where e.job in (select id from trapeze.jobs where id = $1 union all select id fr
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
-// feedSQL reads the whole history in commit order, below the horizon under which no transaction can still appear, so
+// feedSQL reads the whole history in the order of transaction ids (a job's own events may differ in it: sort by their
+// number), below the horizon under which no transaction can still appear, so
 // that a reader who goes on from its last cursor skips nothing. Plan: job_events_in_commit_order.
 const feedSQL = `select ` + eventColumns + ` from trapeze.job_events e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
@@ -83,8 +84,9 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 	return "", 0, 0, fmt.Errorf("cursor %q: %w", cursor, job.ErrInvalid)
 }
 
-// exportEventsSQL reads the whole history in the caller's snapshot, each job's events in order.
-const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e order by e.xid, coalesce(e.job, 0), e.event_no`
+// exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order: the order of
+// transaction ids is not that of a job's events, whose transactions may have begun before they waited for its row.
+const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e order by e.job nulls first, e.event_no, e.xid`
 
 // ExportEvents streams the whole history to do, in the caller's transaction.
 func (s *Store) ExportEvents(ctx context.Context, db DB, do func(job.Event) error) error {

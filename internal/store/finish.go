@@ -31,8 +31,10 @@ type Ended struct {
 
 // finishSQL ends jobs and inserts the steps that follow, already running and ours where they may be.
 //
-// The fence decides first: the DELETE matches id, fence and pod, and what it does not return has lost its lease and
-// changes nothing else. It also returns cancel_requested: a cancel that was committed before wins, and no child appears.
+// The fence decides first: only rows with this id, fence and pod are locked and deleted, and of what is not returned
+// nothing else is written. It has lost its lease, or somebody holds its row at this moment, whom the others of the batch
+// must not wait for: [Store.Whereabouts] tells. The DELETE also returns cancel_requested: a cancel that was committed
+// before wins, and no child appears.
 // A child that is to run on its parent's own (kind, subject) gets its parent's row of current_runs.
 // Plan: Index Scans on live_pkey, current_runs_of_subject; inserts. id, fence and pod alone are compared: a condition on
 // state makes the planner choose worse (102 µs a job instead of 15.7).
@@ -40,9 +42,13 @@ const finishSQL = `
 with ends as materialized (
 	select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[])
 		with ordinality as e(id, fence, state, outcome, reason, result, error, next, nth)
+), free as materialized (
+	select e.* from ends e join trapeze.live l on l.id = e.id
+	where l.fence = e.fence and l.pod = $27::uuid
+	for update of l skip locked
 ), gone as (
-	delete from trapeze.live l using ends e
-	where l.id = e.id and l.fence = e.fence and l.pod = $27::uuid
+	delete from trapeze.live l using free e
+	where l.id = e.id
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
 		case when l.cancel_requested then 'error' else e.outcome end as outcome,
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,
@@ -84,8 +90,9 @@ with ends as materialized (
 )
 select id, state, next = 1 and id in (select parent_id from placed where place = 'running') as child_running from gone`
 
-// Finish ends a batch of claims of this pod in one statement and one commit, each fenced and reported by itself: an id
-// that is missing from the result has lost its lease, and nothing of it was written.
+// Finish ends a batch of claims of this pod in one statement and one commit, each fenced and reported by itself: of an id
+// that is missing from the result nothing was written. It has lost its lease, or its row is held by somebody:
+// [Store.Whereabouts] tells.
 //
 // After an error for which [Unknown] is true, read back with [Store.Whereabouts]; never send it again blind. After one
 // for which [Refused] is true, send the members one by one.

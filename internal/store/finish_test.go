@@ -210,10 +210,13 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	boot := w.pod("a")
 	w.put(about("s"), plain, plain)
 	c := w.claims(boot, 3)
-	back, err := w.HandBackStrays(w.ctx(), boot, []int64{c[1].ID})
+	held, err := w.Held(w.ctx(), boot)
 	w.is.NoErr(err)
-	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true}) // what is known here stays
-	w.is.Equal(len(w.claims(boot, 3)), 2)                          // unspent and claimable, subject and all
+	w.is.Equal(len(held), 3) // whatever the process knows
+	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
+	w.is.NoErr(err)
+	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})
+	w.is.Equal(len(w.claims(boot, 3)), 2) // unspent and claimable, subject and all
 }
 
 func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {

@@ -9,10 +9,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackTailSQL gives the jobs of the CTE mine back to their lanes: no attempt is spent, the fence stays, the next
-// claim takes them with a new one. A job whose cancel was committed is not among them.
-const handBackTailSQL = `
-back as (
+// handBackSQL gives jobs back to their lanes: no attempt is spent, the fence stays, the next claim takes them with a new
+// one. A job whose cancel was committed is not among them. A pod that lost a lease holds an old fence and matches no row.
+// Plan: Index Scan on live_pkey; HOT, because no index of live mentions a column that is set here.
+const handBackSQL = `
+with mine as materialized (
+	select l.id from unnest($3::bigint[], $4::bigint[]) as w(id, fence)
+	join trapeze.live l on l.id = w.id
+	where l.fence = w.fence and l.pod = $1 and not l.cancel_requested
+	order by l.id for update of l
+), back as (
 	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
 	from mine m where l.id = m.id
 	returning l.id, l.fence, l.kind, l.subject, l.event_no
@@ -25,16 +31,6 @@ back as (
 )
 select id from back`
 
-// handBackSQL hands back the given claims. Plan: Index Scan on live_pkey; HOT, because no index of live mentions a column
-// that is set here. A pod that lost a lease holds an old fence and matches no row.
-const handBackSQL = `
-with mine as materialized (
-	select l.id from unnest($3::bigint[], $4::bigint[]) as w(id, fence)
-	join trapeze.live l on l.id = w.id
-	where l.fence = w.fence and l.pod = $1 and not l.cancel_requested
-	order by l.id for update of l
-), ` + handBackTailSQL
-
 // HandBack returns claims to their lanes, unspent, and tells which ones it could: the others have lost their lease or
 // are to be cancelled.
 func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
@@ -42,26 +38,7 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
 	}
-	return s.handBack(ctx, handBackSQL, boot, why, ids, fences)
-}
-
-// handBackStraysSQL hands back what is ours in the table but unknown to the process: claims whose reply was lost.
-// Plan: one pass over live, by its primary key. It runs only after a reply was lost.
-const handBackStraysSQL = `
-with mine as materialized (
-	select l.id from trapeze.live l
-	where l.pod = $1 and not l.cancel_requested and l.id <> all ($3::bigint[])
-	order by l.id for update of l
-), ` + handBackTailSQL
-
-// HandBackStrays hands back every job that the table gives to this pod and that is not in known, where known holds every
-// job that runs here or whose statement is under way.
-func (s *Store) HandBackStrays(ctx context.Context, boot string, known []int64) (map[int64]bool, error) {
-	return s.handBack(ctx, handBackStraysSQL, boot, "the reply to the claim was lost", known)
-}
-
-func (s *Store) handBack(ctx context.Context, sql string, args ...any) (map[int64]bool, error) {
-	found, err := rows(ctx, s, pgx.RowTo[int64], sql, args...)
+	found, err := rows(ctx, s, pgx.RowTo[int64], handBackSQL, boot, why, ids, fences)
 	if err != nil {
 		return nil, fmt.Errorf("hand back: %w", err)
 	}
@@ -70,4 +47,23 @@ func (s *Store) handBack(ctx context.Context, sql string, args ...any) (map[int6
 		back[id] = true
 	}
 	return back, nil
+}
+
+// heldSQL lists what the table gives to a pod. Plan: one pass over live, by its primary key. It runs only after a reply
+// was lost.
+const heldSQL = `select l.id, l.fence, l.cancel_requested from trapeze.live l where l.pod = $1 order by l.id`
+
+// Held is a claim that the table gives to a pod.
+type Held struct {
+	ID, Fence       int64
+	CancelRequested bool
+}
+
+// Held lists the claims that the table gives to a pod, whether its process knows of them or not.
+func (s *Store) Held(ctx context.Context, boot string) ([]Held, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Held], heldSQL, boot)
+	if err != nil {
+		return nil, fmt.Errorf("list the claims of pod %s: %w", boot, err)
+	}
+	return list, nil
 }

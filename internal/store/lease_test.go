@@ -80,9 +80,9 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)
 		w.is.Equal(len(back), 0)
-		back, err = w.HandBackStrays(w.ctx(), a, nil)
+		held, err := w.Held(w.ctx(), a)
 		w.is.NoErr(err)
-		w.is.Equal(len(back), 0)
+		w.is.Equal(len(held), 0)
 	}
 	w.put(about("s"))
 	refused("the job is pending again")

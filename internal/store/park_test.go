@@ -62,7 +62,7 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	c := w.one(boot)
-	_, err := w.Cancel(w.ctx(), id, false, "ann")
+	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
 	w.is.NoErr(err)
 	_, err = w.Park(w.ctx(), leaseOf(boot, c), "retry", time.Hour, "boom")
 	w.is.True(err != nil) // not parked
@@ -85,9 +85,9 @@ func TestAStopEndsARunningJobAtOnce(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(about("s"))[0]
 	c := w.one(boot)
-	_, err := w.Cancel(w.ctx(), id, false, "ann")
+	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
 	w.is.NoErr(err)
-	got, err := w.Cancel(w.ctx(), id, true, "bob")
+	got, err := w.Cancel(w.ctx(), id, true, "bob", untold)
 	w.is.NoErr(err)
 	w.is.Equal(got.State, job.Cancelled)
 	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)

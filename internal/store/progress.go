@@ -67,6 +67,20 @@ returning event_no`
 // Emit appends an event to the history of a claim: [job.ErrLeaseLost] when it is no longer the latest.
 func (s *Store) Emit(ctx context.Context, l job.Lease, event, level, message string, fields json.RawMessage) error {
 	found, err := rows(ctx, s, pgx.RowTo[int], emitSQL, l.JobID, l.Fence, l.Pod, event, some(level), some(message), text(fields))
+	return emitted(l, event, found, err)
+}
+
+// EmitIn is [Store.Emit] in the caller's transaction.
+func (s *Store) EmitIn(ctx context.Context, db DB, l job.Lease, event, level, message string, fields json.RawMessage) error {
+	result, err := db.Query(ctx, s.in(emitSQL), l.JobID, l.Fence, l.Pod, event, some(level), some(message), text(fields))
+	if err != nil {
+		return emitted(l, event, nil, err)
+	}
+	found, err := pgx.CollectRows(result, pgx.RowTo[int])
+	return emitted(l, event, found, err)
+}
+
+func emitted(l job.Lease, event string, found []int, err error) error {
 	if err != nil {
 		return fmt.Errorf("emit %s of job %d: %w", event, l.JobID, err)
 	}

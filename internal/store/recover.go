@@ -114,7 +114,8 @@ with page as materialized (
 			'boot', pod, 'crashes', crashes_now) from gone
 )
 select coalesce((select max(id) from page), $2), (select count(*) from page),
-	(select count(*) from again), (select count(*) from gone)`
+	(select count(*) from again), (select count(*) from gone),
+	(select count(*) from page where pod = any($1::uuid[])) - (select count(*) from hit)`
 
 // RecoveredPage is what one page of a recovery did.
 type RecoveredPage struct {
@@ -122,6 +123,7 @@ type RecoveredPage struct {
 	Seen    int   // rows looked at: fewer than the limit means the end of the table
 	Pending int   // jobs that are pending again
 	Ended   int   // jobs that failed as crashed, or were to be cancelled
+	Passed  int   // jobs that were passed by, because somebody holds their row: look again
 }
 
 // RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the

@@ -155,7 +155,7 @@ func TestAJobToBeCancelledIsCancelledByItsRecovery(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
 	w.one(a)
-	c, err := w.Cancel(w.ctx(), id, false, "ann")
+	c, err := w.Cancel(w.ctx(), id, false, "ann", untold)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Running)
 	_, ended := w.dies(a, b)

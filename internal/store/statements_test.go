@@ -22,7 +22,7 @@ var statements = map[string]string{
 	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "inheritKeySQL": inheritKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
 	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL,
 	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
-	"parkSQL": parkSQL, "promoteSQL": promoteSQL, "handBackSQL": handBackSQL, "handBackStraysSQL": handBackStraysSQL,
+	"parkSQL": parkSQL, "promoteSQL": promoteSQL, "handBackSQL": handBackSQL, "heldSQL": heldSQL, "lockLiveSQL": lockLiveSQL, "shortWaitSQL": shortWaitSQL, "tellHandlerSQL": tellHandlerSQL, "nameSubmissionSQL": nameSubmissionSQL,
 	"registerSQL": registerSQL, "heartbeatSQL": heartbeatSQL, "leaveSQL": leaveSQL, "closeLapsedSQL": closeLapsedSQL,
 	"sweepsDueSQL": sweepsDueSQL, "sweptSQL": sweptSQL, "recoverPageSQL": recoverPageSQL, "cancelLiveSQL": cancelLiveSQL,
 	"cancelParkedSQL": cancelParkedSQL, "doneStateSQL": doneStateSQL, "jobExistsSQL": jobExistsSQL,

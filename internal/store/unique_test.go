@@ -64,7 +64,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, boot string, c Claimed){
 		"finished":  func(w *world, boot string, c Claimed) { w.end(boot, ending(c)) },
-		"cancelled": func(w *world, _ string, c Claimed) { _, err := w.Cancel(w.ctx(), c.ID, true, "ann"); w.is.NoErr(err) },
+		"cancelled": func(w *world, _ string, c Claimed) { _, err := w.Cancel(w.ctx(), c.ID, true, "ann", untold); w.is.NoErr(err) },
 		"crashed": func(w *world, boot string, c Claimed) {
 			w.exec(`update trapeze.live set crashes = 2`)
 			w.dies(boot, w.pod("b"))
@@ -74,7 +74,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, c.ID)
-			_, err = w.Cancel(w.ctx(), c.ID, false, "ann")
+			_, err = w.Cancel(w.ctx(), c.ID, false, "ann", untold)
 			w.is.NoErr(err)
 		},
 	} {

@@ -152,15 +152,19 @@ func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	w.is.NoErr(err)
 	boots, err := w.SweepsDue(w.ctx())
 	w.is.NoErr(err)
+	passed := 0
 	for after := int64(0); ; {
 		page, err := w.RecoverPage(w.ctx(), boots, after, pageSize, 3)
 		w.is.NoErr(err)
 		pending, ended, after = pending+page.Pending, ended+page.Ended, page.Last
+		passed += page.Passed
 		if page.Seen < pageSize {
 			break
 		}
 	}
-	w.is.NoErr(w.Swept(w.ctx(), boots))
+	if passed == 0 {
+		w.is.NoErr(w.Swept(w.ctx(), boots))
+	}
 	return pending, ended
 }
 
@@ -258,3 +262,6 @@ func ptr[T any](v T) *T { return &v }
 
 // oneLine is SQL in one line, for messages.
 func oneLine(sql string) string { return strings.Join(strings.Fields(sql), " ") }
+
+// untold is for commands whose job no transaction holds.
+func untold(job.Lease) {}
