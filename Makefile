@@ -19,6 +19,7 @@ help: ## list all targets
 	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo and bench."
 
 demo: ## run the example pipeline on real data, with progress and a killed process
+	@echo "building ..." >&2
 	@$(GO) run ./cmd/trapeze demo $(ARGS)
 
 test: ## run all tests on a real PostgreSQL
@@ -47,6 +48,7 @@ fmt: ## format all files
 	gofmt -w .
 
 bench: ## measure takeover, hand-off gap, throughput and chains
+	@echo "building ..." >&2
 	@$(GO) run ./cmd/bench $(ARGS)
 
 clean: ## remove what was built

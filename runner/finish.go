@@ -194,6 +194,11 @@ func (r *Runner) park(one *run, why string, wait time.Duration, message string) 
 		}
 		return err
 	})
+	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
+		// The pod is stopping, and the database does not answer: the lease runs out, and the net has it.
+		r.log.ErrorContext(one.ctx, "wait of job was not written", append(one.attrs(), telemetry.Err, err)...)
+		return true
+	}
 	if err == nil {
 		r.due.parked(wait)
 		r.poller.Nudge()
@@ -204,7 +209,7 @@ func (r *Runner) park(one *run, why string, wait time.Duration, message string) 
 		return true
 	}
 	if why == "retry_later" {
-		// A cancel was committed: end the job.
+		// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
 		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 	return false

@@ -28,9 +28,9 @@ const (
 func (r *Runner) maintain(ctx context.Context) {
 	lead := &leader{r: r}
 	defer lead.resign()
-	chore := func(name string, do func(ctx context.Context) (int, error)) func(context.Context) {
+	chore := func(name string, all bool, do func(ctx context.Context) (int, error)) func(context.Context) {
 		return func(ctx context.Context) {
-			if !lead.leads(ctx) {
+			if !all && !lead.leads(ctx) {
 				return
 			}
 			n, err := do(ctx)
@@ -49,14 +49,15 @@ func (r *Runner) maintain(ctx context.Context) {
 	for _, c := range []struct {
 		name  string
 		every time.Duration
+		all   bool // every pod does it: nobody can do without, and a leader may be frozen
 		do    func(ctx context.Context) (int, error)
 	}{
-		{"partitions", time.Hour, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
-		{"retention", 10 * time.Minute, r.forget},
-		{"pods", time.Minute, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
-		{"submissions", 10 * time.Minute, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
+		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
+		{"retention", 10 * time.Minute, false, r.forget},
+		{"pods", time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
+		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
 	} {
-		if err := clock.Every(c.name, c.every, chore(c.name, c.do)); err != nil {
+		if err := clock.Every(c.name, c.every, chore(c.name, c.all, c.do)); err != nil {
 			r.log.ErrorContext(ctx, "maintenance is not complete", "chore", c.name, telemetry.Err, err)
 		}
 	}

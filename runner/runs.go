@@ -123,13 +123,6 @@ func (s *runs) find(id, fence int64) *run {
 	return found
 }
 
-// ids lists the jobs that run here.
-func (s *runs) ids() []int64 {
-	var ids []int64
-	s.each(func(one *run) { ids = append(ids, one.lease.JobID) })
-	return ids
-}
-
 // isolated reports whether an isolated job runs here.
 func (s *runs) isolated() bool {
 	found := false

@@ -276,24 +276,10 @@ func encode(v any, limit int) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%d bytes of JSON, at most %d: %w", len(raw), limit, job.ErrTooLarge)
 	case !utf8.Valid(raw):
 		return nil, fmt.Errorf("%w: bytes that are no UTF-8", job.ErrInvalidArgs)
-	case holdsNUL(raw):
+	case job.HoldsNUL(raw):
 		return nil, fmt.Errorf("%w: a NUL character", job.ErrInvalidArgs)
 	}
 	return raw, nil
-}
-
-// holdsNUL reports whether a string in encoded JSON has a NUL: the escape \u0000, whose backslash is no escaped one.
-func holdsNUL(raw []byte) bool {
-	for i := 0; i < len(raw)-1; i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if bytes.HasPrefix(raw[i:], []byte(`\u0000`)) {
-			return true
-		}
-		i++ // what is escaped
-	}
-	return false
 }
 
 // clean makes any text storable: valid UTF-8 without NUL, cut to a number of bytes.

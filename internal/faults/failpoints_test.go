@@ -118,3 +118,13 @@ func allPoints(t *testing.T) (points []string) {
 	}
 	return points
 }
+
+// waitKilled waits until the process has died by SIGKILL, and by nothing else.
+func (p *pod) waitKilled(t *testing.T) {
+	t.Helper()
+	state := p.waitExit(t, 20*time.Second)
+	status, ok := state.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("%s ended otherwise than by SIGKILL: %s", p.name, state)
+	}
+}

@@ -155,16 +155,6 @@ func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// waitKilled waits until the process has died by SIGKILL, and by nothing else.
-func (p *pod) waitKilled(t *testing.T) {
-	t.Helper()
-	state := p.waitExit(t, 20*time.Second)
-	status, ok := state.Sys().(syscall.WaitStatus)
-	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("%s ended otherwise than by SIGKILL: %s", p.name, state)
-	}
-}
-
 // submissions reads from the pod's log what it submitted itself, and how many submissions it is in doubt about: when it
 // was killed, one more than it says.
 func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {

@@ -20,19 +20,6 @@ const (
 	throwAwayName = "trapeze-pg-" // throw-away homes start with it
 )
 
-// DefaultDataDir is a good place for an Options.DataDir: below the home of the user we run as, or for root in /var/lib,
-// which PostgreSQL's unprivileged user can reach, as it cannot root's home.
-func DefaultDataDir() (string, error) {
-	if os.Geteuid() == 0 {
-		return "/var/lib/trapeze/postgres", nil
-	}
-	user, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("where to keep the database: %w", err)
-	}
-	return filepath.Join(user, ".local", "share", "trapeze", "postgres"), nil
-}
-
 // home is a server's directory, ours alone as long as the lock is held.
 type home struct {
 	dir       string

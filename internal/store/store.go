@@ -230,7 +230,7 @@ func Class(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && len(pg.Code) == 5 {
 		return pg.Code[:2]
 	}
-	if Unknown(err) || pgconn.SafeToRetry(err) {
+	if Unknown(err) || Transient(err) {
 		return "conn"
 	}
 	return ""

@@ -63,8 +63,11 @@ func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
 func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, boot string, c Claimed){
-		"finished":  func(w *world, boot string, c Claimed) { w.end(boot, ending(c)) },
-		"cancelled": func(w *world, _ string, c Claimed) { _, err := w.Cancel(w.ctx(), c.ID, true, "ann", untold); w.is.NoErr(err) },
+		"finished": func(w *world, boot string, c Claimed) { w.end(boot, ending(c)) },
+		"cancelled": func(w *world, _ string, c Claimed) {
+			_, err := w.Cancel(w.ctx(), c.ID, true, "ann", untold)
+			w.is.NoErr(err)
+		},
 		"crashed": func(w *world, boot string, c Claimed) {
 			w.exec(`update trapeze.live set crashes = 2`)
 			w.dies(boot, w.pod("b"))

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
@@ -259,9 +258,6 @@ func idsOf(list []Claimed) []int64 {
 }
 
 func ptr[T any](v T) *T { return &v }
-
-// oneLine is SQL in one line, for messages.
-func oneLine(sql string) string { return strings.Join(strings.Fields(sql), " ") }
 
 // untold is for commands whose job no transaction holds.
 func untold(job.Lease) {}

@@ -1,0 +1,18 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+)
+
+func TestADatabaseThatRefusesConnectionsIsWorthAnotherTry(t *testing.T) {
+	is := is.New(t)
+	_, err := pgx.Connect(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
+	is.True(err != nil)
+	is.True(Transient(err))
+	is.True(!Unknown(err)) // nothing was sent
+	is.True(!Refused(err))
+	is.Equal(Class(err), "conn")
+}
