@@ -1,0 +1,29 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestASecondPodTakesTheNextJobWhenEachHasOneSlot(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	hold := map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
+	a := start(t, pool, runner.Options{Slots: 1, PollEvery: 100 * time.Millisecond}, hold)
+	b := start(t, pool, runner.Options{Slots: 1, PollEvery: 100 * time.Millisecond}, hold)
+	first, second, third := enqueue(t, a, of("k")), enqueue(t, a, of("k")), enqueue(t, a, of("k"))
+	pods := map[string]bool{*inState(t, a, first, job.Running).Pod: true, *inState(t, a, second, job.Running).Pod: true}
+	is.Equal(pods, map[string]bool{a.Boot(): true, b.Boot(): true}) // one each
+	is.Equal(get(t, a, third).State, job.Pending)                   // no slot is left anywhere
+	open()
+	inState(t, a, third, job.Succeeded)
+}
