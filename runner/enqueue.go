@@ -273,6 +273,7 @@ const manyAtOnce = 2000
 // commit: after an error the ids returned are those that are known to be committed. Keys are not among its options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	var done []int64
+	lanes := map[[2]string]string{} // by kind and the lane that was named: asked once a call
 	for len(list) > 0 {
 		part := list[:min(len(list), manyAtOnce)]
 		list = list[len(part):]
@@ -289,9 +290,14 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 			if w.uniqueKey != nil || w.idempotencyKey != "" {
 				return done, fmt.Errorf("submit many: keys are for one job at a time: %w", job.ErrInvalid)
 			}
-			lane, err := r.laneFor(ctx, w)
-			if err != nil {
-				return done, err
+			// The steps of a chain name lanes of their own.
+			key := [2]string{w.kind, w.lane}
+			lane, known := lanes[key]
+			if !known || len(w.planned) > 0 {
+				if lane, err = r.laneFor(ctx, w); err != nil {
+					return done, err
+				}
+				lanes[key] = lane
 			}
 			rows[i] = w.row(ids[i], lane)
 		}
