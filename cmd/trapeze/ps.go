@@ -92,6 +92,8 @@ func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now ti
 			limit = strconv.Itoa(*l.SlotsPerPod) + " a pod"
 		}
 		switch {
+		case l.Paused:
+			state = "paused"
 		case !l.Enabled:
 			state = "disabled"
 		case l.Drained:

@@ -176,7 +176,7 @@ func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 const laneUseSQL = `
 select n.name, n.slots_per_pod, n.enabled, n.drained,
 	count(l.id) filter (where l.state = 'running')::int, count(l.id) filter (where l.state = 'pending')::int,
-	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end)
+	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end), (select paused from trapeze.gate)
 from trapeze.lanes n left join trapeze.live l on l.lane = n.name
 group by n.name, n.slots_per_pod, n.enabled, n.drained order by n.name`
 
@@ -189,6 +189,7 @@ type LaneUse struct {
 	Running     int        `json:"running"`
 	Waiting     int        `json:"waiting"`
 	Oldest      *time.Time `json:"oldest_waiting_since"`
+	Paused      bool       `json:"paused"` // the gate is: nothing is claimed in any lane
 }
 
 // Lanes lists the lanes with what runs and waits in them.
