@@ -329,7 +329,8 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.
 		return false, err
 	}
 	if err := do(ctx, tx); err != nil {
-		if _, ofServer := errors.AsType[*pgconn.PgError](err); !ofServer && !tx.Conn().IsClosed() {
+		// A statement of the handler's that took too long (57014) would take as long again.
+		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
 		return false, err
