@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -26,7 +27,7 @@ func named(name string) runner.Options {
 }
 
 // cable is a pod's own way to the database, which a test can cut.
-func cable(t *testing.T, url string) (*pgtest.Proxy, *pgxpool.Pool) {
+func cable(t *testing.T, url string) (*faultnet.Proxy, *pgxpool.Pool) {
 	proxy := pgtest.NewProxy(t, url)
 	t.Cleanup(func() { proxy.Pass(); proxy.Reset() })
 	return proxy, pgtest.Connect(t, proxy.URL())

@@ -35,11 +35,13 @@ var plan = []floor{
 	// words, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
+	{folder: "internal/mutant", standardOnly: true}, // wrong on purpose, behind a build tag
+	{folder: "internal/faultnet", imports: ""},      // a network that misbehaves on demand
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
 
 	// hands and clocks
-	{folder: "internal/store", imports: "job internal/failpoint"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/mutant"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "poller", imports: "internal/failpoint"},
 	{folder: "scheduler", imports: "internal/failpoint"},
@@ -47,11 +49,11 @@ var plan = []floor{
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations"},
 	{folder: "internal/pgembed"},
-	{folder: "internal/pgtest", imports: "internal/migrate internal/pgembed", testOnly: true},
+	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
 	{folder: "internal/floors"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/bus internal/failpoint internal/telemetry internal/migrate poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/bus internal/failpoint internal/mutant internal/telemetry internal/migrate poller scheduler"},
 
 	// doors, which never import each other
 	{folder: "handlers", imports: "runner"},
@@ -62,13 +64,18 @@ var plan = []floor{
 	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/telemetry remote/remotepb", noDatabase: true},
 
+	// the torture: what is recorded, what judges it, and what does it
+	{folder: "internal/torture/history", imports: "job"},
+	{folder: "internal/torture/checker", imports: "job internal/torture/history"},
+	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/mutant internal/torture/history internal/torture/checker"},
+
 	// roof
 	{folder: "examples/*", imports: "runner handlers"},
 	{folder: "cmd/*", imports: "*"},
 }
 
 // forTests is what every package's tests may import as well.
-var forTests = []string{"internal/failpoint", "internal/migrate", "internal/pgembed", "internal/pgtest"}
+var forTests = []string{"internal/failpoint", "internal/faultnet", "internal/migrate", "internal/pgembed", "internal/pgtest"}
 
 // neverLinked are packages that no program of ours may contain.
 var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rapid"}

@@ -1,0 +1,102 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Run is a run's folder, read.
+type Run struct {
+	Settings Settings
+	Plan     []Act
+	Faults   []Fault
+	Ledger   []Line
+	Calls    []Call
+	Samples  []Sample
+	Pods     []Process
+	Jobs     []job.Job
+	Events   []job.Event
+}
+
+// Read reads a run's folder. A file that is missing is an error, except the plan's: a run without faults has none.
+func Read(dir string) (*Run, error) {
+	r := &Run{}
+	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &r.Settings); err != nil {
+		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
+	}
+	return r, errors.Join(
+		read(dir, PlanFile, &r.Plan), read(dir, FaultsFile, &r.Faults), read(dir, LedgerFile, &r.Ledger),
+		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
+		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events),
+	)
+}
+
+func read[T any](dir, name string, into *[]T) error {
+	list, err := ReadLines[T](filepath.Join(dir, name))
+	if errors.Is(err, os.ErrNotExist) && name == PlanFile {
+		return nil
+	}
+	*into = list
+	return err
+}
+
+// ReadLines reads a file of JSON objects, one a line.
+func ReadLines[T any](path string) (list []T, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for decoder := json.NewDecoder(bufio.NewReaderSize(f, 1<<20)); ; {
+		var one T
+		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
+			return list, nil
+		} else if err != nil {
+			return list, fmt.Errorf("%s, object %d: %w", filepath.Base(path), len(list)+1, err)
+		}
+		list = append(list, one)
+	}
+}
+
+// Writer appends objects to a file, one a line, each with a write of its own: what was written survives the writer's
+// death. Its methods are safe for concurrent use.
+type Writer struct {
+	mu sync.Mutex
+	f  *os.File
+}
+
+// NewWriter creates a file of a run's folder.
+func NewWriter(dir, name string) (*Writer, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &Writer{f: f}, nil
+}
+
+// Write appends one object.
+func (w *Writer) Write(one any) error {
+	line, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err = w.f.Write(append(line, '\n'))
+	return err
+}
+
+// Close closes the file.
+func (w *Writer) Close() error { return w.f.Close() }

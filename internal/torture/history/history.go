@@ -1,0 +1,162 @@
+// Package history is what a torture run leaves in its folder, one JSON object a line, and how it is read back. The files
+// are written by different hands, which is the point: what the pods say (events, jobs), what the handlers did (the
+// ledger, ordered by one server outside the system), what the clients were told (calls), and what was done to them all
+// (the plan before it was done, the faults as they were).
+//
+// Moments are wall clock of the one machine that everything runs on. PostgreSQL shares that clock except where a fault
+// skews it; see [Fault].
+package history
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The files of a run's folder.
+const (
+	SettingsFile = "settings.json"
+	PlanFile     = "plan.jsonl"    // [Act], written before the first one
+	FaultsFile   = "faults.jsonl"  // [Fault]
+	LedgerFile   = "ledger.jsonl"  // [Line]
+	CallsFile    = "calls.jsonl"   // [Call]
+	SamplesFile  = "samples.jsonl" // [Sample]
+	PodsFile     = "pods.jsonl"    // [Process]
+	JobsFile     = "jobs.jsonl"    // [job.Job], after the quiet tail
+	EventsFile   = "events.jsonl"  // [job.Event], in the same snapshot
+)
+
+// Settings are what a run was made with.
+type Settings struct {
+	Seed       uint64        `json:"seed"`
+	Binary     string        `json:"binary"` // SHA-256 of the program under test
+	Race       bool          `json:"race"`
+	Mutant     string        `json:"mutant,omitempty"`
+	PostgreSQL string        `json:"postgresql"`
+	Began      time.Time     `json:"began"`
+	QuietFrom  time.Time     `json:"quiet_from"` // every fault healed, no more submissions
+	Ended      time.Time     `json:"ended"`      // of the quiet tail, when the exports were taken
+	Quiescent  bool          `json:"quiescent"`  // the tail ended because nothing was left to do, not because its time was up
+	Lease      time.Duration `json:"lease"`
+	Heartbeat  time.Duration `json:"heartbeat"`
+	Poll       time.Duration `json:"poll"`
+	Grace      time.Duration `json:"grace"`
+	Slots      int           `json:"slots"` // of one pod
+	MaxCrashes int           `json:"max_crashes"`
+}
+
+// Act is one line of the plan: what the nemesis will do, and when.
+type Act struct {
+	No     int            `json:"no"`
+	At     time.Duration  `json:"at"`               // since the run began
+	Fault  string         `json:"fault"`            // its name in the list of faults, "F24"
+	Verb   string         `json:"verb"`             // "cut_commit"
+	Pod    string         `json:"pod,omitempty"`    // the pod it is aimed at, if any
+	For    time.Duration  `json:"for,omitempty"`    // until it is healed
+	Number int            `json:"number,omitempty"` // what the verb counts: a signal's repeats, a limit, …
+	Note   map[string]any `json:"note,omitempty"`
+}
+
+// Fault is one act as it came to be.
+type Fault struct {
+	Act
+	Began  time.Time `json:"began"`
+	Healed time.Time `json:"healed"`          // as Began for what needs no healing
+	Boot   string    `json:"boot,omitempty"`  // of the pod it struck, when that was known
+	Struck int       `json:"struck"`          // what it hit: connections, processes, jobs; 0 means that it hit nothing
+	Error  string    `json:"error,omitempty"` // why it could not be done
+}
+
+// Line is one report of a demo handler, stamped by the ledger server with a total order.
+type Line struct {
+	N        int64     `json:"n"`
+	T        time.Time `json:"t"`
+	Pod      string    `json:"pod"`
+	Boot     string    `json:"boot"`
+	Job      int64     `json:"job,string"`
+	Kind     string    `json:"kind"`
+	Subject  string    `json:"subject"`
+	Lane     string    `json:"lane"`
+	Pipeline int64     `json:"pipeline,string"`
+	Attempt  int       `json:"attempt"`
+	Fence    int64     `json:"fence"`
+	Event    string    `json:"ev"` // start, tick, effect, ctx_done, end
+	Cause    string    `json:"cause"`
+	Refused  bool      `json:"refused,omitempty"` // an effect below the job's highest fence, answered 409
+}
+
+// What a client learnt of a call.
+const (
+	OK      = "ok"      // done, and so answered
+	Refused = "refused" // answered: not done, with the reason
+	Unknown = "unknown" // no answer, or one that says that the outcome is unknown
+)
+
+// Call is one command of a client, from before it was sent until its answer.
+type Call struct {
+	N        int             `json:"n"`
+	Client   int             `json:"client"`
+	Verb     string          `json:"verb"` // submit, cancel, stop, or a lane's change
+	Pod      string          `json:"pod"`  // whom it asked
+	Began    time.Time       `json:"began"`
+	Ended    time.Time       `json:"ended"`
+	Outcome  string          `json:"outcome"`
+	Status   int             `json:"status,omitempty"` // of HTTP
+	Code     string          `json:"code,omitempty"`   // of an error
+	Job      int64           `json:"job,string,omitempty"`
+	State    string          `json:"state,omitempty"` // answered
+	Key      string          `json:"key,omitempty"`   // the idempotency key of a submission
+	Unique   string          `json:"unique,omitempty"`
+	Kind     string          `json:"kind,omitempty"`
+	Subject  string          `json:"subject,omitempty"`
+	Lane     string          `json:"lane,omitempty"`
+	Priority *int            `json:"priority,omitempty"`
+	Delay    time.Duration   `json:"delay,omitempty"`
+	Args     json.RawMessage `json:"args,omitempty"` // as sent
+	Chain    []job.Step      `json:"chain,omitempty"`
+}
+
+// Sample is what one look saw, the running jobs in one snapshot.
+type Sample struct {
+	T       time.Time    `json:"t"`
+	Running []Running    `json:"running"`
+	Pods    []PodNumbers `json:"pods,omitempty"` // taken about once a second
+}
+
+// Running is a running job of a sample.
+type Running struct {
+	Job     int64  `json:"job,string"`
+	Kind    string `json:"kind"`
+	Subject string `json:"subject"`
+	Lane    string `json:"lane"`
+	Boot    string `json:"boot"`
+	Fence   int64  `json:"fence"`
+}
+
+// PodNumbers are what a pod used when a sample was taken. A number that could not be had is -1.
+type PodNumbers struct {
+	Pod         string `json:"pod"`
+	Goroutines  int    `json:"goroutines"`
+	Files       int    `json:"files"` // open file descriptors
+	RSS         int64  `json:"rss"`   // bytes
+	Connections int    `json:"connections"`
+	Stuck       int    `json:"stuck"` // handlers that ignore the end of their context
+}
+
+// Process is one life of a pod, written when it has ended.
+type Process struct {
+	Pod      string     `json:"pod"`
+	Boots    []string   `json:"boots"` // it takes a new one when its lease was lost
+	PID      int        `json:"pid"`
+	Race     bool       `json:"race"`
+	Started  time.Time  `json:"started"`
+	Ready    *time.Time `json:"ready"`               // when it said so; nil: never
+	TermAt   *time.Time `json:"term_at,omitempty"`   // of the first SIGTERM
+	TermsGot int        `json:"terms_got,omitempty"` // how many it was sent
+	Ended    time.Time  `json:"ended"`
+	Exit     int        `json:"exit"`             // its code; -1 after a signal
+	Signal   string     `json:"signal,omitempty"` // that ended it
+	Races    int        `json:"races,omitempty"`  // data races that its detector reported
+	Fired    []string   `json:"fired,omitempty"`  // failpoints that fired in it
+}
