@@ -226,14 +226,15 @@ func (s *Store) Settled(ctx context.Context, l job.Lease) (writes int, held bool
 	return found[0], true, nil
 }
 
-// whereaboutsSQL finds what became of one claim. Plan: primary-key and done_by_id probes.
+// whereaboutsSQL finds what became of one claim. Plan: primary-key and done_by_id probes; for an exists in the list of
+// columns PostgreSQL 18 would hash whole tables.
 const whereaboutsSQL = `
 select w.id, w.fence,
 	(select d.state from trapeze.done d where d.id = w.id and d.fence = w.fence limit 1) as ended,
-	exists (select from trapeze.parked p where p.id = w.id and p.fence = w.fence) as parked,
-	exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = $3::uuid) as held,
-	exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod is null) as pending,
-	exists (select from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = $3::uuid) as child_running
+	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false) as parked,
+	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = $3::uuid limit 1), false) as held,
+	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod is null limit 1), false) as pending,
+	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = $3::uuid limit 1), false) as child_running
 from unnest($1::bigint[], $2::bigint[], $4::bigint[]) as w(id, fence, child)`
 
 // Whereabouts is what became of a claim whose commit was in doubt.

@@ -99,10 +99,11 @@ with page as materialized (
 		'the pod ' || pod_name || ' that ran it died or lost its lease', fence, pod, event_no + 1, epoch, attempt,
 		crashes_now, priority, lane, started_at
 	from gone
-), ` + freeKeysTailSQL + `, ended_runs as (
-	update trapeze.current_runs c set state = 'ended'
-	from (select id, kind, subject from again union all select id, kind, subject from gone) r
-	where r.subject <> '' and c.kind = r.kind and c.subject = r.subject and c.job_id = r.id and c.state = 'running'
+), ` + freeKeysTailSQL + `, over as materialized (
+	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
+), ended_runs as (
+	update trapeze.current_runs c set state = 'ended' from over r
+	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, fields)
 	select id, event_no, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
