@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -203,7 +204,7 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
 	holder, err := n.ID, error(nil)
 	if w.idempotencyKey != "" {
-		holder, err = r.front.ReserveSubmission(ctx, tx, w.idempotencyKey, n.ID, store.Fingerprint(n.Kind, n.Subject, n.Args))
+		holder, err = r.front.ReserveSubmission(ctx, tx, w.idempotencyKey, n.ID, store.Fingerprint(n))
 		if err != nil {
 			return Submitted{}, err
 		}
@@ -306,6 +307,10 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 		}
 		r.metrics.Enqueued.Add(float64(len(part)))
 		done = append(done, ids...)
+		if rows[0].DelayMillis > 0 { // as all others
+			r.due.parked(time.Duration(rows[0].DelayMillis) * time.Millisecond)
+			r.poller.Nudge()
+		}
 	}
 	r.poller.Wake()
 	r.wakePeers()

@@ -157,7 +157,11 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) *run {
 	}
 	cause := context.Cause(one.ctx)
 	if one.isLost() {
-		r.stale(one, err)
+		failure := ""
+		if err != nil {
+			failure = err.Error()
+		}
+		r.stale(one, failure)
 		return nil
 	}
 	if err == nil && o.later != nil && o.inTx != nil {
@@ -184,7 +188,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) *run {
 func (r *Runner) concludeError(one *run, err, cause error) *run {
 	reason := job.ReasonError
 	switch {
-	case errors.Is(err, job.ErrLeaseLost) && cause == nil, errors.Is(cause, job.ErrLeaseLost):
+	case errors.Is(cause, job.ErrLeaseLost):
 		// Not the handler's fault. When the lapse was not recovered the claim is still ours to give back.
 		r.handBack(one, "the pod lost touch with the database")
 		return nil
@@ -238,12 +242,12 @@ func (r *Runner) attemptsOf(one *run, err error) (int, job.Wish) {
 	return r.opts.MaxAttempts, wish
 }
 
-// stale notes that a former owner's result was discarded.
-func (r *Runner) stale(one *run, err error) {
+// stale notes that a former owner's result was discarded; failure is its error, empty when it had succeeded.
+func (r *Runner) stale(one *run, failure string) {
 	r.metrics.StaleWrites.Inc()
 	what := "succeeded"
-	if err != nil {
-		what = clean("failed: "+err.Error(), 200)
+	if failure != "" {
+		what = clean("failed: "+failure, 200)
 	}
 	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), "result", what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -24,6 +25,13 @@ func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
 		defer r.flights.remove(next.ID)
+		if mutant.Is(mutant.LaunchBeforeCommit) && r.launchEarly(one, *next) {
+			defer func(next *store.NewJob) { r.steppedBack(one, next) }(next)
+			next = nil
+		}
+		if mutant.Is(mutant.LostChild) {
+			e.Next = nil
+		}
 	}
 	ended, err := r.flusher.submit(one, e)
 	if err != nil && store.Refused(err) {
@@ -44,15 +52,15 @@ func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
 		}
 		ended, err = r.flusher.submit(one, e)
 	}
-	return r.finished(one, next, ended, err)
+	return r.finished(one, next, ended, e.Error, err)
 }
 
-// finished takes note of an end that was written, or refused, and makes the claim of the next step.
-func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, err error) *run {
+// finished takes note of an end that was written, or refused (failure is what it would have said), and makes the claim of the next step.
+func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failure string, err error) *run {
 	if err != nil {
 		r.steppedBack(one, next)
 		if errors.Is(err, job.ErrLeaseLost) {
-			r.stale(one, nil)
+			r.stale(one, failure)
 		} else {
 			// The pod is stopping and the database does not answer: the lease runs out, and the net has it.
 			r.log.ErrorContext(one.ctx, "end of job was not written", append(one.attrs(), telemetry.Err, err)...)
@@ -69,6 +77,9 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, err e
 	}
 	if next == nil {
 		return nil
+	}
+	if mutant.Is(mutant.LostChild) && ended.State == job.Succeeded {
+		r.chainLate(one, *next)
 	}
 	var child *run
 	if ended.ChildRunning {
@@ -120,6 +131,9 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
 		defer r.flights.remove(next.ID)
+		if mutant.Is(mutant.LostChild) {
+			e.Next = nil
+		}
 	}
 	var ended store.Ended
 	err := r.held(one.ctx, one.core, func(ctx context.Context, tx pgx.Tx) error {
@@ -140,10 +154,10 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		return found.Ended != nil && *found.Ended == string(ended.State), err
 	})
 	if err == nil {
-		return r.finished(one, next, ended, nil)
+		return r.finished(one, next, ended, "", nil)
 	}
 	if errors.Is(err, job.ErrLeaseLost) && one.isLost() {
-		return r.finished(one, next, ended, job.ErrLeaseLost)
+		return r.finished(one, next, ended, "", job.ErrLeaseLost)
 	}
 	r.steppedBack(one, next)
 	if w, ok := errors.AsType[*writeError](err); ok {
@@ -154,7 +168,7 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 	if errors.Is(err, job.ErrLeaseLost) {
-		return r.finished(one, nil, ended, err)
+		return r.finished(one, nil, ended, "", err)
 	}
 	return r.concludeError(one, fmt.Errorf("finish with the handler's writes: %w", err), context.Cause(one.ctx))
 }
@@ -338,7 +352,7 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = tx.Commit(ending)
-	if !store.Unknown(err) {
+	if !store.Unknown(err) || mutant.Is(mutant.BlindCommitRetry) {
 		return err == nil, err
 	}
 	for wait := newPause(); ; {

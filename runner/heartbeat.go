@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -85,6 +86,9 @@ func (p *pod) renew() (old string) {
 	return old
 }
 
+// errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
+var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
+
 // register opens the pod's row and learns what a heartbeat tells.
 func (r *Runner) register(ctx context.Context) error {
 	sent := time.Now()
@@ -98,7 +102,7 @@ func (r *Runner) register(ctx context.Context) error {
 	}
 	if !b.Open {
 		r.pod.renew() // a closed row never opens again: the next try has one of its own
-		return fmt.Errorf("register pod %s: its row was closed at once", info.Boot)
+		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
 	r.pod.beaten(sent, r.opts.LeaseFor)
 	r.told(b)

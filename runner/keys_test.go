@@ -55,6 +55,9 @@ func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
 	is.NoErr(err)
 	is.True(s.ID == ids[0] && s.Duplicate) // also when it has ended
 	for _, other := range []func() (int64, error){
+		func() (int64, error) {
+			return r.Enqueue(t.Context(), runner.Chain(of("a", "1"), of("a", "2")), runner.IdempotencyKey("k"))
+		},
 		func() (int64, error) { return r.Enqueue(t.Context(), of("a", "2"), runner.IdempotencyKey("k")) },
 		func() (int64, error) {
 			return r.Enqueue(t.Context(), of("a", "1"), runner.IdempotencyKey("k"), runner.Subject("s"))

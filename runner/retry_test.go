@@ -36,6 +36,19 @@ func TestAnErrorFailsAtOnceByDefault(t *testing.T) {
 	is.Equal(told(t, r, j.ID), []string{"job.enqueued", "job.claimed", "job.failed"})
 }
 
+func TestAHandlerThatSaysOfItselfThatItsLeaseIsLostFails(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var calls atomic.Int64
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"liar": func(context.Context, *raw) (*runner.Outcome, error) {
+		calls.Add(1)
+		return nil, job.ErrLeaseLost
+	}})
+	j := ended(t, r, enqueue(t, r, of("liar")))
+	is.Equal(j.State, job.Failed)
+	is.Equal(calls.Load(), int64(1)) // handed back unspent, it would be called for ever
+}
+
 func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

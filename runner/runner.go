@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -78,6 +79,9 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.flusher = newFlusher(r)
+	if mutant.Is(mutant.NoListenRepoll) {
+		o.PollEvery = time.Hour
+	}
 	r.poller = poller.New(net{r}, o.PollEvery)
 	return r, nil
 }
@@ -148,10 +152,10 @@ func (r *Runner) start(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !store.Transient(err) || !wait.sleep(ctx) {
+		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
-		r.log.WarnContext(ctx, "the database does not answer yet", telemetry.Err, err)
+		r.log.WarnContext(ctx, "not started yet", telemetry.Err, err)
 	}
 }
 

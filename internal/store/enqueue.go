@@ -147,10 +147,10 @@ const (
 	nameSubmissionSQL    = `update trapeze.submissions set job_id = $2 where key = $1`
 )
 
-// Fingerprint identifies a submission's content.
-func Fingerprint(kind, subject string, args []byte) []byte {
+// Fingerprint identifies a submission's content: what is to run, about what, and what follows it.
+func Fingerprint(n NewJob) []byte {
 	h := sha256.New()
-	for _, part := range [][]byte{[]byte(kind), []byte(subject), args} {
+	for _, part := range [][]byte{[]byte(n.Kind), []byte(n.Subject), n.Args, n.Planned} {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}

@@ -142,7 +142,7 @@ func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
 	w := newWorld(t)
 	reserve := func(id int64, content string) (holder int64, err error) {
 		err = w.Tx(w.ctx(), func(tx pgx.Tx) error {
-			holder, err = w.ReserveSubmission(w.ctx(), tx, "key", id, Fingerprint("k", "s", []byte(content)))
+			holder, err = w.ReserveSubmission(w.ctx(), tx, "key", id, Fingerprint(NewJob{Kind: "k", Subject: "s", Args: []byte(content)}))
 			return err
 		})
 		return holder, err
