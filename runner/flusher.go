@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -196,6 +197,9 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 	for _, w := range batch {
 		switch at := found[w.ending.ID]; {
 		case at.Ended != nil:
+			if mutant.Is(mutant.DoubleChain) {
+				f.r.chainTwice(ctx, w.ending.Next)
+			}
 			w.answer(store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning}, nil)
 		case at.Held:
 			again = append(again, w)

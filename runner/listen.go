@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
@@ -58,7 +59,9 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	}
 	connected()
 	r.metrics.Listening.Set(1)
-	r.poller.Wake() // for what was notified while nobody listened
+	if !mutant.Is(mutant.NoListenRepoll) {
+		r.poller.Wake() // for what was notified while nobody listened
+	}
 	for {
 		// Now and then a round trip shows that the connection is still there.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)

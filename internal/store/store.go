@@ -21,6 +21,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/mutant"
 )
 
 // DB is what a statement can run on: a pool, a connection or a transaction.
@@ -135,6 +137,7 @@ var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
 // in returns a statement with the configured schema in the place of trapeze.
 func (s *Store) in(sql string) string {
+	sql = mutated(sql)
 	if s.schema == "trapeze" {
 		return sql
 	}
@@ -158,7 +161,7 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	defer cancel()
 	for try := 0; ; try++ {
 		list, err := once(ctx, s, scan, s.in(sql), args)
-		if try < 4 && retryable(err) {
+		if try < 4 && (retryable(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
 			continue
 		}
 		return list, err

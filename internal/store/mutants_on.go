@@ -1,0 +1,88 @@
+//go:build mutants
+
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/mutant"
+)
+
+// rewrite makes a mistake in one statement: the text old, which must occur in it exactly once, becomes new.
+type rewrite struct{ name, sql, old, new string }
+
+// The conditions by which a worker's writes find their row, and what two mutants leave of them. What a condition no longer
+// compares is still a parameter, whose type PostgreSQL must be told.
+const (
+	ownsRow       = "id = $1 and fence = $2 and pod = $3"
+	ownsAnyFence  = "id = $1 and state = 'running' and $2::bigint is not null and $3::uuid is not null"
+	ownsAnyPod    = "id = $1 and fence = $2 and $3::uuid is not null"
+	endsOwn       = "where l.fence = e.fence and l.pod = $27::uuid\n\tfor update"
+	handsBackOwn  = "where l.fence = w.fence and l.pod = $1 and not l.cancel_requested"
+	leaseIsOver   = "p.lease_until < now() or"
+	stillOpen     = "draining = $3\n\twhere boot = $1 and closed_at is null"
+	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
+	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
+)
+
+// rewrites are the mistakes that are made in statements.
+var rewrites = map[string][]rewrite{
+	mutant.NoFence: {
+		{"finish", finishSQL, endsOwn, "where l.state = 'running'\n\tfor update"},
+		{"hand back", handBackSQL, handsBackOwn, "where l.state = 'running' and not l.cancel_requested"},
+		{"park", parkSQL, ownsRow, ownsAnyFence},
+		{"hold", holdSQL, ownsRow, ownsAnyFence},
+		{"progress", progressSQL, ownsRow, ownsAnyFence},
+		{"emit", emitSQL, ownsRow, ownsAnyFence},
+	},
+	mutant.FenceWithoutPod: {
+		{"finish", finishSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
+		{"hand back", handBackSQL, handsBackOwn, "where l.fence = w.fence and not l.cancel_requested"},
+		{"park", parkSQL, ownsRow, ownsAnyPod},
+		{"hold", holdSQL, ownsRow, ownsAnyPod},
+		{"progress", progressSQL, ownsRow, ownsAnyPod},
+		{"emit", emitSQL, ownsRow, ownsAnyPod},
+	},
+	mutant.EventGap: {
+		{"recover", recoverPageSQL, "'boot', pod, 'crashes', crashes) from again", "'boot', pod, 'crashes', crashes) from again where false"},
+	},
+	mutant.SubjectMutexOff: {
+		{"claim", claimSQL, tookSubject, ""},
+		{"claim subjects", claimSubjectsSQL, tookSubject, ""},
+		{"enqueue", enqueueSQL, bornOnSubject, "when m.free then"},
+		{"finish", finishSQL, bornOnSubject, "when m.free then"},
+	},
+	mutant.RecoveryOfTheLiving: {
+		{"close lapsed", closeLapsedSQL, leaseIsOver, "p.lease_until < now() + $2::bigint * interval '1 millisecond' or"},
+	},
+	mutant.ZombieHeartbeat: {
+		{"heartbeat", heartbeatSQL, stillOpen, "draining = $3, closed_at = null, closed = null, swept_at = null\n\twhere boot = $1"},
+	},
+}
+
+// mutants are the statements that a mutant changes, as they are and as they become.
+var mutants = func() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for name, list := range rewrites {
+		all[name] = map[string]string{}
+		for _, r := range list {
+			if n := strings.Count(r.sql, r.old); n != 1 {
+				panic(fmt.Sprintf("mutant %s: the statement %q holds %q %d times, want once: mend the mutant's text in internal/store/mutants_on.go",
+					name, r.name, r.old, n))
+			}
+			all[name][r.sql] = strings.Replace(r.sql, r.old, r.new, 1)
+		}
+	}
+	return all
+}()
+
+// mutated returns a statement with the mistake that the process makes in it: see package mutant.
+func mutated(sql string) string {
+	for name, changed := range mutants {
+		if to, ok := changed[sql]; ok && mutant.Is(name) {
+			return to
+		}
+	}
+	return sql
+}
