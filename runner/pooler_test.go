@@ -1,0 +1,132 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// pooled is a database behind PgBouncer in transaction mode: through is a pool of the host that goes through it, with the
+// one setting that such a host needs, and direct is not.
+func pooled(t *testing.T) (through, direct *pgxpool.Pool) {
+	t.Helper()
+	url := pgtest.URL(t)
+	return viaPooler(t, pgtest.Pooler(t, url, 4)), pgtest.Connect(t, url)
+}
+
+func viaPooler(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared that the next backend lacks
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	through, direct := pooled(t)
+	exec(t, direct, `create table seen (n int)`)
+	var tries atomic.Int64
+	hangs, release := gate(t)
+	r := start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 16}, map[string]does{
+		"ingest": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			err := j.Tx(ctx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into seen values (1)`)
+				return err
+			}, map[string]int{"row": 1})
+			if err != nil {
+				return nil, err
+			}
+			j.Progress(1, 2)
+			return runner.Then(of("total", `{"n": 12345678901234567890}`)).InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into seen values (2)`)
+				return err
+			}), nil
+		},
+		"total": nothing,
+		"flaky": func(context.Context, *raw) (*runner.Outcome, error) {
+			if tries.Add(1) == 1 {
+				return nil, job.RetryAfter(time.Millisecond, errors.New("once more"))
+			}
+			return nil, nil
+		},
+		"hangs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-hangs:
+			case <-ctx.Done():
+			}
+			return nil, context.Cause(ctx)
+		},
+	})
+	first := enqueue(t, r, of("ingest"), runner.Subject("s"))
+	flaky := enqueue(t, r, of("flaky"))
+	delayed := enqueue(t, r, of("total"), runner.Delay(50*time.Millisecond))
+	hanging := begun(t, r, of("hangs"))
+	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
+		_, err := r.EnqueueTx(t.Context(), tx, of("total"), runner.IdempotencyKey("k"))
+		return err
+	}))
+	var many []job.Args
+	for range 3000 {
+		many = append(many, of("total"))
+	}
+	_, err := r.EnqueueMany(t.Context(), many)
+	is.NoErr(err)
+
+	for _, id := range []int64{first, flaky, delayed} {
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+	}
+	_, err = r.Cancel(t.Context(), hanging, "me")
+	is.NoErr(err)
+	is.Equal(ended(t, r, hanging).State, job.Cancelled) // told by the heartbeat: nobody listens
+	release()
+	quiet(t, direct)
+	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3)
+	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3000+5)
+	ready, why := r.Ready()
+	is.True(ready) // also without LISTEN
+	is.Equal(len(why), 0)
+}
+
+// Two pods share four backends, so that every statement may meet a session that another has used.
+func TestBehindATransactionPoolerAnotherPodTakesOver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	through, direct := pooled(t)
+	cable := pgtest.NewProxy(t, through.Config().ConnString())
+	o := runner.Options{DirectURL: "off", PollEvery: 200 * time.Millisecond, LeaseFor: time.Second, HeartbeatEvery: 200 * time.Millisecond}
+	hangs, _ := gate(t)
+	o.Name = "falls"
+	falls := start(t, viaPooler(t, cable.URL()), o, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+		}
+		return nil, context.Cause(ctx)
+	}})
+	id := begun(t, falls, of("k"), runner.Subject("s"))
+	o.Name = "catches"
+	catches := start(t, through, o, map[string]does{"k": nothing})
+	cable.Blackhole()
+	is.Equal(ended(t, catches, id).State, job.Succeeded)
+	is.Equal(one[int](t, direct, `select fence::int from trapeze.done`), 2)
+	cable.Pass()
+}
