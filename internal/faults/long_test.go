@@ -6,3 +6,6 @@ import "time"
 
 // terminateFor is how long connections are terminated.
 const terminateFor = 20 * time.Second
+
+// stressFor is how long a pod has a hard time: longer than two leases.
+const stressFor = 60 * time.Second

@@ -40,6 +40,8 @@ type podConfig struct {
 	Grace time.Duration
 	// SubmitFor is how long the pod itself submits chains, which are born running while it has slots; 0: not at all.
 	SubmitFor time.Duration
+	// Defaults: the clocks are those that a user gets.
+	Defaults bool
 }
 
 func TestMain(m *testing.M) {
@@ -100,14 +102,19 @@ func runPod(config string) error {
 
 // newRunner makes a runner that knows all kinds of these tests.
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
-	r, err := runner.New(pool, runner.Options{
+	o := runner.Options{
 		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
 		ShutdownGrace: c.Grace, MaxCrashes: maxCrashes, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	}
+	if c.Defaults {
+		o.LeaseFor, o.HeartbeatEvery, o.PollEvery = 0, 0, 0
+	}
+	r, err := runner.New(pool, o)
 	if err != nil {
 		return nil, err
 	}
 	register(r, pool)
+	registerStress(r, pool)
 	return r, nil
 }
 

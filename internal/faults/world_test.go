@@ -63,6 +63,7 @@ func newWorldBehind(t *testing.T, url, podURL string) *world {
 	}
 	t.Cleanup(w.client.Close)
 	register(w.client, host)
+	registerStress(w.client, host)
 	return w
 }
 
