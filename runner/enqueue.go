@@ -111,18 +111,18 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 		if !store.Refused(err) {
 			continue
 		}
-		claims := make([]job.Lease, len(list))
+		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
 		for i, n := range list {
-			claims[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}
+			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}, n.ID
 		}
-		found, err := r.front.Whereabouts(ctx, boot, claims, make([]int64, len(list)))
+		found, err := r.front.Whereabouts(ctx, boot, claims, ids)
 		if err != nil {
 			continue
 		}
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].Held:
+			case n.Starts && found[n.ID].ChildRunning: // born so: what was claimed since is the poller's
 				places[n.ID] = store.PlacedRunning
 			case n.DelayMillis > 0:
 				places[n.ID] = store.PlacedParked

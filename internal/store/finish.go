@@ -226,15 +226,17 @@ func (s *Store) Settled(ctx context.Context, l job.Lease) (writes int, held bool
 	return found[0], true, nil
 }
 
-// whereaboutsSQL finds what became of one claim. Plan: primary-key and done_by_id probes; for an exists in the list of
-// columns PostgreSQL 18 would hash whole tables.
+// whereaboutsSQL finds what became of one claim. A job that was born running was claimed at the moment it became ready,
+// that of its transaction; one that was claimed later is its claimer's to start, also when that is this pod's poller.
+// Plan: primary-key and done_by_id probes; for an exists in the list of columns PostgreSQL 18 would hash whole tables.
 const whereaboutsSQL = `
 select w.id, w.fence,
 	(select d.state from trapeze.done d where d.id = w.id and d.fence = w.fence limit 1) as ended,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false) as parked,
 	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = $3::uuid limit 1), false) as held,
 	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod is null limit 1), false) as pending,
-	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = $3::uuid limit 1), false) as child_running
+	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = $3::uuid
+		and l.claimed_at = l.ready_at limit 1), false) as child_running
 from unnest($1::bigint[], $2::bigint[], $4::bigint[]) as w(id, fence, child)`
 
 // Whereabouts is what became of a claim whose commit was in doubt.
@@ -244,10 +246,11 @@ type Whereabouts struct {
 	Parked       bool
 	Held         bool // still ours: nothing was written
 	Pending      bool // handed back
-	ChildRunning bool // its next step is ours and not yet claimed by anyone else
+	ChildRunning bool // its next step was born running and is ours, so that nobody but its parent's run can start it
 }
 
-// Whereabouts reads back claims by (id, fence); children[i] is the id of the step that was to follow claims[i], or 0.
+// Whereabouts reads back claims by (id, fence); children[i] is the id of the step that was to follow claims[i], or of
+// any other job that may have been born running here, or 0.
 func (s *Store) Whereabouts(ctx context.Context, boot string, claims []job.Lease, children []int64) (map[int64]Whereabouts, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -204,6 +204,31 @@ func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
 	w.is.True(at(4).Held)
 }
 
+// A job that was put behind others when it was born, and claimed since, has a claim of this pod with fence 1 as well; but
+// whoever claimed it starts it.
+func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	list := w.new(plain)
+	list[0].Starts = true
+	placed, err := w.Enqueue(w.ctx(), boot, list)
+	w.is.NoErr(err)
+	w.is.Equal(placed[list[0].ID], PlacedPending) // behind the first
+	w.claims(boot, 2)
+	born := w.new(plain)
+	born[0].Starts = true
+	_, err = w.Enqueue(w.ctx(), boot, born)
+	w.is.NoErr(err)
+	found, err := w.Whereabouts(w.ctx(), boot, []job.Lease{{JobID: list[0].ID, Fence: 1, Pod: boot}, {JobID: born[0].ID, Fence: 1, Pod: boot}},
+		[]int64{list[0].ID, born[0].ID})
+	w.is.NoErr(err)
+	w.is.True(found[list[0].ID].Held)
+	w.is.True(!found[list[0].ID].ChildRunning) // it was claimed
+	w.is.True(found[born[0].ID].ChildRunning)  // nobody else knows of it
+}
+
 func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
