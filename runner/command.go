@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -13,7 +14,8 @@ type Cancelled struct {
 }
 
 // Cancel ends a job: one that does not run at once, a running one by cancelling its handler's context, on whichever pod.
-// It ends cancelled whatever the handler then returns. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+// It ends cancelled whatever the handler then returns. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal]; and
+// [job.ErrOutcomeUnknown] when the connection was lost before the answer: asking again is safe, and tells.
 func (r *Runner) Cancel(ctx context.Context, id int64, actor string) (Cancelled, error) {
 	return r.end(ctx, id, false, actor)
 }
@@ -34,6 +36,9 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 			r.cancelRun(one, false)
 		}
 	})
+	if store.Unknown(err) {
+		return Cancelled{}, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
 	if err != nil {
 		return Cancelled{State: c.State}, r.dbError(err)
 	}
