@@ -47,10 +47,11 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`delete from trapeze.done`)
 }
 
-// age moves the ends and the history of jobs two days back, into days of their own.
+// age moves the ends and the history of jobs three days back, into days of their own: whatever the hour, 30 hours ago that
+// day was over.
 func (w *world) age(ids ...int64) {
 	w.t.Helper()
-	day := time.Now().UTC().AddDate(0, 0, -2)
+	day := time.Now().UTC().AddDate(0, 0, -3)
 	for _, parent := range []string{"done_succeeded", "done_failed", "job_events"} {
 		name := parent + day.Format("_20060102")
 		if w.count(`select count(*) from pg_class where relname = $1`, name) == 0 {
