@@ -11,12 +11,13 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault check format vet lint fmt bench clean
+.PHONY: help demo test race fault check format vet lint fmt bench torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo and bench."
+	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo, bench and torture."
+	@echo "  make torture SEED=7 MINUTES=5 ARGS='-only F2,F24'; ARGS=-help lists what it can do."
 
 demo: ## run the example pipeline on real data, with progress and a killed process
 	@echo "building ..." >&2
@@ -50,6 +51,9 @@ fmt: ## format all files
 bench: ## measure takeover, hand-off gap, throughput and chains
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/bench $(ARGS)
+
+torture: ## break a fleet as a seed says (SEED, MINUTES), and check what must hold
+	@$(GO) run ./cmd/torture $(if $(SEED),-seed $(SEED)) -minutes $(or $(MINUTES),1) $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin dist trapeze bench coverage.*

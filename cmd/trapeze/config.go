@@ -18,6 +18,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -130,6 +131,9 @@ func unknownVariables(environment []string) (errs []error) {
 		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
 		case name == "TRAPEZE_FAILPOINTS":
 			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary is built without the tag failpoints"))
+		case name == "TRAPEZE_MUTANT" && (mutant.Enabled || value == ""):
+		case name == "TRAPEZE_MUTANT":
+			errs = append(errs, errors.New("TRAPEZE_MUTANT: this binary is built without the tag mutants"))
 		case isLater && (value == "" || value == off):
 		case isLater:
 			errs = append(errs, fmt.Errorf("%s is not supported by this release: unset it", name))

@@ -1,13 +1,15 @@
 // Package faultnet is a network that can be made to misbehave: a TCP proxy in front of PostgreSQL, in this process.
+//
+//	proxy.go  what a test can ask for
+//	link.go   one connection: two pumps that obey
+//	wire.go   what the client sends, read along, so that a reply can be cut by the statement it answers
 package faultnet
 
 import (
-	"errors"
 	"net"
 	"net/url"
-	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -22,12 +24,44 @@ type Proxy struct {
 	running         sync.WaitGroup
 
 	mu     sync.Mutex
-	open   chan struct{} // closed while bytes pass
-	passes bool
+	gates  [2]gate // by Direction
+	delay  time.Duration
+	rate   int // bytes a second, 0: as many as can be
+	refuse bool
+	most   int // connections, 0: as many as come
 	ended  bool
 	links  map[*link]bool
 	match  func([]byte) bool // of CutReplyOnce
 	cut    chan struct{}
+	armed  *armed // of CutReply
+}
+
+// Direction is one of the two in which bytes travel.
+type Direction int
+
+// The directions.
+const (
+	ToServer Direction = iota
+	ToClient
+)
+
+// gate holds bytes back while it is shut.
+type gate struct {
+	open chan struct{} // closed while bytes pass
+	shut bool
+}
+
+func (g *gate) close() {
+	if !g.shut {
+		g.shut, g.open = true, make(chan struct{})
+	}
+}
+
+func (g *gate) pass() {
+	if g.shut {
+		g.shut = false
+		close(g.open)
+	}
 }
 
 // Start starts a proxy in front of the server of address, a PostgreSQL URL. Close ends it.
@@ -40,8 +74,11 @@ func Start(address string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: listener, open: make(chan struct{}), passes: true, links: map[*link]bool{}}
-	close(p.open)
+	p := &Proxy{listener: listener, links: map[*link]bool{}}
+	for d := range p.gates {
+		p.gates[d].open = make(chan struct{})
+		close(p.gates[d].open)
+	}
 	p.network, p.target = pgconn.NetworkAddress(config.Host, config.Port)
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: listener.Addr().String(),
 		Path: "/" + config.Database, RawQuery: "sslmode=disable"}
@@ -53,25 +90,64 @@ func Start(address string) (*Proxy, error) {
 // URL is the address of the same database through the proxy.
 func (p *Proxy) URL() string { return p.url }
 
-// Pass lets bytes through again, also those that were held back.
+// Links is how many connections there are.
+func (p *Proxy) Links() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Pass lets bytes through again, also those that were held back, at once and as fast as they come, and takes every new
+// connection. Connections that were stalled or that are to be cut stay so.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.passes {
-		p.passes = true
-		close(p.open)
+	p.delay, p.rate, p.refuse, p.most = 0, 0, false, 0
+	for d := range p.gates {
+		p.gates[d].pass()
 	}
 }
 
 // Blackhole holds every byte back, both ways, without closing anything: a cable that was pulled. New connections are
 // accepted and hear nothing.
 func (p *Proxy) Blackhole() {
+	p.BlackholeOneWay(ToServer)
+	p.BlackholeOneWay(ToClient)
+}
+
+// BlackholeOneWay holds every byte back that travels in one direction.
+func (p *Proxy) BlackholeOneWay(d Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.passes {
-		p.passes = false
-		p.open = make(chan struct{})
-	}
+	p.gates[d].close()
+}
+
+// Delay makes everything take longer by d, each way, until Pass.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Throttle lets each connection move so many bytes a second each way, until Pass.
+func (p *Proxy) Throttle(bytesPerSecond int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate = bytesPerSecond
+}
+
+// Refuse breaks every new connection at once, until Pass. Those there are stay.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = true
+}
+
+// Limit breaks every new connection beyond so many at a time, until Pass. Those there are stay.
+func (p *Proxy) Limit(connections int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most = connections
 }
 
 // Reset breaks every connection there is. New ones are treated as before.
@@ -93,14 +169,42 @@ func (p *Proxy) Stall() {
 	}
 }
 
+// CutAfter breaks each connection there is when the server has sent so many more bytes on it, in the middle of a message
+// as likely as not.
+func (p *Proxy) CutAfter(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.left.Store(int64(max(bytes, 1)))
+	}
+}
+
 // CutReplyOnce breaks one connection at the moment the server answers what a client sent and match recognised, so that
 // the client never learns what came of it. The channel that it returns is closed then. Statements are prepared: what can
-// be recognised is the text of a parameter, and "commit".
+// be recognised is the text of a parameter, and "commit". CutReply recognises statements.
 func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.match, p.cut = match, make(chan struct{})
 	return p.cut
+}
+
+// CutReply breaks one connection at the moment the server answers how the next statement that holds text was committed,
+// so that the client never learns it: that statement itself, or, when it is part of a transaction, the transaction's
+// COMMIT. An empty text is any commit of a transaction. Prepared statements are known by the text with which they were
+// prepared. The channel that it returns is closed at the cut. A later call, and disarm, take the place of an earlier one.
+func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
+	a := &armed{text: text, done: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = a
+	return a.done, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.armed == a {
+			p.armed = nil
+		}
+	}
 }
 
 // Close breaks every connection and waits until nothing of the proxy is left.
@@ -131,92 +235,16 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	l := &link{p: p, client: client, server: server, closed: make(chan struct{})}
 	p.mu.Lock()
-	p.links[l] = true
-	if p.ended {
+	if p.ended || p.refuse || p.most > 0 && len(p.links) >= p.most {
 		l.reset()
 	}
+	p.links[l] = true
 	p.mu.Unlock()
 	var back sync.WaitGroup
-	back.Go(func() { l.pump(client, server, l.replies) })
-	l.pump(server, client, l.asks)
+	back.Go(func() { l.pump(ToClient, client, server, l.replies) })
+	l.pump(ToServer, server, client, l.asks)
 	back.Wait()
 	p.mu.Lock()
 	delete(p.links, l)
 	p.mu.Unlock()
-}
-
-// link is one connection of a client with the server.
-type link struct {
-	p              *Proxy
-	client, server net.Conn
-	once           sync.Once
-	closed         chan struct{}
-	cut            atomic.Pointer[chan struct{}] // its next reply is cut
-	stalled        atomic.Bool
-}
-
-// reset closes both ends; the client sees a connection reset.
-func (l *link) reset() {
-	l.once.Do(func() {
-		close(l.closed)
-		if c, ok := l.client.(*net.TCPConn); ok {
-			_ = c.SetLinger(0)
-		}
-		_ = l.client.Close()
-		_ = l.server.Close()
-	})
-}
-
-// pump moves bytes one way until either end closes, as long as look agrees.
-func (l *link) pump(to, from net.Conn, look func([]byte) error) {
-	defer l.reset()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		l.p.mu.Lock()
-		open := l.p.open
-		l.p.mu.Unlock()
-		if l.stalled.Load() {
-			open = nil
-		}
-		select {
-		case <-open:
-		case <-l.closed:
-			return
-		}
-		if look(buf[:n]) != nil {
-			return
-		}
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// cancelRequest begins a request to cancel a statement: its length and its code, in PostgreSQL's protocol.
-const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
-
-func (l *link) asks(bytes []byte) error {
-	if strings.HasPrefix(string(bytes), cancelRequest) {
-		return errors.New("a request to cancel is lost")
-	}
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	if l.p.match != nil && l.p.match(bytes) {
-		cut := l.p.cut
-		l.cut.Store(&cut)
-		l.p.match = nil
-	}
-	return nil
-}
-
-func (l *link) replies([]byte) error {
-	if cut := l.cut.Load(); cut != nil {
-		close(*cut)
-		return errors.New("the reply is cut")
-	}
-	return nil
 }

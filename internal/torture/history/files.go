@@ -24,9 +24,11 @@ type Run struct {
 	Pods     []Process
 	Jobs     []job.Job
 	Events   []job.Event
+	Rows     []Row // nil: not exported
 }
 
-// Read reads a run's folder. A file that is missing is an error, except the plan's: a run without faults has none.
+// Read reads a run's folder. A file that is missing is an error, except the plan's, for a run without faults
+// has none, and that of the rows.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
@@ -39,13 +41,13 @@ func Read(dir string) (*Run, error) {
 	return r, errors.Join(
 		read(dir, PlanFile, &r.Plan), read(dir, FaultsFile, &r.Faults), read(dir, LedgerFile, &r.Ledger),
 		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
-		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events),
+		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events), read(dir, RowsFile, &r.Rows),
 	)
 }
 
 func read[T any](dir, name string, into *[]T) error {
 	list, err := ReadLines[T](filepath.Join(dir, name))
-	if errors.Is(err, os.ErrNotExist) && name == PlanFile {
+	if errors.Is(err, os.ErrNotExist) && (name == PlanFile || name == RowsFile) {
 		return nil
 	}
 	*into = list
@@ -73,6 +75,9 @@ func ReadLines[T any](path string) (list []T, err error) {
 // Writer appends objects to a file, one a line, each with a write of its own: what was written survives the writer's
 // death. Its methods are safe for concurrent use.
 type Writer struct {
+	// Wrote, if not nil, hears of every object after it was written. Set it before the first Write.
+	Wrote func(one any)
+
 	mu sync.Mutex
 	f  *os.File
 }
@@ -93,8 +98,11 @@ func (w *Writer) Write(one any) error {
 		return err
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	_, err = w.f.Write(append(line, '\n'))
+	w.mu.Unlock()
+	if err == nil && w.Wrote != nil {
+		w.Wrote(one)
+	}
 	return err
 }
 

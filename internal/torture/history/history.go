@@ -25,6 +25,7 @@ const (
 	PodsFile     = "pods.jsonl"    // [Process]
 	JobsFile     = "jobs.jsonl"    // [job.Job], after the quiet tail
 	EventsFile   = "events.jsonl"  // [job.Event], in the same snapshot
+	RowsFile     = "rows.jsonl"    // [Row], in the same snapshot
 )
 
 // Settings are what a run was made with.
@@ -33,6 +34,7 @@ type Settings struct {
 	Binary     string        `json:"binary"` // SHA-256 of the program under test
 	Race       bool          `json:"race"`
 	Mutant     string        `json:"mutant,omitempty"`
+	Narrowed   bool          `json:"narrowed,omitempty"` // to a few faults: some invariants may have nothing to be checked on
 	PostgreSQL string        `json:"postgresql"`
 	Began      time.Time     `json:"began"`
 	QuietFrom  time.Time     `json:"quiet_from"` // every fault healed, no more submissions
@@ -115,13 +117,31 @@ type Call struct {
 	Delay    time.Duration   `json:"delay,omitempty"`
 	Args     json.RawMessage `json:"args,omitempty"` // as sent
 	Chain    []job.Step      `json:"chain,omitempty"`
+
+	// Of the verbs lane and gate, what was changed to what; nil is unchanged.
+	Enabled *bool `json:"enabled,omitempty"`
+	Paused  *bool `json:"paused,omitempty"`
+	Slots   *int  `json:"slots_per_pod,omitempty"` // -1: no limit
 }
 
-// Sample is what one look saw, the running jobs in one snapshot.
+// Sample is what one look saw, the running jobs in one snapshot, taken after T.
 type Sample struct {
-	T       time.Time    `json:"t"`
-	Running []Running    `json:"running"`
-	Pods    []PodNumbers `json:"pods,omitempty"` // taken about once a second
+	T       time.Time     `json:"t"` // before the database was asked
+	Took    time.Duration `json:"took"`
+	Running []Running     `json:"running"`
+	Pods    []PodNumbers  `json:"pods,omitempty"` // taken about once a second
+	// Commit is the latest small commit that the sampler made itself, about four a second, when it is new. One that failed
+	// leaves none: then this is nil for longer.
+	Commit *Commit `json:"commit,omitempty"`
+	// Leases are the ends of the open pods' leases by boot id, in the same snapshot.
+	Leases map[string]time.Time `json:"leases,omitempty"`
+}
+
+// Commit is a transaction that writes next to nothing: what it takes is what the machine, its disk above all, takes of
+// everybody.
+type Commit struct {
+	T    time.Time     `json:"t"` // when it began
+	Took time.Duration `json:"took"`
 }
 
 // Running is a running job of a sample.
@@ -144,6 +164,13 @@ type PodNumbers struct {
 	Stuck       int    `json:"stuck"` // handlers that ignore the end of their context
 }
 
+// Row is a row of the table demo_rows, which a demo.tx job writes in the transaction that ends it.
+type Row struct {
+	Job   int64 `json:"job,string"`
+	Fence int64 `json:"fence"`
+	N     int   `json:"n"` // from 1
+}
+
 // Process is one life of a pod, written when it has ended.
 type Process struct {
 	Pod      string     `json:"pod"`
@@ -159,4 +186,6 @@ type Process struct {
 	Signal   string     `json:"signal,omitempty"` // that ended it
 	Races    int        `json:"races,omitempty"`  // data races that its detector reported
 	Fired    []string   `json:"fired,omitempty"`  // failpoints that fired in it
+	Told     string     `json:"told,omitempty"`   // who told it to end: signal or failpoint; "": nobody did
+	Log      string     `json:"log"`              // its log, in the run's folder
 }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/mutant"
+	"github.com/trapeze-run/trapeze/internal/torture"
+	"github.com/trapeze-run/trapeze/internal/torture/checker"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// A mutant must be caught by one of so many seeds, each of so many minutes.
+const (
+	mutantSeeds   = 3
+	mutantMinutes = 2
+)
+
+// mutants reads a list of mutants; "all" is every one.
+func mutants(text string) (names []string, err error) {
+	if text == "all" {
+		return mutant.Names(), nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		if !slices.Contains(mutant.Names(), name) {
+			return nil, fmt.Errorf("there is no mutant %q: want all, or some of %s", name, strings.Join(mutant.Names(), ", "))
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// matrix is the test of the torture: each mutant is tortured until some seed catches it. What a run of the same seed
+// without a mutant is accused of as well proves nothing, and does not count.
+type matrix struct {
+	c        command
+	programs map[bool]string     // built: with and without the race detector
+	control  map[uint64][]string // by seed: the invariants that break without a mutant
+	to, err  io.Writer
+}
+
+// caught is what came of one mutant.
+type caught struct {
+	Mutant     string   `json:"mutant"`
+	Caught     bool     `json:"caught"`
+	Seed       uint64   `json:"seed,omitempty"`       // that caught it
+	Runs       int      `json:"runs"`                 // that it took
+	Seconds    float64  `json:"seconds"`              // that they took, with all that belongs to them
+	Invariants []string `json:"invariants,omitempty"` // that it broke
+	First      string   `json:"first,omitempty"`      // violation of the first of them
+	Dir        string   `json:"dir,omitempty"`        // the records
+}
+
+// runMutants tortures the mutants that were asked for. It fails when one survives, or when the program itself breaks an
+// invariant.
+func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
+	m := &matrix{c: c, programs: map[bool]string{}, control: map[uint64][]string{}, to: stdout, err: stderr}
+	built, err := os.MkdirTemp("", "trapeze-mutants-")
+	if err != nil {
+		fmt.Fprintln(stderr, "torture:", err)
+		return exitMachine
+	}
+	defer os.RemoveAll(built)
+	if c.asJSON {
+		m.to = stderr
+	}
+	var list []caught
+	for _, name := range c.mutants {
+		one, err := m.hunt(ctx, built, name)
+		if err != nil {
+			fmt.Fprintf(stderr, "torture: mutant %s: %v\n", name, err)
+			return exitMachine
+		}
+		list = append(list, one)
+		fmt.Fprintln(m.to, one)
+	}
+	code := exitGreen
+	for seed, broken := range m.control {
+		if len(broken) > 0 {
+			fmt.Fprintf(m.to, "seed %d breaks %s without a mutant\n", seed, strings.Join(broken, ", "))
+			code = exitBroken
+		}
+	}
+	survivors := 0
+	for _, one := range list {
+		if !one.Caught {
+			survivors++
+			code = exitBroken
+		}
+	}
+	fmt.Fprintf(m.to, "%d of %d mutants caught\n", len(list)-survivors, len(list))
+	if c.asJSON {
+		if failed := printJSON(stdout, list); failed != exitGreen {
+			return failed
+		}
+	}
+	return code
+}
+
+// hunt tortures one mutant, seed after seed, until it is caught.
+func (m *matrix) hunt(ctx context.Context, built, name string) (one caught, err error) {
+	one.Mutant = name
+	began := time.Now()
+	defer func() { one.Seconds = time.Since(began).Round(time.Second).Seconds() }()
+	for seed := m.c.o.Seed; seed < m.c.o.Seed+mutantSeeds; seed++ {
+		known, ok := m.control[seed]
+		if !ok {
+			control := time.Now()
+			found, _, err := m.run(ctx, built, seed, "")
+			if err != nil {
+				return one, fmt.Errorf("the control, seed %d: %w", seed, err)
+			}
+			for _, f := range found {
+				known = append(known, f.Invariant)
+			}
+			m.control[seed] = known
+			began = began.Add(time.Since(control)) // it is not this mutant's time
+		}
+		found, dir, err := m.run(ctx, built, seed, name)
+		if err != nil {
+			return one, fmt.Errorf("seed %d: %w", seed, err)
+		}
+		one.Runs++
+		for _, f := range found {
+			if slices.Contains(known, f.Invariant) {
+				continue
+			}
+			if one.Caught = true; one.First == "" {
+				one.Seed, one.Dir, one.First = seed, dir, f.Violations[0].What
+			}
+			one.Invariants = append(one.Invariants, f.Invariant)
+		}
+		if one.Caught {
+			break
+		}
+	}
+	return one, nil
+}
+
+// run makes one run and returns what is accused in it, and its folder.
+func (m *matrix) run(ctx context.Context, built string, seed uint64, name string) (accused []checker.Finding, dir string, err error) {
+	c := m.c
+	c.o.Seed, c.o.Mutant = seed, name
+	c.o.Race = m.c.race.of(seed)
+	if c.o.Binary, err = m.program(ctx, built, c.o.Race); err != nil {
+		return nil, "", err
+	}
+	called := name
+	if called == "" {
+		called = "control"
+	}
+	c.o.Dir = freeFolder(filepath.Join("torture", "mutants", fmt.Sprintf("%s-%d", called, seed)))
+	fmt.Fprintf(m.err, "── %s\n", called)
+	if dir, err = doRun(ctx, c, m.err, m.err); err != nil {
+		return nil, dir, err
+	}
+	r, err := history.Read(dir)
+	if err != nil {
+		return nil, dir, err
+	}
+	for _, f := range torture.Judge(r).Findings {
+		if len(f.Violations) > 0 {
+			accused = append(accused, f)
+		}
+	}
+	return accused, dir, nil
+}
+
+// program is the program with all mutants in it, built once.
+func (m *matrix) program(ctx context.Context, built string, race bool) (string, error) {
+	if m.c.o.Binary != "" {
+		return m.c.o.Binary, nil
+	}
+	if m.programs[race] == "" {
+		path := filepath.Join(built, fmt.Sprintf("trapeze-race-%t", race))
+		if err := torture.Build(ctx, path, race); err != nil {
+			return "", err
+		}
+		m.programs[race] = path
+	}
+	return m.programs[race], nil
+}
+
+// String is the mutant's line in the table.
+func (one caught) String() string {
+	if !one.Caught {
+		return fmt.Sprintf("%-22s SURVIVED %d runs, %.0f s", one.Mutant, one.Runs, one.Seconds)
+	}
+	return fmt.Sprintf("%-22s caught by %s; seed %d, run %d, %.0f s\n%22s %s; records in %s", one.Mutant, strings.Join(one.Invariants, ", "),
+		one.Seed, one.Runs, one.Seconds, "", one.First, one.Dir)
+}

@@ -1,0 +1,117 @@
+package faultnet
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// link is one connection of a client with the server.
+type link struct {
+	p              *Proxy
+	client, server net.Conn
+	once           sync.Once
+	closed         chan struct{}
+	cut            atomic.Pointer[chan struct{}] // its next reply is cut
+	left           atomic.Int64                  // of CutAfter; 0: no limit
+	stalled        atomic.Bool
+	wire           wire // touched by the pump to the server alone
+}
+
+// reset closes both ends; the client sees a connection reset.
+func (l *link) reset() {
+	l.once.Do(func() {
+		close(l.closed)
+		if c, ok := l.client.(*net.TCPConn); ok {
+			_ = c.SetLinger(0)
+		}
+		_ = l.client.Close()
+		_ = l.server.Close()
+	})
+}
+
+// pump moves bytes one way until either end closes, as long as look agrees: it says how many of them pass.
+func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, error)) {
+	defer l.reset()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if !l.mayPass(way, n) {
+			return
+		}
+		passes, err := look(buf[:n])
+		if _, failed := to.Write(buf[:passes]); failed != nil || err != nil {
+			return
+		}
+	}
+}
+
+// mayPass waits for as long as n bytes are held up, and reports false when the connection was broken meanwhile.
+func (l *link) mayPass(way Direction, n int) bool {
+	l.p.mu.Lock()
+	open, wait := l.p.gates[way].open, l.p.delay
+	if l.p.rate > 0 {
+		wait += time.Duration(n) * time.Second / time.Duration(l.p.rate)
+	}
+	l.p.mu.Unlock()
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-l.closed:
+			return false
+		}
+	}
+	if l.stalled.Load() {
+		open = nil
+	}
+	select {
+	case <-open:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// cancelRequest begins a request to cancel a statement: its length and its code, in PostgreSQL's protocol.
+const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
+
+func (l *link) asks(bytes []byte) (int, error) {
+	if strings.HasPrefix(string(bytes), cancelRequest) {
+		return 0, errors.New("a request to cancel is lost")
+	}
+	statements := l.wire.read(bytes)
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	if l.p.match != nil && l.p.match(bytes) {
+		cut := l.p.cut
+		l.cut.Store(&cut)
+		l.p.match = nil
+	}
+	for _, s := range statements {
+		if l.wire.hits(s, l.p.armed) {
+			l.cut.Store(&l.p.armed.done)
+			l.p.armed = nil
+		}
+	}
+	return len(bytes), nil
+}
+
+func (l *link) replies(bytes []byte) (int, error) {
+	if cut := l.cut.Load(); cut != nil {
+		close(*cut)
+		return 0, errors.New("the reply is cut")
+	}
+	if left := l.left.Load(); left > 0 {
+		if int64(len(bytes)) >= left {
+			return int(left - 1), errors.New("the connection is cut")
+		}
+		l.left.Add(-int64(len(bytes)))
+	}
+	return len(bytes), nil
+}

@@ -1,0 +1,155 @@
+package faultnet_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// through connects to a database of its own through a proxy; direct sees the same database past it.
+func through(t *testing.T) (p *faultnet.Proxy, conn, direct *pgx.Conn) {
+	t.Helper()
+	url := pgtest.URL(t)
+	p = pgtest.NewProxy(t, url)
+	connect := func(url string) *pgx.Conn {
+		c, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		return c
+	}
+	direct = connect(url)
+	if _, err := direct.Exec(t.Context(), "create table mine (word text)"); err != nil {
+		t.Fatal(err)
+	}
+	return p, connect(p.URL()), direct
+}
+
+func rows(t *testing.T, c *pgx.Conn) (n int) {
+	t.Helper()
+	if err := c.QueryRow(t.Context(), "select count(*) from mine").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const insert = "insert into mine values ($1)"
+
+func TestTheReplyToAPreparedStatementIsCutWhenItHasDoneItsWork(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, direct := through(t)
+	for range 2 { // the second time its text is not sent any more
+		_, err := conn.Exec(t.Context(), insert, "a")
+		is.NoErr(err)
+	}
+	cut, _ := p.CutReply("into mine")
+	var one int
+	is.NoErr(conn.QueryRow(t.Context(), "select $1::int", 1).Scan(&one)) // another statement is not meant
+	_, err := conn.Exec(t.Context(), insert, "a")
+	is.True(err != nil) // the client hears nothing
+	<-cut
+	pgtest.Wait(t, "the row is there all the same", func() bool { return rows(t, direct) == 3 })
+}
+
+func TestTheReplyToTheCommitIsCutOfATransactionThatHeldTheStatement(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, direct := through(t)
+	cut, _ := p.CutReply("into mine")
+	tx, err := conn.Begin(t.Context())
+	is.NoErr(err)
+	_, err = tx.Exec(t.Context(), insert, "a")
+	is.NoErr(err)                          // inside of the transaction nothing is decided yet
+	is.True(tx.Commit(t.Context()) != nil) // its commit is
+	<-cut                                  //
+	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
+}
+
+func TestACutThatWasDisarmedDoesNotHappen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, direct := through(t)
+	_, disarm := p.CutReply("")
+	disarm()
+	is.NoErr(pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), insert, "a")
+		return err
+	}))
+	is.Equal(rows(t, direct), 1)
+}
+
+func TestOneWayCanBeDeadAlone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, direct := through(t)
+	p.BlackholeOneWay(faultnet.ToClient)
+	answered := make(chan error, 1)
+	go func() { _, err := conn.Exec(t.Context(), insert, "a"); answered <- err }()
+	pgtest.Wait(t, "the statement has reached the server", func() bool {
+		var n int
+		_ = direct.QueryRow(t.Context(), "select count(*) from pg_stat_activity where query = $1", insert).Scan(&n)
+		return n == 1
+	})
+	select {
+	case <-answered:
+		t.Fatal("an answer got through")
+	default:
+	}
+	p.Pass()
+	is.NoErr(<-answered) // nothing was lost
+}
+
+func TestBytesTakeLongerWhenTheyAreDelayedOrThrottled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, _ := through(t)
+	for _, slow := range []func(){func() { p.Delay(50 * time.Millisecond) }, func() { p.Throttle(200) }} {
+		slow()
+		began := time.Now()
+		is.NoErr(conn.Ping(t.Context()))
+		is.True(time.Since(began) > 50*time.Millisecond) // it took its time
+		p.Pass()
+		is.NoErr(conn.Ping(t.Context()))
+	}
+}
+
+func TestAConnectionBreaksAfterSoManyBytes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, _ := through(t)
+	p.CutAfter(1000)
+	var text string
+	is.NoErr(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text))       // within them
+	is.True(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text) != nil) // not beyond
+}
+
+func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(*faultnet.Proxy){
+		"all":            (*faultnet.Proxy).Refuse,
+		"beyond a limit": func(p *faultnet.Proxy) { p.Limit(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			p, conn, _ := through(t)
+			refuse(p)
+			_, err := pgx.Connect(t.Context(), p.URL())
+			is.True(err != nil)              // a new one is broken
+			is.NoErr(conn.Ping(t.Context())) // the old one is not
+			p.Pass()
+			another, err := pgx.Connect(t.Context(), p.URL())
+			is.NoErr(err) // until it is over
+			is.Equal(p.Links(), 2)
+			is.NoErr(another.Close(t.Context()))
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package faultnet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+)
+
+// armed is a reply that is to be cut.
+type armed struct {
+	text string
+	done chan struct{}
+}
+
+// wire reads along what a client sends in PostgreSQL's frontend/backend protocol 3 (the manual, part "Internals"): one
+// message without a type at first, then messages of a type, a length that counts itself, and a body.
+type wire struct {
+	started  bool
+	head     []byte // of the message that is being read: type, length, and as much of its body as is kept
+	missing  int    // bytes of its body that have not come yet
+	prepared map[string]string
+	explicit bool   // a transaction was begun and not ended
+	wanted   *armed // a statement of that transaction held its text: its COMMIT is to be cut
+}
+
+// mostKept bounds what is kept of a message's body: the text of a statement is at its beginning, its arguments follow.
+const mostKept = 64 << 10
+
+// read takes the next bytes and returns the text of every statement whose execution they ask for.
+func (w *wire) read(chunk []byte) (statements []string) {
+	for len(chunk) > 0 {
+		want := 5
+		if !w.started {
+			want = 4
+		}
+		if len(w.head) < want {
+			n := min(want-len(w.head), len(chunk))
+			w.head, chunk = append(w.head, chunk[:n]...), chunk[n:]
+			if len(w.head) < want {
+				return statements
+			}
+			w.missing = int(binary.BigEndian.Uint32(w.head[want-4:])) - 4
+		}
+		n := min(max(w.missing, 0), len(chunk))
+		if kept := min(n, mostKept+want-len(w.head)); kept > 0 {
+			w.head = append(w.head, chunk[:kept]...)
+		}
+		w.missing -= n
+		if chunk = chunk[n:]; w.missing > 0 {
+			return statements
+		}
+		if w.started {
+			if s, ok := w.message(w.head[0], w.head[5:]); ok {
+				statements = append(statements, s)
+			}
+		}
+		// A request for encryption is answered with "no" and followed by the message that starts the session.
+		w.started = w.started || !bytes.HasSuffix(w.head, []byte{0x04, 0xd2, 0x16, 0x2f})
+		w.head = w.head[:0]
+	}
+	return statements
+}
+
+// message takes one message and returns the statement that it executes, if it does.
+func (w *wire) message(kind byte, body []byte) (string, bool) {
+	switch kind {
+	case 'P': // Parse: a name, a text
+		name, rest := text(body)
+		sql, _ := text(rest)
+		if w.prepared == nil {
+			w.prepared = map[string]string{}
+		}
+		w.prepared[name] = sql
+	case 'B': // Bind: a portal, the name of a prepared statement
+		_, rest := text(body)
+		name, _ := text(rest)
+		return w.prepared[name], true
+	case 'Q': // Query: a text
+		sql, _ := text(body)
+		return sql, true
+	}
+	return "", false
+}
+
+// text reads a string that ends with a zero byte, or with what was kept.
+func text(b []byte) (string, []byte) {
+	s, rest, _ := bytes.Cut(b, []byte{0})
+	return string(s), rest
+}
+
+// hits reports whether the answer to a statement is the one to cut.
+func (w *wire) hits(sql string, a *armed) bool {
+	switch verb := strings.ToLower(strings.TrimRight(sql, "; \n")); {
+	case strings.HasPrefix(verb, "begin"):
+		w.explicit, w.wanted = true, nil
+	case strings.HasPrefix(verb, "rollback"):
+		w.explicit, w.wanted = false, nil
+	case verb == "commit":
+		hit := a != nil && w.explicit && (a.text == "" || w.wanted == a)
+		w.explicit, w.wanted = false, nil
+		return hit
+	case a == nil || a.text == "" || !strings.Contains(sql, a.text):
+	case !w.explicit:
+		return true
+	default:
+		w.wanted = a
+	}
+	return false
+}

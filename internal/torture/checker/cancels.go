@@ -1,0 +1,97 @@
+package checker
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// stuckAfter is how long a handler may ignore the end of its context before its job is ended without it.
+const stuckAfter = 10 * time.Second
+
+// cancelReaches (I9): whoever cancels or stops a job is told what is true; a job whose cancel was accepted ends cancelled,
+// whatever its handler does; and the handler's context ends within a heartbeat and a second, and the job soon after it,
+// where nothing disturbed its pod.
+func cancelReaches(v *view, f *Finding) {
+	for i := range v.run.Calls {
+		if c := &v.run.Calls[i]; c.Verb == "cancel" || c.Verb == "stop" {
+			v.toldTheTruth(c, f)
+		}
+	}
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered {
+			continue
+		}
+		var open *claim
+		nth := 0
+		for i, e := range s.events {
+			if claims(e) {
+				open, nth = s.claims[nth], nth+1
+			}
+			if e.Event == "job.cancel_requested" {
+				end := cancelWins(s, i, f)
+				v.reaches(s, open, e, end, f)
+			}
+			if e.Event == "job.cancelled" && e.From == job.Running && e.Actor != "system" && e.Actor != "handler" { // stopped
+				v.reaches(s, open, e, e, f)
+			}
+		}
+	}
+}
+
+func (v *view) toldTheTruth(c *history.Call, f *Finding) {
+	s := v.stories[c.Job]
+	if s == nil || s.job == nil || s.tampered || len(s.events) == 0 {
+		return
+	}
+	last, asked := s.events[len(s.events)-1], false
+	ended := last.To.Terminal() && !last.At.After(c.Ended.Add(sameClock))
+	for _, e := range s.events {
+		asked = asked || (e.Event == "job.cancel_requested" || e.Event == "job.cancelled") && !e.At.After(c.Ended.Add(sameClock))
+	}
+	switch {
+	case c.Outcome == history.OK && job.State(c.State).Terminal(): // also of a job that had ended before
+		f.judge(last.To == job.State(c.State) && ended, c.Job, "call %d was told that job %d is %s, and it is %s", c.N, c.Job, c.State, last.To)
+	case c.Outcome == history.OK:
+		f.judge(asked && (last.To == job.Cancelled || !last.To.Terminal()), c.Job, "call %d was told that job %d will end, and it is %s", c.N, c.Job, last.To)
+	case c.Outcome == history.Refused && c.Code == "already_terminal":
+		f.judge(ended, c.Job, "call %d was told that job %d had ended, which it had not by %s", c.N, c.Job, clock(c.Ended))
+	case c.Outcome == history.Refused && c.Code == "not_found":
+		f.judge(s.events[0].At.After(c.Began), c.Job, "call %d was told that there is no job %d, which there was", c.N, c.Job)
+	}
+}
+
+// cancelWins judges what came of a job after its cancel, event i, was accepted, and returns its end, nil when there is none
+// yet.
+func cancelWins(s *story, i int, f *Finding) *job.Event {
+	for _, e := range s.events[i+1:] {
+		if e.To == e.From {
+			continue
+		}
+		f.judge(e.To == job.Cancelled, s.id, "job %d: event %d (%s) after its cancel was accepted", s.id, number(e), e.Event)
+		return e
+	}
+	f.Checked++
+	return nil
+}
+
+// reaches judges how soon the handler of claim c hears of asked, and how soon the job's end comes.
+func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
+	if c == nil || c.start() == nil {
+		return
+	}
+	b := v.boot(c.boot)
+	told := asked.At.Add(v.run.Settings.Heartbeat + promptly + v.slack)
+	if b.life == nil || c.start().T.After(told) || b.life.Ended.Before(told) || !v.trouble.calm(b.pod, asked.At, told) {
+		return
+	}
+	heard := c.told != nil && !c.told.T.After(told) || c.done != nil && !c.done.T.After(told)
+	f.judge(heard, s.id, "job %d: its cancel was accepted at %s, and its handler on %s had not heard of it by %s", s.id, clock(asked.At), b.name(),
+		clock(told))
+	over := told.Add(stuckAfter + v.slack)
+	if b.life.Ended.Before(over) || over.After(v.quietEnd()) || !v.trouble.calm(b.pod, asked.At, over) {
+		return
+	}
+	f.judge(end != nil && !end.At.After(over), s.id, "job %d: its cancel was accepted at %s, and it had not ended by %s", s.id, clock(asked.At), clock(over))
+}

@@ -1,0 +1,119 @@
+package checker
+
+import "github.com/trapeze-run/trapeze/job"
+
+// oneChild (I6): a step that succeeded has exactly the next step that it asked for or that was declared, any other has
+// none, and the step's end and the next one's creation are one transaction.
+func oneChild(v *view, f *Finding) {
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered {
+			continue
+		}
+		steps := stepsAfter(s.job)
+		if len(steps) == 0 && len(s.children) == 0 {
+			continue
+		}
+		want := 0
+		if s.job.State == job.Succeeded && len(steps) > 0 {
+			want = 1
+		}
+		if !f.judge(len(s.children) == want, s.id, "job %d (%s) is %s and has %d next steps, want %d", s.id, s.job.Kind, s.job.State,
+			len(s.children), want) || want == 0 {
+			continue
+		}
+		child, step := s.children[0], steps[0]
+		if child.tampered || child.job == nil {
+			continue
+		}
+		f.judge(child.job.Kind == step.Kind && sameJSON(child.job.Args, step.Args) && sameSteps(plannedOf(child.job), steps[1:]), child.id,
+			"job %d is the next step of job %d, and not the one that was asked for: %s", child.id, s.id, child.job.Kind)
+		end, birth := lastEnd(s), birthOf(child)
+		if end == nil || birth == nil {
+			f.accuse(child.id, "job %d follows job %d, and no events tell of the end of one and the birth of the other", child.id, s.id)
+			continue
+		}
+		f.judge(xid(end) == xid(birth), child.id, "job %d was born in transaction %s, and job %d before it ended in %s", child.id, xid(birth), s.id, xid(end))
+	}
+}
+
+// lastEnd is the event that ended a job, nil when none tells.
+func lastEnd(s *story) *job.Event {
+	for i := len(s.events) - 1; i >= 0; i-- {
+		if s.events[i].To.Terminal() {
+			return s.events[i]
+		}
+	}
+	return nil
+}
+
+// birthOf is the event of a job's creation, nil when none tells.
+func birthOf(s *story) *job.Event {
+	if len(s.events) == 0 || s.events[0].From != "" {
+		return nil
+	}
+	return s.events[0]
+}
+
+// chainsComplete (I13): a pipeline of several steps has all of them up to the one where it stands: those before it have
+// succeeded, and it is done only when the last step has; any other end shows in the step where it came.
+func chainsComplete(v *view, f *Finding) {
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered || s.job.ParentID != nil {
+			continue
+		}
+		want := len(stepsAfter(s.job)) // of demo.chain inside a chain more
+		if want == 0 && len(s.children) == 0 {
+			continue
+		}
+		f.Checked++
+		at, reached, broken := s, 0, false
+		for len(at.children) > 0 && !broken {
+			if at.job.State != job.Succeeded {
+				f.accuse(at.id, "pipeline %d goes on after step %d, job %d, which is %s", s.id, at.job.Step, at.id, at.job.State)
+			}
+			at = at.children[0]
+			reached++
+			broken = at.job == nil || at.tampered || reached > job.MaxChainSteps
+			if !broken && at.job.Kind == "demo.chain" {
+				want += len(demoArgsOf(at.job).Steps)
+			}
+		}
+		switch {
+		case broken:
+		case at.job.State == job.Succeeded && reached < want:
+			f.accuse(at.id, "pipeline %d ends at step %d of %d, job %d, which succeeded", s.id, reached, want, at.id)
+		case reached > want:
+			f.accuse(at.id, "pipeline %d has %d steps after its first, and %d were asked for", s.id, reached, want)
+		case !at.job.State.Terminal() && v.run.Settings.Quiescent && !v.mayWait(at):
+			f.accuse(at.id, "pipeline %d is left at step %d of %d, job %d, which is %s", s.id, reached, want, at.id, at.job.State)
+		}
+	}
+}
+
+// stepsHaveParents (I18): every step but the first has a parent that is there, succeeded, and stands right before it in the
+// same pipeline, whose first job is there; and no pipeline is longer than it may be.
+func stepsHaveParents(v *view, f *Finding) {
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered {
+			continue
+		}
+		j := s.job
+		if j.ParentID == nil {
+			if j.Step != 0 || j.PipelineID != j.ID {
+				f.accuse(s.id, "job %d has no parent, and is step %d of pipeline %d", s.id, j.Step, j.PipelineID)
+			}
+			continue
+		}
+		parent, first := v.stories[*j.ParentID], v.stories[j.PipelineID]
+		if parent != nil && parent.tampered || first != nil && first.tampered {
+			continue
+		}
+		if !f.judge(parent != nil && parent.job != nil, s.id, "job %d has a parent, job %d, which is not there", s.id, *j.ParentID) {
+			continue
+		}
+		f.judge(parent.job.PipelineID == j.PipelineID && parent.job.Step+1 == j.Step && first != nil && first.job != nil, s.id,
+			"job %d is step %d of pipeline %d, its parent, job %d, is step %d of pipeline %d", s.id, j.Step, j.PipelineID, parent.id,
+			parent.job.Step, parent.job.PipelineID)
+		f.judge(j.Step <= job.MaxChainSteps, s.id, "job %d is step %d, beyond the limit of %d", s.id, j.Step, job.MaxChainSteps)
+	}
+}

@@ -1,0 +1,134 @@
+package checker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// uneventful is a run in which every invariant has something to be judged, and nothing is wrong.
+func uneventful(t *testing.T) *past {
+	p := begin(t)
+	p.submit("demo.noop", `{}`, key("a")).claim("pod1").succeed()
+	p.submit("demo.echo", `{"big":12345678901234567890}`).claim("pod2").succeed()
+	p.submit("demo.tx", `{"rows":3}`).claim("pod2").succeed()
+	p.submit("demo.fail", `{}`).claim("pod3").fail()
+	p.submit("demo.effect", `{"n":1}`).claim("pod1").line("effect", "").succeed()
+
+	// Chains, declared and carried.
+	p.submit("demo.noop", `{}`, chain(stepOf("demo.sleep", `{"ms":5}`), stepOf("demo.echo", `[1]`))).claim("pod1").hand().hand().succeed()
+	p.submit("demo.chain", `{"steps":[{"kind":"demo.noop","args":{}},{"kind":"demo.fail","args":{}}]}`).claim("pod2").hand().hand().fail()
+
+	// Two jobs of a subject, one after the other.
+	a := p.submit("demo.sleep", `{"ms":300}`, subject("s")).claim("pod1")
+	b := p.submit("demo.sleep", `{"ms":300}`, subject("s"))
+	p.pass(300 * time.Millisecond)
+	a.succeed()
+	b.claim("pod2").succeed()
+
+	// Cancels.
+	p.submit("demo.sleep", `{"ms":5000}`).cancelPending()
+	c := p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").askCancel()
+	p.pass(500 * time.Millisecond)
+	c.line("ctx_done", "cancelled by an operator").cancelled().command("cancel", "cancelled", "", nil).command("stop", "", "already_terminal", nil)
+	p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop()
+
+	// Retries, and waits.
+	p.submit("demo.retry_later", `{"times":1,"delay_ms":200}`).claim("pod1").retryLater(200 * time.Millisecond).claim("pod2").succeed()
+	p.submit("demo.sleep", `{"ms":5}`, delay(time.Second)).promote(time.Second).claim("pod1").succeed()
+
+	// Who is more urgent goes first.
+	p.operate("narrow", 1, true)
+	p.pass(4 * time.Second)
+	first := p.submit("demo.sleep", `{"ms":10}`, lane("narrow")).claim("pod1")
+	low, high := p.submit("demo.sleep", `{"ms":10}`, lane("narrow"), priority(1)), p.submit("demo.sleep", `{"ms":10}`, lane("narrow"), priority(9))
+	p.pass(100 * time.Millisecond)
+	first.succeed()
+	high.claim("pod1")
+	p.pass(10 * time.Millisecond)
+	high.succeed()
+	low.claim("pod1").succeed()
+	return p
+}
+
+// eventful adds what faults make of it.
+func eventful(t *testing.T) *past {
+	p := uneventful(t)
+	// A pod is killed; its job is taken over.
+	killed := p.submit("demo.sleep", `{"ms":2000}`).claim("pod2")
+	p.pass(1200 * time.Millisecond)
+	p.fault("F1", "kill", "pod2", 0, func() { p.kill("pod2") })
+	p.lapse("pod2")
+	killed.recover()
+	p.pass(20 * time.Millisecond)
+	killed.claim("pod3")
+	p.pass(time.Second)
+	p.start("pod2")
+	p.pass(time.Second)
+	killed.succeed()
+
+	// A pod is frozen beyond its lease; it wakes up, is told, and its result is discarded.
+	p.pass(10 * time.Second)
+	frozen := p.submit("demo.sleep", `{"ms":8000}`).claim("pod3")
+	zombie := *frozen
+	p.fault("F2", "freeze", "pod3", 5*time.Second, func() {
+		p.quiet("pod3")
+		p.lapse("pod3")
+		frozen.recover()
+		frozen.claim("pod1")
+	})
+	zombie.line("ctx_done", job.ErrLeaseLost.Error()).line("end", job.ErrLeaseLost.Error())
+	frozen.stale(1)
+	p.join("pod3")
+	frozen.succeed()
+
+	// A pod is told to end, and hands over what it does not finish.
+	p.pass(15 * time.Second)
+	back := p.submit("demo.sleep", `{"ms":6000}`).claim("pod1")
+	short := p.submit("demo.sleep", `{"ms":600}`).claim("pod1")
+	p.fault("F5", "term", "pod1", 0, nil)
+	at := p.step()
+	p.pods["pod1"].now.TermAt, p.pods["pod1"].now.TermsGot, p.pods["pod1"].now.Told = &at, 1, "signal"
+	p.pass(500 * time.Millisecond)
+	short.succeed()
+	p.pass(2500 * time.Millisecond)
+	back.line("ctx_done", job.ErrShutdown.Error()).handBack()
+	back.claim("pod2")
+	p.podEvent("pod.left", "pod1", p.pods["pod1"].boot)
+	p.quiet("pod1")
+	p.pods["pod1"].now.Ended = p.step()
+	p.pass(time.Second)
+	p.start("pod1")
+	back.succeed()
+	p.pass(10 * time.Second)
+	return p
+}
+
+func TestARunInWhichNothingIsWrongIsGreenAndEveryInvariantIsJudged(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	findings := Check(eventful(t).done())
+	is.Equal(len(findings), len(invariants)) // all of them
+	for i, f := range findings {
+		is.Equal(f.Invariant, invariants[i].name) // in order
+		for _, v := range f.Violations {
+			t.Errorf("%s accuses the innocent: %s", f.Invariant, v.What)
+		}
+		if Vacuous(f) {
+			t.Errorf("%s had nothing to judge", f.Invariant)
+		}
+	}
+}
+
+func TestAnEmptyRunProvesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, f := range Check(&history.Run{}) {
+		is.True(Vacuous(f))            // nothing was there
+		is.Equal(len(f.Violations), 0) // and nobody is accused
+	}
+}

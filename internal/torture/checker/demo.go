@@ -1,0 +1,96 @@
+package checker
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// demoArgs are the arguments of the demo kinds that matter here.
+type demoArgs struct {
+	MS    int64      `json:"ms"`
+	N     int        `json:"n"`
+	MB    int64      `json:"mb"`
+	Rows  int        `json:"rows"`
+	Steps []job.Step `json:"steps"` // of demo.chain; demo.progress has a number there
+}
+
+func demoArgsOf(j *job.Job) (a demoArgs) {
+	_ = json.Unmarshal(j.Args, &a) // what does not fit is of another kind
+	return a
+}
+
+// demoKinds have a handler in every pod, unless a pod was told to run only some kinds.
+var demoKinds = map[string]bool{
+	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
+	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
+	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.retry_later": true, "demo.tx": true, "demo.effect": true,
+}
+
+// endless reports whether a job ends only when somebody ends it.
+func endless(j *job.Job) bool {
+	return j.Kind == "demo.block" || j.Kind == "demo.spin" && demoArgsOf(j).MS == 0
+}
+
+// stepsAfter lists the steps that are to follow a job that succeeds: those that its handler asks for, then those that were
+// declared.
+func stepsAfter(j *job.Job) (steps []job.Step) {
+	if j.Kind == "demo.chain" {
+		steps = demoArgsOf(j).Steps
+	}
+	return append(steps, plannedOf(j)...)
+}
+
+// plannedOf lists the declared steps that a job still has after it.
+func plannedOf(j *job.Job) (steps []job.Step) {
+	if len(j.Planned) > 0 {
+		_ = json.Unmarshal(j.Planned, &steps) // what is none shows as a step that is missing
+	}
+	return steps
+}
+
+// sameSteps reports whether two lists ask for the same.
+func sameSteps(a, b []job.Step) bool {
+	return slices.EqualFunc(a, b, func(x, y job.Step) bool {
+		return x.Kind == y.Kind && x.Lane == y.Lane && same(x.Subject, y.Subject) && same(x.Priority, y.Priority) && sameJSON(x.Args, y.Args)
+	})
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// sameJSON reports whether two texts are the same value: numbers digit by digit, members in any order. No text is the
+// empty object, as for a submission without arguments.
+func sameJSON(a, b json.RawMessage) bool {
+	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
+	if bytes.Equal(a, b) {
+		return true
+	}
+	left, okLeft := decoded(a)
+	right, okRight := decoded(b)
+	return okLeft && okRight && reflect.DeepEqual(left, right)
+}
+
+func decoded(raw json.RawMessage) (value any, ok bool) {
+	if len(raw) == 0 {
+		return map[string]any{}, true
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	return value, decoder.Decode(&value) == nil
+}
+
+// canonical is a text that is the same for the same value.
+func canonical(raw json.RawMessage) string {
+	value, ok := decoded(bytes.TrimSpace(raw))
+	if !ok {
+		return string(raw)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return string(raw)
+	}
+	return string(text)
+}

@@ -1,0 +1,156 @@
+package checker
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// pair is a chain of two, with the second step's tale.
+func pair(p *past) *tale {
+	return p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{"a":1}`))).claim("pod1").hand()
+}
+
+var chainCrimes = []crime{
+	{"I6", "a next step is there twice", func(p *past) {
+		second := pair(p).succeed()
+		again := p.add(second.row)
+		p.xid++
+		again.row.Fence, again.row.EventNo = 0, 0
+		again.event("job.enqueued", "", job.Pending, "handler")
+		again.claim("pod1").succeed()
+	}, nil},
+	{"I6", "a next step is missing", func(p *past) {
+		p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{}`))).claim("pod1").succeed()
+	}, nil},
+	{"I6", "a job that failed has a next step", func(p *past) { pair(p).succeed() }, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].State = job.Failed }},
+	{"I6", "a next step that nobody asked for", func(p *past) { pair(p).succeed() }, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
+	{"I6", "a next step is born in a transaction of its own", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+		eventsOf(r, newest(r).ID)[0].Cursor = "999.1.1"
+	}},
+	{"I6", "a next step has other args", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).Args = json.RawMessage(`{"a":2}`) }},
+	{"I6", "a next step has lost the steps behind it", func(p *past) {
+		p.submit("demo.noop", `{}`, chain(stepOf("demo.noop", `{}`), stepOf("demo.noop", `{}`))).claim("pod1").hand().hand().succeed()
+	}, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
+
+	{"I13", "a chain ends early and says that all is well", func(p *past) {
+		p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{}`))).claim("pod1").succeed()
+	}, nil},
+	{"I13", "a chain goes on after a step that failed", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+		r.Jobs[len(r.Jobs)-2].State = job.Failed
+	}},
+	{"I13", "a chain has more steps than it was to have", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+		r.Jobs[len(r.Jobs)-2].Planned = nil
+	}},
+	{"I13", "a chain is left in its middle", func(p *past) { pair(p) }, nil},
+
+	{"I18", "a parent is not there", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+		none := int64(99999)
+		newest(r).ParentID = &none
+	}},
+	{"I18", "a step is numbered wrongly", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).Step = 5 }},
+	{"I18", "a step is in another pipeline", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).PipelineID = 1 }},
+	{"I18", "a first job is of another's pipeline", nil, func(r *history.Run) { r.Jobs[1].PipelineID = 1 }},
+}
+
+var historyCrimes = []crime{
+	{"I7", "an event is missing", func(p *past) { sleeper(p, "pod1").handBack().claim("pod2").succeed() }, func(r *history.Run) {
+		id := newest(r).ID
+		r.Events = slices.DeleteFunc(r.Events, func(e job.Event) bool { return e.Job != nil && *e.Job == id && *e.EventNo == 3 })
+	}},
+	{"I7", "the last event is missing", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
+		id := newest(r).ID
+		r.Events = slices.DeleteFunc(r.Events, func(e job.Event) bool { return e.Job != nil && *e.Job == id && *e.EventNo == 3 })
+	}},
+	{"I7", "an event begins where the one before did not end", func(p *past) {
+		sleeper(p, "pod1").handBack().event("job.succeeded", job.Running, job.Succeeded, "system")
+	}, nil},
+	{"I7", "a move that does not exist", func(p *past) {
+		p.submit("demo.noop", `{}`).event("job.succeeded", job.Pending, job.Succeeded, "system")
+	}, nil},
+	{"I7", "a handler's event moves the job", func(p *past) { sleeper(p, "pod1").leave("handler.did", job.Succeeded, "handler") }, nil},
+	{"I7", "a fence is passed over", func(p *past) {
+		j := sleeper(p, "pod1").handBack()
+		j.row.Fence++
+		j.claim("pod1").succeed()
+	}, nil},
+	{"I7", "the row's fence is another", nil, func(r *history.Run) { r.Jobs[0].Fence++ }},
+	{"I7", "a job has no history", nil, func(r *history.Run) {
+		r.Events = slices.DeleteFunc(r.Events, func(e job.Event) bool { return e.Job != nil && *e.Job == 1 })
+	}},
+	{"I7", "a job was seen running that no event claims", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
+		last(r.Samples).Running = append(last(r.Samples).Running, history.Running{Job: 1, Kind: "demo.noop", Boot: "pod1-boot1", Fence: 2})
+	}},
+
+	{"I8", "two jobs of a subject are seen running", func(p *past) {
+		a := p.submit("demo.sleep", `{"ms":300}`, subject("x")).take("pod1")
+		b := p.submit("demo.sleep", `{"ms":300}`, subject("x")).take("pod2")
+		p.pass(300 * time.Millisecond)
+		a.leave("job.succeeded", job.Succeeded, "system")
+		b.leave("job.succeeded", job.Succeeded, "system")
+	}, nil},
+	{"I8", "two jobs of a subject run between two samples", func(p *past) {
+		a := p.submit("demo.sleep", `{"ms":30}`, subject("x")).claim("pod1")
+		b := p.submit("demo.sleep", `{"ms":30}`, subject("x")).claim("pod2")
+		p.pass(20 * time.Millisecond)
+		a.succeed()
+		b.succeed()
+	}, func(r *history.Run) {
+		for i := range r.Samples {
+			r.Samples[i].Running = nil
+		}
+	}},
+	{"I8", "two jobs of a subject are owned, and no handler was heard of", func(p *past) {
+		a := p.submit("demo.sleep", `{"ms":30}`, subject("x")).take("pod1")
+		b := p.submit("demo.sleep", `{"ms":30}`, subject("x")).take("pod2")
+		p.pass(5 * time.Second)
+		a.leave("job.succeeded", job.Succeeded, "system")
+		b.leave("job.succeeded", job.Succeeded, "system")
+	}, func(r *history.Run) {
+		for i := range r.Samples {
+			r.Samples[i].Running = nil
+		}
+	}},
+}
+
+var commandCrimes = []crime{
+	{"I9", "a job that is said to be cancelled succeeds", func(p *past) {
+		sleeper(p, "pod1").command("cancel", "cancelled", "", nil).succeed()
+	}, nil},
+	{"I9", "a cancel that is said to be on its way was never asked for", func(p *past) {
+		sleeper(p, "pod1").command("cancel", "running", "", nil).succeed()
+	}, nil},
+	{"I9", "a job succeeds after its cancel was accepted", func(p *past) { sleeper(p, "pod1").askCancel().succeed() }, nil},
+	{"I9", "a job is retried after its cancel was accepted", func(p *past) {
+		sleeper(p, "pod1").askCancel().retry(time.Millisecond).claim("pod1").fail()
+	}, nil},
+	{"I9", "a job is handed back after its cancel was accepted", func(p *past) { sleeper(p, "pod1").askCancel().handBack().claim("pod2").succeed() }, nil},
+	{"I9", "a cancel does not reach its handler", func(p *past) {
+		j := sleeper(p, "pod1").askCancel()
+		p.pass(8 * time.Second)
+		j.cancelled()
+	}, nil},
+	{"I9", "a stop does not reach its handler", func(p *past) {
+		j := sleeper(p, "pod1")
+		former := *j
+		j.command("stop", "cancelled", "", func() { j.leave("job.cancelled", job.Cancelled, "api") })
+		p.pass(8 * time.Second)
+		former.line("end", "ok")
+	}, nil},
+	{"I9", "a cancelled job does not end", func(p *past) {
+		j := sleeper(p, "pod1").askCancel()
+		p.pass(time.Second)
+		j.line("ctx_done", "cancelled")
+		p.pass(25 * time.Second)
+		j.cancelled()
+	}, nil},
+	{"I9", "a job is said to have ended that has not", func(p *past) {
+		j := sleeper(p, "pod1").command("cancel", "", "already_terminal", nil)
+		p.pass(time.Second)
+		j.succeed()
+	}, nil},
+	{"I9", "a job is said not to be there that is", func(p *past) { sleeper(p, "pod1").command("stop", "", "not_found", nil).succeed() }, nil},
+}

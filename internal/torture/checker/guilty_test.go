@@ -1,0 +1,72 @@
+package checker
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// crime is one way to break an invariant: the story that leads to it, and what the records then say besides.
+type crime struct {
+	invariant, name string
+	live            func(p *past)        // what happens
+	forge           func(r *history.Run) // what the records of it say; nil: as it happened
+}
+
+// sleeper is a job that runs on a pod.
+func sleeper(p *past, pod string) *tale { return p.submit("demo.sleep", `{"ms":500}`).claim(pod) }
+
+// last returns the latest event, line or sample.
+func last[T any](list []T) *T { return &list[len(list)-1] }
+
+// row finds a job's row.
+func row(r *history.Run, find func(job.Job) bool) *job.Job {
+	return &r.Jobs[slices.IndexFunc(r.Jobs, find)]
+}
+
+func kind(k string) func(job.Job) bool { return func(j job.Job) bool { return j.Kind == k } }
+func newest(r *history.Run) *job.Job   { return last(r.Jobs) }
+
+// eventsOf lists a job's events.
+func eventsOf(r *history.Run, id int64) (list []*job.Event) {
+	for i := range r.Events {
+		if r.Events[i].Job != nil && *r.Events[i].Job == id {
+			list = append(list, &r.Events[i])
+		}
+	}
+	return list
+}
+
+func TestEveryWayToBreakAnInvariantIsCaught(t *testing.T) {
+	t.Parallel()
+	crimes := slices.Concat(lostCrimes, fenceCrimes, ownerCrimes, chainCrimes, historyCrimes, commandCrimes, podCrimes, orderCrimes)
+	caught := map[string]bool{}
+	for _, c := range crimes {
+		caught[c.invariant] = true
+		t.Run(c.invariant+" "+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			p := uneventful(t)
+			if c.live != nil {
+				c.live(p)
+			}
+			r := p.done()
+			if c.forge != nil {
+				c.forge(r)
+			}
+			f := of(t, Check(r), c.invariant)
+			is.True(len(f.Violations) > 0) // it is accused
+			is.True(f.Violations[0].What != "")
+		})
+	}
+	for _, one := range invariants {
+		if !caught[one.name] {
+			t.Errorf("no crime against %s is tried", one.name)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package checker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// What looks wrong and is not: races that the rules allow, and faults that explain what came of them.
+var innocent = []struct {
+	name  string
+	live  func(p *past)
+	forge func(r *history.Run)
+}{
+	{"a submission of unknown outcome that went in", func(p *past) {
+		p.submit("demo.noop", `{"n":1}`, key("k"), outcome(history.Unknown)).claim("pod1").succeed()
+		p.submit("demo.noop", `{"n":2}`, outcome(history.Unknown)).claim("pod1").succeed()
+	}, nil},
+	{"submissions of unknown outcome without a key, both in", func(p *past) {
+		for range 2 {
+			p.submit("demo.noop", `{"n":3}`, outcome(history.Unknown)).claim("pod1").succeed()
+		}
+	}, nil},
+	{"a submission of unknown outcome that was lost", func(p *past) {
+		p.run.Calls = append(p.run.Calls, history.Call{N: 999, Verb: "submit", Outcome: history.Unknown, Kind: "demo.noop", Began: p.step(), Ended: p.step()})
+	}, nil},
+	{"a job of a kind that nobody knows", func(p *past) { p.submit("demo.stranger", `{}`) }, nil},
+	{"a job for tomorrow", func(p *past) { p.submit("demo.noop", `{}`, delay(24*time.Hour)) }, func(r *history.Run) {
+		due := r.Settings.Ended.Add(20 * time.Hour)
+		newest(r).RunAfter = &due
+	}},
+	{"jobs of a lane that stays shut", func(p *past) {
+		p.operate("narrow", 0, true)
+		p.submit("demo.noop", `{}`, lane("narrow"))
+	}, nil},
+	{"a job that never ends, handed back by its pod", func(p *past) {
+		p.operate("", 0, false)
+		p.submit("demo.block", `{}`).claim("pod1").line("ctx_done", "shutdown").leave("job.handed_back", job.Pending, "system")
+		p.latest().row.Attempt--
+	}, nil},
+	{"a job that kills its pods until it is convicted", func(p *past) {
+		j := p.submit("demo.exit", `{"code":3}`)
+		for range 3 {
+			j.claim("pod2")
+			p.kill("pod2")
+			p.lapse("pod2")
+			j.recover()
+			p.start("pod2")
+		}
+	}, nil},
+	{"crashes that a checkpoint forgives", func(p *past) {
+		j := p.submit("demo.retry_later", `{"times":3,"delay_ms":10}`)
+		for range 4 {
+			j.claim("pod2")
+			p.kill("pod2")
+			p.lapse("pod2")
+			j.recover()
+			p.start("pod2")
+			p.pass(10 * time.Millisecond)
+			j.claim("pod3")
+			j.row.Crashes = 0 // its checkpoint
+			j.retryLater(10 * time.Millisecond)
+		}
+		j.claim("pod1").succeed()
+	}, nil},
+	{"a job whose row somebody deletes", func(p *past) {
+		p.fault("F39", "delete_row", "", time.Second, func() {
+			sleeper(p, "pod1").line("end", "ok")
+			last(p.run.Faults).Note = map[string]any{"jobs": []any{fmt.Sprint(p.latest().row.ID)}}
+		})
+	}, func(r *history.Run) {
+		r.Jobs = r.Jobs[:len(r.Jobs)-1]
+	}},
+	{"a pod that is frozen for less than its lease", func(p *past) {
+		j := sleeper(p, "pod3")
+		p.fault("F3", "freeze_near_lease", "pod3", 2800*time.Millisecond, func() { p.quiet("pod3") })
+		p.beat("pod3")
+		j.succeed()
+	}, nil},
+	{"a pod that loses touch with the database and gives its job back itself", func(p *past) {
+		j := sleeper(p, "pod3")
+		p.fault("F23", "blackhole", "pod3", 2900*time.Millisecond, func() {
+			p.pass(2700 * time.Millisecond)
+			j.line("ctx_done", job.ErrLeaseLost.Error())
+		})
+		j.handBack().claim("pod1").succeed()
+	}, nil},
+	{"a zombie that is told a second after it wakes up, and refused", func(p *past) {
+		now, former := stolen(p)
+		p.pass(900 * time.Millisecond)
+		former.line("ctx_done", job.ErrLeaseLost.Error())
+		former.line("effect", "")
+		last(p.run.Ledger).Refused = true
+		now.stale(1)
+		p.pass(3 * time.Second)
+		former.line("end", "409")
+		now.succeed()
+	}, nil},
+	{"a zombie that is killed before it can be told", func(p *past) {
+		now, _ := stolen(p)
+		p.pass(500 * time.Millisecond)
+		p.kill("pod3")
+		now.succeed()
+	}, nil},
+	{"a handler that ignores its context and is settled without", func(p *past) {
+		j := p.submit("demo.sleep", `{"ms":20000,"ignore_ctx":true}`).claim("pod1")
+		former := *j
+		j.line("ctx_done", job.ErrShutdown.Error())
+		p.pass(time.Second)
+		j.leave("job.handed_back", job.Pending, "system")
+		j.row.Attempt--
+		j.claim("pod2")
+		p.pass(5 * time.Second)
+		former.line("end", "ok")
+		j.succeed()
+	}, nil},
+	{"a claim whose reply was lost, and which is given back unstarted", func(p *past) {
+		var strays []*tale
+		for range 8 {
+			strays = append(strays, p.submit("demo.noop", `{}`).take("pod1"))
+		}
+		for range 8 {
+			sleeper(p, "pod1").succeed()
+		}
+		for _, j := range strays {
+			j.leave("job.handed_back", job.Pending, "system")
+			j.row.Attempt--
+			j.claim("pod2").succeed()
+		}
+	}, nil},
+	{"leases that end because a clock jumped", func(p *past) {
+		j := sleeper(p, "pod3")
+		former := *j
+		p.fault("F36", "clock_forward", "", time.Second, func() {
+			p.quiet("pod3")
+			p.podEvent("pod.lapsed", "pod3", p.pods["pod3"].boot)
+			p.quietly("pod3")
+			j.recover().claim("pod1")
+		})
+		former.line("ctx_done", job.ErrLeaseLost.Error()).line("end", "lease lost")
+		p.join("pod3")
+		j.succeed()
+	}, nil},
+	{"cancels that come too late", func(p *past) {
+		sleeper(p, "pod1").succeed().command("cancel", "succeeded", "", nil).command("stop", "", "already_terminal", nil)
+	}, nil},
+	{"a cancel that is answered when the job has been taken from its dead pod", func(p *past) {
+		j := sleeper(p, "pod2").askCancel()
+		p.kill("pod2")
+		p.lapse("pod2")
+		j.row.Crashes++
+		j.fields(j.leave("job.cancelled", job.Cancelled, "system"), `{"reason":"cancelled","boot":%q,"crashes":1}`, j.boot())
+	}, nil},
+	{"a cancel while the server is frozen", func(p *past) {
+		j := sleeper(p, "pod1")
+		p.fault("F22", "freeze_server", "", 9*time.Second, func() { j.askCancel() })
+		p.pass(time.Second)
+		j.line("ctx_done", "cancelled").cancelled()
+	}, nil},
+	{"jobs that wait while the server is down", func(p *past) {
+		p.fault("F20", "down", "", 10*time.Second, func() { p.submit("demo.noop", `{}`) })
+		p.pass(time.Second)
+		p.latest().claim("pod1").succeed()
+	}, nil},
+	{"a job that waits while the machine itself stands still", func(p *past) {
+		j := p.submit("demo.noop", `{}`)
+		p.pass(9 * time.Second)
+		j.claim("pod1").succeed()
+	}, func(r *history.Run) {
+		for i := range r.Samples {
+			if s := &r.Samples[i]; i%20 == 0 {
+				s.Took = 2 * time.Second
+			}
+		}
+	}},
+	{"jobs that wait while the gate is shut", func(p *past) {
+		p.operate("", 0, false)
+		j := p.submit("demo.noop", `{}`)
+		p.pass(9 * time.Second)
+		p.operate("", 0, true)
+		j.claim("pod1").succeed()
+	}, nil},
+	{"a job that waits for its subject", func(p *past) {
+		a, b := p.submit("demo.sleep", `{"ms":9000}`, subject("z")).claim("pod1"), p.submit("demo.sleep", `{"ms":1}`, subject("z"))
+		p.pass(9 * time.Second)
+		a.succeed()
+		b.claim("pod2").succeed()
+	}, nil},
+	{"a step that is born running, beside one as urgent that waits", func(p *past) {
+		chained := p.submit("demo.sleep", `{"ms":1}`, chain(stepOf("demo.sleep", `{"ms":1}`))).claim("pod1")
+		a := p.submit("demo.sleep", `{"ms":1}`)
+		chained.hand().succeed()
+		a.claim("pod1").succeed()
+	}, nil},
+	{"a job that was taken back goes before an older one", func(p *past) {
+		j := death(p)
+		a := p.submit("demo.sleep", `{"ms":1}`, subject("w"))
+		p.lapse("pod2")
+		j.recover().claim("pod1")
+		a.claim("pod1").succeed()
+		j.succeed()
+	}, nil},
+	{"a lane whose limit was lowered under its jobs", func(p *past) {
+		p.operate("narrow", 3, true)
+		p.pass(9 * time.Second)
+		a, b := p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1"), p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1")
+		p.operate("narrow", 1, true)
+		p.pass(9 * time.Second)
+		a.succeed()
+		b.succeed()
+		p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1").succeed()
+	}, nil},
+	{"two submissions with one unique key and different args", func(p *past) {
+		j := p.submit("demo.noop", `{"first":1}`, unique("u"))
+		again := last(p.run.Calls)
+		p.run.Calls = append(p.run.Calls, history.Call{N: 998, Verb: "submit", Began: p.step(), Ended: p.step(), Outcome: history.OK, Job: again.Job,
+			Kind: again.Kind, Unique: "u", Args: []byte(`{"second":2}`)})
+		j.claim("pod1").succeed()
+	}, nil},
+	{"JSON that is written differently and is the same", func(p *past) { p.submit("demo.noop", `{"b":"é","a":[1, 2]}`).claim("pod1").succeed() },
+		func(r *history.Run) { newest(r).Args = []byte(`{"a":[1,2],"b":"\u00e9"}`) }},
+	{"goroutines that a handler was asked to leave", func(p *past) { p.submit("demo.leak", `{"n":500}`).claim("pod1").succeed() },
+		inTheEnd(func(n *history.PodNumbers) {
+			if n.Pod == "pod1" {
+				n.Goroutines += 500
+			}
+		})},
+}
+
+func TestTheInnocentAreNotAccused(t *testing.T) {
+	t.Parallel()
+	for _, one := range innocent {
+		t.Run(strings.ReplaceAll(one.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			p := uneventful(t)
+			one.live(p)
+			r := p.done()
+			if one.forge != nil {
+				one.forge(r)
+			}
+			for _, f := range Check(r) {
+				for _, v := range f.Violations {
+					t.Errorf("%s: %s\n%s", f.Invariant, v.What, Timeline(r, v.Job))
+				}
+			}
+		})
+	}
+}

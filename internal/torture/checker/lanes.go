@@ -1,0 +1,93 @@
+package checker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// unlimited is the number of slots of a lane that has as many as its pod.
+const unlimited = -1
+
+// rule is what held for a lane, or for the gate, after a change was answered and before the next one was sent.
+type rule struct {
+	span
+	slots int // a pod
+	open  bool
+}
+
+// lanes are the rules of the lanes and of the gate, as the operator's calls tell. What held while a change was under way,
+// and for a lane that has another limit from its beginning before the first change, is not known.
+type lanes struct {
+	byName map[string][]rule
+	gate   []rule
+}
+
+func lanesOf(run *history.Run) lanes {
+	began, ended := time.Time{}, run.Settings.Ended
+	always := span{began, ended}
+	l := lanes{byName: map[string][]rule{job.DefaultLane: {{always, unlimited, true}}}, gate: []rule{{always, unlimited, true}}}
+	var changes []*history.Call
+	for i := range run.Calls {
+		if c := &run.Calls[i]; c.Verb == "lane" || c.Verb == "gate" {
+			changes = append(changes, c)
+		}
+	}
+	slices.SortFunc(changes, func(a, b *history.Call) int { return cmp.Compare(a.Began.UnixNano(), b.Began.UnixNano()) })
+	for _, c := range changes {
+		next := rule{span: span{c.Ended, ended}, slots: unlimited, open: true}
+		if c.Verb == "gate" {
+			next.open = c.Paused != nil && !*c.Paused
+			l.gate = changed(l.gate, c, next)
+			continue
+		}
+		if c.Slots != nil {
+			next.slots = *c.Slots
+		}
+		next.open = c.Enabled == nil || *c.Enabled
+		l.byName[c.Lane] = changed(l.byName[c.Lane], c, next)
+	}
+	return l
+}
+
+// changed ends the rule in force when a change was sent; the next one is known when it was answered.
+func changed(rules []rule, c *history.Call, next rule) []rule {
+	if n := len(rules); n > 0 {
+		rules[n-1].to = earlier(rules[n-1].to, c.Began)
+	}
+	if c.Outcome == history.OK {
+		rules = append(rules, next)
+	}
+	return rules
+}
+
+// known returns the one rule that certainly held for a lane from one moment to another.
+func (l lanes) known(lane string, from, to time.Time) (rule, bool) {
+	return during(l.byName[lane], from, to)
+}
+
+func during(rules []rule, from, to time.Time) (rule, bool) {
+	for _, r := range rules {
+		if !r.from.After(from) && !r.to.Before(to) {
+			return r, true
+		}
+	}
+	return rule{}, false
+}
+
+// free reports whether a lane and the gate were certainly open and without a limit from one moment to another.
+func (l lanes) free(lane string, from, to time.Time) bool {
+	r, ok := l.known(lane, from, to)
+	gate, okGate := during(l.gate, from, to)
+	return ok && okGate && r.open && gate.open && r.slots == unlimited
+}
+
+// shut reports whether nothing of a lane could run at a moment.
+func (l lanes) shut(lane string, at time.Time) bool {
+	r, ok := l.known(lane, at, at)
+	gate, okGate := during(l.gate, at, at)
+	return ok && (!r.open || r.slots == 0) || okGate && !gate.open
+}

@@ -1,0 +1,68 @@
+package checker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// subjectsExclude (I8): no sample saw two running jobs of one kind and subject, and no two claims of them lasted at the
+// same time. A claim certainly lasts from its handler's first line, or a little after its event when that was never heard,
+// until the event of its end.
+func subjectsExclude(v *view, f *Finding) {
+	type key struct{ kind, subject string }
+	for i := range v.run.Samples {
+		seen := map[key]int64{}
+		for _, r := range v.run.Samples[i].Running {
+			if r.Subject == "" || v.story(r.Job).tampered {
+				continue
+			}
+			k := key{r.Kind, r.Subject}
+			other, twice := seen[k]
+			f.judge(!twice, r.Job, "jobs %d and %d of %s %q were seen running at %s", other, r.Job, r.Kind, r.Subject, clock(v.run.Samples[i].T))
+			seen[k] = r.Job
+		}
+	}
+	type certain struct {
+		c        *claim
+		from, to time.Time
+	}
+	spans := map[key][]certain{}
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered || s.job.Subject == "" {
+			continue
+		}
+		for _, c := range s.claims {
+			one := certain{c: c, from: c.event.At, to: v.run.Settings.Ended}
+			if c.end != nil {
+				one.to = c.end.At
+			}
+			switch start := c.start(); {
+			case start != nil:
+				one.from = start.T
+			case v.trouble.calm(v.boot(c.boot).pod, c.event.At, c.event.At.Add(v.slack)):
+				one.from = c.event.At.Add(v.slack)
+			default:
+				continue
+			}
+			k := key{s.job.Kind, s.job.Subject}
+			f.Checked++
+			if one.from.Before(one.to) {
+				spans[k] = append(spans[k], one)
+			}
+		}
+	}
+	for k, list := range spans {
+		slices.SortFunc(list, func(a, b certain) int { return cmp.Or(a.from.Compare(b.from), cmp.Compare(a.c.of.id, b.c.of.id)) })
+		longest := 0
+		for i := 1; i < len(list); i++ {
+			if a, b := list[longest], list[i]; b.from.Add(sameClock).Before(a.to) {
+				f.accuse(b.c.of.id, "jobs %d and %d of %s %q ran at the same time, from %s to %s", a.c.of.id, b.c.of.id, k.kind, k.subject,
+					clock(b.from), clock(earlier(a.to, b.to)))
+			}
+			if list[i].to.After(list[longest].to) {
+				longest = i
+			}
+		}
+	}
+}

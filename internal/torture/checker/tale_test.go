@@ -1,0 +1,286 @@
+package checker
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// tale is one job of a past.
+type tale struct {
+	p     *past
+	row   job.Job
+	spans []running
+	delay time.Duration
+}
+
+type running struct {
+	from, to time.Time
+	boot     string
+	fence    int64
+}
+
+// with changes a submission.
+type with func(*history.Call)
+
+func subject(s string) with          { return func(c *history.Call) { c.Subject = s } }
+func lane(name string) with          { return func(c *history.Call) { c.Lane = name } }
+func priority(n int) with            { return func(c *history.Call) { c.Priority = &n } }
+func delay(d time.Duration) with     { return func(c *history.Call) { c.Delay = d } }
+func key(k string) with              { return func(c *history.Call) { c.Key = k } }
+func unique(k string) with           { return func(c *history.Call) { c.Unique = k } }
+func outcome(o string) with          { return func(c *history.Call) { c.Outcome = o } }
+func chain(steps ...job.Step) with   { return func(c *history.Call) { c.Chain = steps } }
+func stepOf(kind, a string) job.Step { return job.Step{Kind: kind, Args: json.RawMessage(a)} }
+
+// submit submits a job, which is pending then.
+func (p *past) submit(kind, args string, more ...with) *tale {
+	c := history.Call{N: len(p.run.Calls) + 1, Client: 1, Verb: "submit", Pod: "pod1", Began: p.step(), Outcome: history.OK, Status: 202, State: "pending",
+		Kind: kind, Args: json.RawMessage(args)}
+	for _, w := range more {
+		w(&c)
+	}
+	j := job.Job{Kind: kind, Args: c.Args, Subject: c.Subject, Lane: "default", Priority: job.DefaultPriority, Submitter: "api"}
+	if c.Lane != "" {
+		j.Lane = c.Lane
+	}
+	if c.Priority != nil {
+		j.Priority = *c.Priority
+	}
+	if c.Unique != "" {
+		j.UniqueKey = &c.Unique
+	}
+	if len(c.Chain) > 0 {
+		j.Planned, _ = json.Marshal(c.Chain)
+	}
+	t := p.add(j)
+	t.delay = c.Delay
+	p.xid++
+	t.event("job.enqueued", "", job.Pending, "api")
+	c.Job, c.Ended = t.row.ID, p.step()
+	if c.Outcome == history.Unknown {
+		c.Job, c.Status, c.State = 0, 0, ""
+	}
+	p.run.Calls = append(p.run.Calls, c)
+	return t
+}
+
+// latest is the job that was submitted last.
+func (p *past) latest() *tale { return p.tales[len(p.tales)-1] }
+
+// add gives a job its id.
+func (p *past) add(j job.Job) *tale {
+	j.ID = int64(len(p.tales) + 1)
+	if j.PipelineID == 0 {
+		j.PipelineID = j.ID
+	}
+	j.Epoch, j.CreatedAt = 1, p.now
+	t := &tale{p: p, row: j}
+	p.tales = append(p.tales, t)
+	return t
+}
+
+// event writes an event in the present transaction; the job goes where it says.
+func (t *tale) event(name string, from, to job.State, actor string) *job.Event {
+	t.row.EventNo++
+	id, no := t.row.ID, t.row.EventNo
+	e := job.Event{Cursor: fmt.Sprintf("%d.%d.%d", t.p.xid, id, no), Job: &id, EventNo: &no, At: t.p.step(), From: from, To: to, Actor: actor,
+		Event: name, Level: "info"}
+	if name != "job.enqueued" {
+		fence := t.row.Fence
+		e.Fence = &fence
+	}
+	if from == job.Running && name != "job.cancel_requested" || name == "job.claimed" {
+		boot := t.boot()
+		e.Boot = &boot
+	}
+	t.row.State = to
+	if to.Terminal() {
+		at, outcome, reason := e.At, job.OK, job.ReasonOK
+		if to != job.Succeeded {
+			outcome, reason = job.Error, job.ReasonError
+		}
+		t.row.FinishedAt, t.row.Outcome, t.row.Reason = &at, &outcome, &reason
+	}
+	if from == job.Running && to != job.Running {
+		t.spans[len(t.spans)-1].to = e.At
+	}
+	t.p.run.Events = append(t.p.run.Events, e)
+	return &t.p.run.Events[len(t.p.run.Events)-1]
+}
+
+func (t *tale) fields(e *job.Event, format string, args ...any) *tale {
+	e.Fields = json.RawMessage(fmt.Sprintf(format, args...))
+	return t
+}
+
+func (t *tale) boot() string {
+	if len(t.spans) == 0 {
+		return ""
+	}
+	return t.spans[len(t.spans)-1].boot
+}
+
+func (t *tale) line(event, cause string) *tale {
+	r := t.row
+	t.p.run.Ledger = append(t.p.run.Ledger, history.Line{N: int64(len(t.p.run.Ledger) + 1), T: t.p.step(), Pod: t.pod(), Boot: t.boot(), Job: r.ID,
+		Kind: r.Kind, Subject: r.Subject, Lane: r.Lane, Pipeline: r.PipelineID, Attempt: r.Attempt, Fence: r.Fence, Event: event, Cause: cause})
+	return t
+}
+
+func (t *tale) pod() string {
+	for name := range t.p.pods {
+		if b := t.boot(); len(b) > len(name) && b[:len(name)] == name {
+			return name
+		}
+	}
+	return ""
+}
+
+// take is a claim by a pod whose handler is not heard of.
+func (t *tale) take(pod string) *tale {
+	t.p.xid++
+	return t.taken(pod, false)
+}
+
+func (t *tale) taken(pod string, born bool) *tale {
+	t.row.Fence++
+	t.row.Attempt++
+	t.spans = append(t.spans, running{boot: t.p.pods[pod].boot, fence: t.row.Fence})
+	e := t.event("job.claimed", job.Pending, job.Running, "system")
+	t.spans[len(t.spans)-1].from = e.At
+	if born {
+		t.fields(e, `{"path":"fast"}`)
+	}
+	return t
+}
+
+// claim is a claim by a pod, which starts its handler.
+func (t *tale) claim(pod string) *tale { return t.take(pod).line("start", "poll") }
+
+// leave ends a claim.
+func (t *tale) leave(name string, to job.State, actor string) *job.Event {
+	t.p.xid++
+	return t.event(name, job.Running, to, actor)
+}
+
+func (t *tale) succeed() *tale {
+	t.line("end", "ok")
+	t.leave("job.succeeded", job.Succeeded, "system")
+	if t.row.Kind == "demo.echo" {
+		t.row.Result = t.row.Args
+	}
+	for n := range demoArgsOf(&t.row).Rows {
+		if t.row.Kind == "demo.tx" {
+			t.p.run.Rows = append(t.p.run.Rows, history.Row{Job: t.row.ID, Fence: t.row.Fence, N: n + 1})
+		}
+	}
+	return t
+}
+
+func (t *tale) fail() *tale {
+	t.line("end", "no").leave("job.failed", job.Failed, "system")
+	return t
+}
+
+// hand is a success whose next step is born running in the same pod.
+func (t *tale) hand() *tale {
+	t.succeed()
+	steps := stepsAfter(&t.row)
+	parent := t.row.ID
+	j := job.Job{Kind: steps[0].Kind, Args: steps[0].Args, Subject: t.row.Subject, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
+		ParentID: &parent, Step: t.row.Step + 1}
+	if len(steps) > 1 {
+		j.Planned, _ = json.Marshal(steps[1:])
+	}
+	child := t.p.add(j)
+	child.event("job.enqueued", "", job.Pending, "handler")
+	child.taken(t.pod(), true)
+	return child.line("start", "fast")
+}
+
+func (t *tale) handBack() *tale {
+	t.line("end", "the pod is shutting down").leave("job.handed_back", job.Pending, "system")
+	t.row.Attempt--
+	return t
+}
+
+// retry parks the job for a while and promotes it.
+func (t *tale) retry(wait time.Duration) *tale {
+	return t.line("end", "no").fields(t.leave("job.retried", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds()).promote(wait)
+}
+
+// later is a retry later: the try is not spent.
+func (t *tale) retryLater(wait time.Duration) *tale {
+	t.line("end", "ok").fields(t.leave("job.retry_later", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds())
+	t.row.Attempt--
+	return t.promote(wait)
+}
+
+func (t *tale) promote(wait time.Duration) *tale {
+	t.p.pass(wait)
+	t.p.xid++
+	t.event("job.promoted", job.Pending, job.Pending, "system")
+	return t
+}
+
+// recover takes the job back from the pod that was declared dead.
+func (t *tale) recover() *tale {
+	t.row.Crashes++
+	boot, to, name := t.boot(), job.Pending, "job.recovered"
+	if t.row.Crashes >= t.p.run.Settings.MaxCrashes {
+		to, name = job.Failed, "job.failed"
+	} else {
+		defer func() { t.row.Attempt-- }()
+	}
+	return t.fields(t.leave(name, to, "system"), `{"reason":"lease_lapsed","boot":%q,"crashes":%d}`, boot, t.row.Crashes)
+}
+
+// command records a call that cancels or stops the job, and does what it is answered with.
+func (t *tale) command(verb, state, code string, do func()) *tale {
+	c := history.Call{N: len(t.p.run.Calls) + 1, Client: 1, Verb: verb, Pod: "pod1", Began: t.p.step(), Job: t.row.ID, Outcome: history.OK, State: state, Code: code}
+	if code != "" {
+		c.Outcome = history.Refused
+	}
+	at := len(t.p.run.Calls)
+	t.p.run.Calls = append(t.p.run.Calls, c)
+	if do != nil {
+		do()
+	}
+	t.p.run.Calls[at].Ended = t.p.step()
+	return t
+}
+
+func (t *tale) askCancel() *tale {
+	return t.command("cancel", "running", "", func() { t.leave("job.cancel_requested", job.Running, "api") })
+}
+
+func (t *tale) cancelled() *tale {
+	t.line("end", "cancelled by an operator").leave("job.cancelled", job.Cancelled, "system")
+	return t
+}
+
+// cancelPending cancels a job that waits, at once.
+func (t *tale) cancelPending() *tale {
+	return t.command("cancel", "cancelled", "", func() {
+		t.p.xid++
+		t.event("job.cancelled", job.Pending, job.Cancelled, "api")
+	})
+}
+
+// stop ends a running job at once; its handler hears of it.
+func (t *tale) stop() *tale {
+	t.command("stop", "cancelled", "", func() { t.leave("job.cancelled", job.Cancelled, "api") })
+	return t.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
+}
+
+// stale is the note that a former owner's result was discarded.
+func (t *tale) stale(fence int64) *tale {
+	t.p.xid++
+	e := t.event("job.stale_result", t.row.State, t.row.State, "system")
+	*e.Fence = fence
+	return t
+}

@@ -1,0 +1,252 @@
+package checker
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// view is a run, indexed once.
+type view struct {
+	run     *history.Run
+	stories map[int64]*story
+	ordered []*story // by id
+	boots   map[string]*boot
+	lives   []*life // by when they began
+	trouble trouble
+	calls   map[int64][]*history.Call // that name a job
+	lanes   lanes
+	waits   []*wait
+	looked  []lookOn
+	slack   time.Duration // what a loaded machine may add to any reaction
+}
+
+// story is all that is known of one job.
+type story struct {
+	id       int64
+	job      *job.Job // nil: not exported
+	exported int      // how often
+	events   []*job.Event
+	claims   []*claim
+	lines    []*history.Line
+	children []*story
+	tampered bool // a fault wrote to its rows, past everything that guards them
+}
+
+// claim is one claim of a job, from the event that tells of it to the one that ends it.
+type claim struct {
+	of     *story
+	fence  int64
+	boot   string
+	event  *job.Event
+	end    *job.Event // nil: none
+	born   bool       // running from birth
+	starts []*history.Line
+	told   *history.Line // the handler's context ended
+	done   *history.Line // the handler returned
+}
+
+func look(run *history.Run) *view {
+	v := &view{run: run, stories: map[int64]*story{}, boots: map[string]*boot{}, calls: map[int64][]*history.Call{}, slack: 2 * time.Second}
+	if run.Settings.Race {
+		v.slack *= 2
+	}
+	for i := range run.Jobs {
+		s := v.story(run.Jobs[i].ID)
+		s.exported++
+		s.job = &run.Jobs[i]
+	}
+	for i := range run.Events {
+		e := &run.Events[i]
+		if e.Job == nil {
+			v.podEvent(e)
+			continue
+		}
+		s := v.story(*e.Job)
+		s.events = append(s.events, e)
+	}
+	for i := range run.Ledger {
+		s := v.story(run.Ledger[i].Job)
+		s.lines = append(s.lines, &run.Ledger[i])
+	}
+	for i := range run.Calls {
+		if c := &run.Calls[i]; c.Job != 0 {
+			v.calls[c.Job] = append(v.calls[c.Job], c)
+		}
+	}
+	for _, f := range run.Faults {
+		for _, id := range tamperedWith(f) {
+			v.story(id).tampered = true
+		}
+	}
+	v.lookAtPods()
+	v.trouble = troubleOf(v)
+	for _, s := range v.stories {
+		v.ordered = append(v.ordered, s)
+	}
+	slices.SortFunc(v.ordered, func(a, b *story) int { return cmp.Compare(a.id, b.id) })
+	for _, s := range v.ordered {
+		s.replay(v)
+		if s.job != nil && s.job.ParentID != nil {
+			parent := v.story(*s.job.ParentID)
+			parent.children = append(parent.children, s)
+		}
+	}
+	v.lanes = lanesOf(run)
+	v.waits = v.waitsOf()
+	return v
+}
+
+func (v *view) story(id int64) *story {
+	s := v.stories[id]
+	if s == nil {
+		s = &story{id: id}
+		v.stories[id] = s
+	}
+	return s
+}
+
+// replay puts a job's events in order and finds its claims, and the ledger's lines to each.
+func (s *story) replay(v *view) {
+	slices.SortStableFunc(s.events, func(a, b *job.Event) int { return cmp.Compare(number(a), number(b)) })
+	slices.SortFunc(s.lines, func(a, b *history.Line) int { return cmp.Compare(a.N, b.N) })
+	var open *claim
+	for _, e := range s.events {
+		switch {
+		case claims(e):
+			open = &claim{of: s, fence: fenceOf(e), boot: bootOf(e), event: e, born: strings.Contains(string(e.Fields), `"fast"`)}
+			s.claims = append(s.claims, open)
+			b := v.boot(open.boot)
+			b.claims = append(b.claims, open)
+			if s.job != nil {
+				b.kinds[s.job.Kind] = true
+			}
+		case leaves(e) && open != nil:
+			open.end, open = e, nil
+		}
+		if recovers(e) {
+			if b := v.boot(bootOf(e)); b.recovered.IsZero() || e.At.Before(b.recovered) {
+				b.recovered = e.At
+			}
+		}
+	}
+	for _, l := range s.lines {
+		c := s.claim(l.Fence, l.Boot)
+		if c == nil {
+			continue
+		}
+		switch l.Event {
+		case "start":
+			c.starts = append(c.starts, l)
+		case "ctx_done":
+			c.told = l
+		case "end":
+			c.done = l
+		}
+	}
+}
+
+// claim finds a claim by its fence and boot.
+func (s *story) claim(fence int64, boot string) *claim {
+	for _, c := range s.claims {
+		if c.fence == fence && c.boot == boot {
+			return c
+		}
+	}
+	return nil
+}
+
+// start is the first line of a claim's handler, nil when none was heard.
+func (c *claim) start() *history.Line {
+	if len(c.starts) == 0 {
+		return nil
+	}
+	return c.starts[0]
+}
+
+// returnedAt is when a claim's handler said that it had returned, or the zero time.
+func (c *claim) returnedAt() time.Time {
+	if c.done == nil {
+		return time.Time{}
+	}
+	return c.done.T
+}
+
+func number(e *job.Event) int {
+	if e.EventNo == nil {
+		return 0
+	}
+	return *e.EventNo
+}
+
+func fenceOf(e *job.Event) int64 {
+	if e.Fence == nil {
+		return 0
+	}
+	return *e.Fence
+}
+
+func bootOf(e *job.Event) string {
+	if e.Boot == nil {
+		return ""
+	}
+	return *e.Boot
+}
+
+// claims reports whether an event is a claim, leaves whether it ends one, and recovers whether it ends one because its pod
+// lapsed.
+func claims(e *job.Event) bool { return e.To == job.Running && e.From != job.Running }
+func leaves(e *job.Event) bool { return e.From == job.Running && e.To != job.Running }
+func recovers(e *job.Event) bool {
+	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
+}
+
+// fields are those of the product's own events that are read here. Those of recoveries alone name a boot.
+type fields struct {
+	Reason  string `json:"reason"`
+	Boot    string `json:"boot"`
+	Crashes int    `json:"crashes"`
+	DelayMS int64  `json:"delay_ms"`
+}
+
+func fieldsOf(e *job.Event) (f fields) {
+	if len(e.Fields) > 2 {
+		_ = json.Unmarshal(e.Fields, &f) // a handler's fields may be anything
+	}
+	return f
+}
+
+// xid is the transaction that wrote an event, by its cursor.
+func xid(e *job.Event) string {
+	id, _, _ := strings.Cut(e.Cursor, ".")
+	return id
+}
+
+// tamperedWith lists the jobs that a fault wrote to, by its note: "job" is one id, "jobs" a list of them.
+func tamperedWith(f history.Fault) (ids []int64) {
+	for _, key := range []string{"job", "jobs"} {
+		list, ok := f.Note[key].([]any)
+		if !ok {
+			list = []any{f.Note[key]}
+		}
+		for _, one := range list {
+			switch id := one.(type) {
+			case string:
+				if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+					ids = append(ids, n)
+				}
+			case float64:
+				ids = append(ids, int64(id))
+			case int64:
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}

@@ -1,0 +1,209 @@
+package checker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// wait is a time in which a job was due and pending.
+type wait struct {
+	of        *story
+	since     *job.Event
+	until     *job.Event // nil: it still waited in the end
+	claim     *claim     // that ended it, nil: none did
+	to        time.Time
+	ready     time.Time // its rank among equally urgent ones
+	ranked    bool      // ready is known
+	recovered bool      // from a pod that died: ahead of its lane
+	crashed   bool      // it has been recovered before, and may have to wait its turn
+	born      bool      // running from birth: it did not wait
+}
+
+// waitsOf finds every wait. A job that waits for its moment is not due: its wait begins with its promotion. Of a job that
+// may or may not have been submitted with a delay, and was never promoted, nothing is known.
+func (v *view) waitsOf() (list []*wait) {
+	delayed := map[int64]time.Duration{}
+	for _, calls := range v.calls {
+		for _, c := range calls {
+			if c.Verb == "submit" {
+				delayed[c.Job] = max(delayed[c.Job], c.Delay)
+			}
+		}
+	}
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered {
+			continue
+		}
+		list = append(list, s.waits(v.run.Settings.Ended, func() bool {
+			d, told := delayed[s.id]
+			return s.job.ParentID != nil || told && d == 0
+		})...)
+	}
+	return list
+}
+
+func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
+	var (
+		open    *wait
+		ready   time.Time
+		ranked  bool
+		crashed bool
+		nth     int
+	)
+	for i, e := range s.events {
+		switch {
+		case e.To != job.Pending:
+			if open != nil {
+				open.to, open.until = e.At, e
+				if claims(e) {
+					open.claim, open.born = s.claims[nth], s.claims[nth].born
+				}
+				open = nil
+			}
+			if claims(e) {
+				nth++
+			}
+			continue
+		case e.From == job.Pending && e.Event != "job.promoted":
+			continue // a note
+		case e.Event == "job.enqueued":
+			ready, ranked = e.At, true
+			next := i + 1
+			for next < len(s.events) && s.events[next].Event == "job.stale_result" {
+				next++
+			}
+			if next < len(s.events) && s.events[next].Event == "job.promoted" {
+				ranked = false
+				continue
+			}
+			if !(next < len(s.events) && claims(s.events[next])) && !atOnce() {
+				continue
+			}
+		case e.Event == "job.retried" || e.Event == "job.retry_later":
+			ready, ranked = e.At.Add(time.Duration(fieldsOf(e).DelayMS)*time.Millisecond), true
+			continue // until it is promoted
+		case e.Event == "job.recovered":
+			ready, ranked, crashed = time.Time{}, true, true
+		}
+		open = &wait{of: s, since: e, to: end, ready: ready, ranked: ranked, recovered: e.Event == "job.recovered", crashed: crashed}
+		list = append(list, open)
+	}
+	return list
+}
+
+// prompt is within what a job that can run is found by a pod that can run it: by the poll at the latest.
+func (v *view) prompt() time.Duration {
+	return v.run.Settings.Poll + v.run.Settings.Poll/10 + v.slack
+}
+
+// lookOn is one look at all processes: which of them had two slots free.
+type lookOn struct {
+	at   time.Time
+	free map[*life]bool
+}
+
+// looks reads from samples and ledger which processes had slots to spare when.
+func (v *view) looks() []lookOn {
+	if v.looked != nil {
+		return v.looked
+	}
+	busy := v.handlersAt()
+	v.looked = make([]lookOn, 0, len(v.run.Samples))
+	for i := range v.run.Samples {
+		sample := &v.run.Samples[i]
+		rows := map[*life]int{}
+		for _, r := range sample.Running {
+			if b := v.boots[r.Boot]; b != nil && b.life != nil {
+				rows[b.life]++
+			}
+		}
+		one := lookOn{sample.T, map[*life]bool{}}
+		for _, l := range v.lives {
+			if l.Ready != nil && !l.Ready.After(sample.T) && l.Ended.After(sample.T) {
+				one.free[l] = max(rows[l], busy[i][l]) <= v.run.Settings.Slots-2
+			}
+		}
+		v.looked = append(v.looked, one)
+	}
+	return v.looked
+}
+
+// handlersAt counts the handlers of each process at each sample, by the ledger.
+func (v *view) handlersAt() []map[*life]int {
+	type turn struct {
+		at time.Time
+		l  *life
+		by int
+	}
+	var turns []turn
+	for _, s := range v.ordered {
+		for _, c := range s.claims {
+			if b := v.boot(c.boot); c.start() != nil && b.life != nil {
+				turns = append(turns, turn{c.start().T, b.life, 1}, turn{c.handlerEnd(b.life), b.life, -1})
+			}
+		}
+	}
+	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(b.by, a.by)) })
+	counts, now, next := make([]map[*life]int, len(v.run.Samples)), map[*life]int{}, 0
+	for i := range v.run.Samples {
+		for ; next < len(turns) && !turns[next].at.After(v.run.Samples[i].T); next++ {
+			now[turns[next].l] += turns[next].by
+		}
+		counts[i] = map[*life]int{}
+		for l, n := range now {
+			counts[i][l] = n
+		}
+	}
+	return counts
+}
+
+// handlerEnd is when a claim's handler had certainly returned: by its last line, or by the end of its process.
+func (c *claim) handlerEnd(l *life) time.Time {
+	if c.done != nil {
+		return c.done.T
+	}
+	return l.Ended
+}
+
+// idleMeanwhile finds a process that could have run a job that waited, and had slots to spare, for longer than it may take
+// to find the job. Lanes with a limit, subjects, keys and jobs that have crashed may have other reasons to wait.
+func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
+	enough := v.prompt()
+	if w.to.Sub(w.since.At) < enough || w.of.job.Subject != "" || w.of.job.UniqueKey != nil || w.of.job.Crashes > 1 {
+		return nil, from
+	}
+	told := v.run.Settings.Heartbeat + v.slack // until every pod knows of a lane's change
+	looks := v.looks()
+	first, _ := slices.BinarySearchFunc(looks, w.since.At, func(l lookOn, at time.Time) int { return l.at.Compare(at) })
+	began := map[*life]time.Time{}
+	for _, look := range looks[first:] {
+		if look.at.After(w.to) {
+			break
+		}
+		for _, l := range v.lives {
+			if !look.free[l] {
+				delete(began, l)
+				continue
+			}
+			if began[l].IsZero() {
+				began[l] = look.at
+			}
+			if look.at.Sub(began[l]) >= enough && v.able(l, began[l], look.at) && l.knows(w.of.job.Kind) &&
+				v.lanes.free(w.of.job.Lane, began[l].Add(-told), look.at) {
+				return l, began[l]
+			}
+			if look.at.Sub(began[l]) >= enough {
+				began[l] = began[l].Add(v.run.Settings.Poll / 2) // not then: perhaps a little later
+			}
+		}
+	}
+	return nil, from
+}
+
+// knows reports whether a process has run jobs of a kind.
+func (l *life) knows(kind string) bool {
+	return slices.ContainsFunc(l.boots, func(b *boot) bool { return b.kinds[kind] })
+}

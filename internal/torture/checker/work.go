@@ -1,0 +1,120 @@
+package checker
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// inEvery is the length of the windows in each of which something must happen.
+const inEvery = 10 * time.Second
+
+// workGoesOn (I14): no job that is due is left lying while a pod that can run it has room, nor one that was claimed without
+// a handler while its pod was well; and in every ten seconds in which
+// a pod was well and had room, something was claimed or ended if jobs became due in the first half, and something ended if
+// handlers returned then.
+func workGoesOn(v *view, f *Finding) {
+	for _, w := range v.waits {
+		if w.recovered || w.born {
+			continue
+		}
+		l, from := v.idleMeanwhile(w)
+		f.judge(l == nil, w.of.id, "job %d was due at %s and waited until %s, while %s had room from %s", w.of.id, clock(w.since.At), clock(w.to),
+			nameOf(l), clock(from))
+	}
+	for _, s := range v.ordered {
+		for _, c := range s.claims {
+			if l := v.boot(c.boot).life; s.job != nil && !s.tampered && l != nil {
+				f.judge(!v.leftLying(c, l), s.id, "job %d was claimed by %s at %s, with fence %d, and its handler did not start", s.id, l.Pod,
+					clock(c.event.At), c.fence)
+			}
+		}
+	}
+	for i, w := range v.windows() {
+		if w.due+w.returned == 0 || !v.lanes.free(job.DefaultLane, w.from, w.to) {
+			continue
+		}
+		l := v.roomFor(w.from, w.to)
+		if l == nil {
+			continue
+		}
+		f.judge(w.due == 0 || w.claimed+w.ended > 0, 0, "window %d: %d jobs became due after %s and nothing happened until %s, while %s was well and had room",
+			i, w.due, clock(w.from), clock(w.to), l.Pod)
+		f.judge(w.returned == 0 || w.ended > 0, 0, "window %d: %d handlers returned after %s and no job ended until %s, while %s was well", i,
+			w.returned, clock(w.from), clock(w.to), l.Pod)
+	}
+}
+
+// leftLying reports whether a claim was without a handler while its process was well for longer than it may take to start
+// one, or to find out that a reply was lost.
+func (v *view) leftLying(c *claim, l *life) bool {
+	until := earlier(l.Ended, v.run.Settings.Ended)
+	if c.end != nil {
+		until = earlier(until, c.end.At)
+	}
+	if start := c.start(); start != nil {
+		until = earlier(until, start.T)
+	}
+	return v.ableFor(l, c.event.At, until, v.prompt()+v.run.Settings.Heartbeat)
+}
+
+// window is ten seconds of a run, with what happened in them.
+type window struct {
+	span
+	due, returned  int // jobs and handlers, in the first half
+	claimed, ended int // claims
+}
+
+func (v *view) windows() []window {
+	s := v.run.Settings
+	list := make([]window, max(0, int(s.QuietFrom.Sub(s.Began)/inEvery)))
+	for i := range list {
+		from := s.Began.Add(time.Duration(i) * inEvery)
+		list[i].span = span{from, from.Add(inEvery)}
+	}
+	in := func(at time.Time) (w *window, first bool) {
+		i := int(at.Sub(s.Began) / inEvery)
+		if at.Before(s.Began) || i >= len(list) {
+			return &window{}, false // of no window
+		}
+		return &list[i], at.Sub(list[i].from) < inEvery/2
+	}
+	for _, one := range v.waits {
+		if w, first := in(one.since.At); first && !one.born {
+			w.due++
+		}
+	}
+	for _, one := range v.ordered {
+		for _, c := range one.claims {
+			w, _ := in(c.event.At)
+			w.claimed++
+			// Of a claim that was lost or stopped before its handler returned nothing is left to be written.
+			gone := c.end != nil && (recovers(c.end) || c.end.At.Before(c.returnedAt()))
+			if w, first := in(c.returnedAt()); first && c.done != nil && !gone && !one.tampered {
+				w.returned++
+			}
+			if c.end != nil && !recovers(c.end) {
+				w, _ := in(c.end.At)
+				w.ended++
+			}
+		}
+	}
+	return list
+}
+
+// roomFor finds a process that was well and had slots to spare in every look from one moment to another.
+func (v *view) roomFor(from, to time.Time) *life {
+	for _, l := range v.lives {
+		if !v.able(l, from, to) {
+			continue
+		}
+		room := true
+		for _, look := range v.looks() {
+			room = room && (look.at.Before(from) || look.at.After(to) || look.free[l])
+		}
+		if room {
+			return l
+		}
+	}
+	return nil
+}

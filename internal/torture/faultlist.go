@@ -1,0 +1,80 @@
+package torture
+
+import "slices"
+
+// Fault is a kind of fault that a run can be asked for by its name.
+type Fault struct {
+	Name   string   // such as F24
+	What   string   // in a few words
+	Verbs  []string // the ways in which the nemesis provokes it, if it does
+	Always string   // how every run provokes it, if every run does
+	Cannot string   // why no run can
+}
+
+// Faults lists every kind of fault that a fleet on one machine can meet before operators, calendars and remote workers
+// come into play. A run provokes those that have verbs, each as its weight in the plan says.
+var Faults = []Fault{
+	{Name: "F1", What: "pods killed, one or all together, at any moment or exactly between two statements", Verbs: of("F1")},
+	{Name: "F2", What: "zombie: a pod frozen beyond its lease, then resumed", Verbs: of("F2")},
+	{Name: "F3", What: "a pod frozen for about as long as its lease", Verbs: of("F3")},
+	{Name: "F4", What: "a handler returns success after its lease was lost", Verbs: of("F4")},
+	{Name: "F5", What: "SIGTERM while handlers run", Verbs: of("F5")},
+	{Name: "F6", What: "SIGTERM twice, SIGTERM then SIGKILL, SIGTERM during the start", Verbs: of("F6")},
+	{Name: "F7", What: "SIGTERM while the ends of jobs are on a slow way to the database", Verbs: of("F7")},
+	{Name: "F8", What: "a pod that gets a twentieth of a CPU", Verbs: of("F8")},
+	{Name: "F9", What: "panics in a handler, and in a goroutine of one, which ends the process", Verbs: of("F9")},
+	{Name: "F10", What: "os.Exit in a handler, pod after pod", Verbs: of("F10")},
+	{Name: "F11", What: "runtime.Goexit in a handler", Verbs: of("F11")},
+	{Name: "F12", What: "handlers that ignore their context: busy, or blocked for ever", Verbs: of("F12")},
+	{Name: "F13", What: "goroutines that a handler leaves behind", Verbs: of("F13")},
+	{Name: "F14", What: "handlers that want more memory than their pod may have", Verbs: of("F14")},
+	{Name: "F15", What: "kinds that nobody knows, and a pod that knows only some", Verbs: of("F15")},
+	{Name: "F16", What: "args of another version of the handler", Verbs: of("F16")},
+	{Name: "F19", What: "the server restarted as after a power failure", Verbs: of("F19")},
+	{Name: "F20", What: "the server down for longer than the lease", Verbs: of("F20")},
+	{Name: "F21", What: "backends terminated, once or in a storm", Verbs: of("F21")},
+	{Name: "F22", What: "the server frozen with all its processes", Verbs: of("F22")},
+	{Name: "F23", What: "connections that are dead one way or both, half-open, reset, slow, cut in the middle, or refused", Verbs: of("F23")},
+	{Name: "F24", What: "the reply to a COMMIT lost: of claims, finishes, submissions, cancels, and any", Verbs: of("F24")},
+	{Name: "F25", What: "clients that go away in the middle of a submission or a cancel", Verbs: of("F25")},
+	{Name: "F26", What: "no connection left for ordinary users", Verbs: of("F26")},
+	{Name: "F27", What: "statement_timeout, lock_timeout and idle_in_transaction_session_timeout set low", Verbs: of("F27")},
+	{Name: "F28", What: "serialization failures, and rows locked in the opposite order", Verbs: of("F28")},
+	{Name: "F29", What: "the database is read-only, as after a failover", Verbs: of("F29")},
+	{Name: "F30", What: "the disk of the history is full", Verbs: of("F30")},
+	{Name: "F31", What: "the disk of the write-ahead log is full",
+		Cannot: "the cluster is made with its log in its own folder, and a full one ends the server: F19 and F20 do that"},
+	{Name: "F32", What: "a transaction pooler between pods and database",
+		Cannot: "a pod's way to the database is fixed when it starts, through its proxy alone; runs with a pooler are a set-up of their own"},
+	{Name: "F33", What: "a listener that is stuck in a transaction, so that notifications pile up", Verbs: of("F33")},
+	{Name: "F34", What: "a storm of forged notifications", Verbs: of("F34")},
+	{Name: "F35", What: "a long transaction that holds the oldest snapshot", Verbs: of("F35")},
+	// libfaketime does not reach Go programs, which ask the kernel without libc; the clock is the whole machine's.
+	{Name: "F36", What: "the database's clock jumps by an hour, as far as leases can tell", Verbs: of("F36")},
+	{Name: "F37", What: "migrations by many pods at once",
+		Always: "every run begins with all pods starting at once on an empty database"},
+	{Name: "F38", What: "pods of two versions", Cannot: "there is no older release yet"},
+	{Name: "F39", What: "tampering: a running job's row deleted, the table of live jobs locked", Verbs: of("F39")},
+	{Name: "F40", What: "the database restored from a backup while pods live",
+		Cannot: "the records of one run cannot tell a history that was undone from one that was lost"},
+	{Name: "F49", What: "the same submission by many clients at once", Verbs: of("F49")},
+}
+
+// FaultNamed finds a fault by its name.
+func FaultNamed(name string) (Fault, bool) {
+	i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name == name })
+	if i < 0 {
+		return Fault{}, false
+	}
+	return Faults[i], true
+}
+
+// of lists the verbs that provoke a fault, in the order of the plan's table.
+func of(fault string) (names []string) {
+	for _, v := range verbs {
+		if v.fault == fault {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}

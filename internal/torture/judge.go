@@ -1,0 +1,156 @@
+package torture
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/internal/torture/checker"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// Verdict is what a run's records say.
+type Verdict struct {
+	Narrowed bool
+	Counts   Counts
+	Findings []checker.Finding // one an invariant
+}
+
+// Counts are how much was done to the fleet, how much it did, and how often its guards were needed.
+type Counts struct {
+	Faults    int `json:"faults"`
+	Missed    int `json:"missed"` // faults that hit nothing
+	Failed    int `json:"failed"` // faults that could not be done
+	Kills     int `json:"kills"`
+	Stops     int `json:"stops"` // freezes of a pod or of the server
+	Cuts      int `json:"cuts"`  // connections and replies
+	Restarts  int `json:"restarts"`
+	Jobs      int `json:"jobs"`
+	Chains    int `json:"chains"`
+	Takeovers int `json:"takeovers"` // jobs that another pod took over
+	Stale     int `json:"stale_writes_refused"`
+}
+
+// Judge judges a run's records: the invariants of what the system promises, and two of the processes themselves.
+func Judge(r *history.Run) Verdict {
+	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r))}
+}
+
+// Broken returns the findings that break the verdict: those with violations, and, unless the run was narrowed to a few
+// faults, those that checked nothing.
+func (v Verdict) Broken() (list []checker.Finding) {
+	for _, f := range v.Findings {
+		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func count(r *history.Run) Counts {
+	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs)}
+	for _, f := range r.Faults {
+		switch {
+		case f.Error != "":
+			c.Failed++
+			continue
+		case f.Struck == 0:
+			c.Missed++
+			continue
+		}
+		switch f.Fault {
+		case "F2", "F3", "F4", "F22":
+			c.Stops++
+		case "F21", "F23", "F24", "F25":
+			c.Cuts += f.Struck
+		case "F19", "F20":
+			c.Restarts++
+		}
+	}
+	for _, p := range r.Pods {
+		if p.Signal == "killed" {
+			c.Kills++
+		}
+	}
+	chains := map[int64]bool{}
+	for _, j := range r.Jobs {
+		if j.Step > 0 {
+			chains[j.PipelineID] = true
+		}
+	}
+	c.Chains = len(chains)
+	for _, e := range r.Events {
+		switch e.Event {
+		case "job.recovered":
+			c.Takeovers++
+		case "job.stale_result":
+			c.Stale++
+		}
+	}
+	for _, l := range r.Ledger {
+		if l.Refused {
+			c.Stale++
+		}
+	}
+	return c
+}
+
+// noRaces checks what the race detector had to say. In a run without it there is nothing to check, which is no vacuity.
+func noRaces(r *history.Run) checker.Finding {
+	f := checker.Finding{Invariant: "races", Claim: "no process has a data race"}
+	for _, p := range r.Pods {
+		f.Checked++
+		if p.Races > 0 {
+			f.Violations = append(f.Violations, checker.Violation{What: fmt.Sprintf("%d data races in %s", p.Races, p.Log)})
+		}
+	}
+	return f
+}
+
+// noSuicide checks that no process ended which nobody told to, and that each that was told to in the quiet tail did.
+func noSuicide(r *history.Run) checker.Finding {
+	f := checker.Finding{Invariant: "exits", Claim: "no process ends unless somebody ends it"}
+	for _, p := range r.Pods {
+		f.Checked++
+		how := fmt.Sprintf("exit code %d", p.Exit)
+		if p.Signal != "" {
+			how = "signal " + p.Signal
+		}
+		accuse := func(what string) {
+			f.Violations = append(f.Violations, checker.Violation{What: fmt.Sprintf("%s, process %d, %s: %s; see %s", p.Pod, p.PID, what, how, p.Log)})
+		}
+		switch {
+		case p.TermAt != nil && p.TermAt.After(r.Settings.QuietFrom):
+			if p.Signal != "" {
+				accuse("had to be killed, since SIGTERM did not end it")
+			}
+		case p.Told != "" || killedByAJob(r, p):
+		case p.Ready == nil && p.Exit == unavailable:
+			// It found no database, which a process says and ends.
+		default:
+			accuse("ended although nobody told it to")
+		}
+	}
+	return f
+}
+
+// unavailable is the exit code of a program that finds no database.
+const unavailable = 3
+
+// deadly are the kinds that may end their process.
+var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
+
+// killedByAJob reports whether a process was in the middle of a job that may have ended it.
+func killedByAJob(r *history.Run, p history.Process) bool {
+	open := map[string]bool{}
+	for _, l := range r.Ledger {
+		if slices.Contains(deadly, l.Kind) && slices.Contains(p.Boots, l.Boot) {
+			open[fmt.Sprint(l.Job, "/", l.Fence)] = l.Event != "end"
+		}
+	}
+	for _, is := range open {
+		if is {
+			return true
+		}
+	}
+	return false
+}

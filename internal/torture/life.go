@@ -1,0 +1,195 @@
+package torture
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// podLogs is the folder of the processes' logs, in the run's.
+const podLogs = "pods"
+
+// Who told a process to end.
+const (
+	byASignal    = "signal"
+	byAFailpoint = "failpoint"
+)
+
+// life is one process in a pod's place, from its start to its end.
+type life struct {
+	pod    *Pod
+	cmd    *exec.Cmd
+	log    *os.File
+	record history.Process // guarded by pod.mu, as url
+	url    string
+	ready  chan struct{} // closed when it has said so
+	ended  chan struct{} // closed when it has been waited for and its record is written
+}
+
+// begin starts the n-th process of a pod. It dies with us, also when it is stopped.
+func begin(p *Pod, n int, env []string) (*life, error) {
+	l := &life{pod: p, ready: make(chan struct{}), ended: make(chan struct{})}
+	name := filepath.Join(podLogs, fmt.Sprintf("%s-%d.log", p.name, n))
+	log, err := os.OpenFile(filepath.Join(p.w.Dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	l.log = log
+	l.cmd = exec.Command(p.w.binary, "serve")
+	l.cmd.Dir = os.TempDir()
+	l.cmd.Env = env
+	l.cmd.Stdout, l.cmd.Stderr = &lines{each: l.said}, &lines{each: l.said}
+	l.cmd.WaitDelay = 2 * time.Second
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, not for the pods
+	dieWithUs(l.cmd.SysProcAttr)
+	l.record = history.Process{Pod: p.name, Log: name, Race: p.w.Settings.Race, Started: time.Now()}
+
+	started := make(chan error)
+	go func() {
+		// The kernel's signal at the parent's death is one at the death of the thread that started the child, so that
+		// thread stays until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := l.cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		l.record.PID = l.cmd.Process.Pid
+		started <- nil
+		_ = l.cmd.Wait() // how it ended is in its state
+		l.end()
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%w (log: %v)", err, log.Close())
+	}
+	return l, nil
+}
+
+// end writes down how the process ended and empties its place.
+func (l *life) end() {
+	p := l.pod
+	p.mu.Lock()
+	l.record.Ended = time.Now()
+	l.record.Exit = l.cmd.ProcessState.ExitCode()
+	if status, ok := l.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		l.record.Signal = status.Signal().String()
+	}
+	p.now, p.emptied = nil, time.Now()
+	p.note()
+	record := l.record
+	p.mu.Unlock()
+	if err := l.log.Close(); err != nil {
+		p.w.fail(err)
+	}
+	if err := p.w.processes.Write(record); err != nil {
+		p.w.fail(err)
+	}
+	close(l.ended)
+}
+
+// said takes a line that the process wrote.
+func (l *life) said(line []byte) {
+	l.pod.mu.Lock()
+	defer l.pod.mu.Unlock()
+	if _, err := l.log.Write(append(line, '\n')); err != nil {
+		l.pod.w.fail(err)
+	}
+	switch {
+	case bytes.HasPrefix(line, []byte("{")):
+		l.saidObject(line)
+	case bytes.Contains(line, []byte("WARNING: DATA RACE")):
+		l.record.Races++
+	case bytes.HasPrefix(line, []byte("failpoint ")):
+		fired := strings.TrimPrefix(string(line), "failpoint ")
+		l.record.Fired = append(l.record.Fired, fired)
+		if _, what, _ := strings.Cut(fired, ": "); what == "kill" || strings.HasPrefix(what, "exit") {
+			l.record.Told = byAFailpoint
+		}
+	}
+}
+
+// saidObject takes a line of JSON: the one that says the pod is ready, or one of its log.
+func (l *life) saidObject(line []byte) {
+	var one struct {
+		Ready bool   `json:"ready"`
+		HTTP  string `json:"http"`
+		Boot  string `json:"boot"`
+		Msg   string `json:"msg"`
+	}
+	if json.Unmarshal(line, &one) != nil {
+		return
+	}
+	if one.Ready && l.record.Ready == nil {
+		now := time.Now()
+		l.record.Ready, l.url = &now, one.HTTP
+		close(l.ready)
+	}
+	ours := one.Ready || one.Msg == "runner started" || one.Msg == "pod registered again"
+	if ours && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
+		l.record.Boots = append(l.record.Boots, one.Boot)
+		l.pod.boot = one.Boot
+	}
+}
+
+// cleanEnvironment is ours without what would steer the program under test behind our back.
+func cleanEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "TRAPEZE_") || strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "DATABASE_URL=") ||
+			strings.HasPrefix(e, "GORACE=") || strings.HasPrefix(e, "GOMAXPROCS=")
+	})
+}
+
+func (p *Pod) environment() []string {
+	s := p.w.Settings
+	env := append(cleanEnvironment(),
+		"DATABASE_URL="+p.proxy.URL(), "TRAPEZE_POD="+p.name, "TRAPEZE_HTTP_ADDR=127.0.0.1:0",
+		"TRAPEZE_LEASE="+s.Lease.String(), "TRAPEZE_HEARTBEAT="+s.Heartbeat.String(), "TRAPEZE_POLL_INTERVAL="+s.Poll.String(),
+		"TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), fmt.Sprint("TRAPEZE_SLOTS=", s.Slots),
+		fmt.Sprint("TRAPEZE_MAX_CRASHES=", s.MaxCrashes), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+p.w.ledger.url(),
+		"TRAPEZE_LOG_FORMAT=json",
+		"GORACE=atexit_sleep_ms=10", // its default of a second would count as the pod's
+	)
+	if s.Mutant != "" {
+		env = append(env, "TRAPEZE_MUTANT="+s.Mutant)
+	}
+	return env
+}
+
+// lines is a writer that hands on whole lines, without their ends; the bytes are the callee's to append to.
+type lines struct {
+	mu   sync.Mutex
+	part []byte
+	each func([]byte)
+}
+
+// mostLine bounds what is kept of a line that does not end.
+const mostLine = 1 << 20
+
+func (w *lines) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.part = append(w.part, b...)
+	for {
+		line, rest, found := bytes.Cut(w.part, []byte("\n"))
+		if !found {
+			if len(w.part) > mostLine {
+				w.each(bytes.Clone(w.part))
+				w.part = nil
+			}
+			return len(b), nil
+		}
+		w.each(bytes.Clone(line))
+		w.part = rest
+	}
+}

@@ -1,0 +1,229 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// mendWithin bounds how long a verb tries to undo what it did.
+const mendWithin = 15 * time.Second
+
+// Carry does what a plan says, each act at its moment, several at once where they overlap, and writes down what came of
+// it. It returns when every act has been healed, which it hastens when ctx ends. An act that could not be done is no
+// error, but noted in its record; a plan that was made for another fleet is one.
+//
+// crowd is who submits the jobs that are faults themselves.
+func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
+	n := &nemesis{w: crowd.w, crowd: crowd, fleet: make(chan struct{}, 1), pods: map[string]chan struct{}{}}
+	for _, p := range n.w.Pods() {
+		n.pods[p.Name()] = make(chan struct{}, 1)
+	}
+	for _, act := range plan {
+		if _, known := verbNamed(act.Verb); !known {
+			return fmt.Errorf("act %d: there is no verb %q", act.No, act.Verb)
+		}
+		if act.Pod != "" && n.pods[act.Pod] == nil {
+			return fmt.Errorf("act %d: there is no pod %q", act.No, act.Pod)
+		}
+	}
+	var acting sync.WaitGroup
+	for _, act := range plan {
+		if !sleep(ctx, act.At-n.w.Since()) {
+			break
+		}
+		acting.Go(func() { n.carry(ctx, act) })
+	}
+	acting.Wait()
+	return nil
+}
+
+type nemesis struct {
+	w     *World
+	crowd *Crowd
+	fleet chan struct{}            // held by whoever harms the whole fleet
+	pods  map[string]chan struct{} // held by whoever harms this pod
+}
+
+// carry does one act. Acts that the plan keeps apart are kept apart here too, should one take longer than it was given.
+func (n *nemesis) carry(ctx context.Context, act history.Act) {
+	v, _ := verbNamed(act.Verb)
+	s := &strike{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
+	lock := make(chan struct{}, 1)
+	switch v.aim {
+	case atAll:
+		lock = n.fleet
+	case atPod:
+		lock = n.pods[act.Pod]
+		for _, p := range n.w.Pods() {
+			if p.Name() == act.Pod {
+				s.pod = p
+			}
+		}
+	}
+	select {
+	case lock <- struct{}{}:
+		defer func() { <-lock }()
+	case <-ctx.Done():
+		return
+	}
+	record := history.Fault{Act: act, Began: time.Now()}
+	if s.pod != nil {
+		record.Boot = s.pod.Boot()
+	}
+	err := v.do(s)
+	record.Healed = time.Now()
+	record.Struck, record.Note = s.outcome()
+	if err != nil && !errors.Is(err, errOver) {
+		record.Error = err.Error()
+	}
+	if err := n.w.Faults.Write(record); err != nil {
+		n.w.fail(err)
+	}
+}
+
+// errOver says that the run's time was over before there was anything to do.
+var errOver = errors.New("the run is over")
+
+// strike is an act while it is carried out. A verb's function does the harm, waits with last, and heals whatever
+// happened meanwhile; its methods are safe for concurrent use.
+type strike struct {
+	w     *World
+	crowd *Crowd
+	ctx   context.Context // ends with the run
+	act   history.Act
+	pod   *Pod // at whom it is aimed, if at one
+
+	mu     sync.Mutex
+	struck int
+	noted  map[string]any
+}
+
+// hit counts what was hit.
+func (s *strike) hit(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.struck += n
+}
+
+// note adds a fact to the record, for whoever judges the run.
+func (s *strike) note(key string, value any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noted == nil {
+		s.noted = map[string]any{}
+	}
+	s.noted[key] = value
+}
+
+// outcome is how much was hit, and the plan's note with the facts.
+func (s *strike) outcome() (int, map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, value := range s.act.Note {
+		if _, newer := s.noted[key]; !newer {
+			if s.noted == nil {
+				s.noted = map[string]any{}
+			}
+			s.noted[key] = value
+		}
+	}
+	return s.struck, s.noted
+}
+
+// last waits for as long as the act lasts, or until the run is over.
+func (s *strike) last() { s.wait(s.act.For) }
+
+// wait waits, and reports false when the run is over.
+func (s *strike) wait(d time.Duration) bool { return sleep(s.ctx, d) }
+
+// until waits until a condition is met, and reports false when it was not within d or before the run was over.
+func (s *strike) until(d time.Duration, met func() bool) bool {
+	for deadline := time.Now().Add(d); !met(); {
+		if time.Now().After(deadline) || !s.wait(20*time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}
+
+// alive waits for the pod's process to be ready: it may have been killed a moment ago.
+func (s *strike) alive() error {
+	if !s.until(5*time.Second, func() bool { return s.pod.URL() != "" }) {
+		if s.ctx.Err() != nil {
+			return errOver
+		}
+		return ErrNoProcess
+	}
+	return nil
+}
+
+// healing is a context for undoing: it goes on when the run is over.
+func (s *strike) healing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(s.ctx), mendWithin)
+}
+
+// connect opens a superuser's session to the server that none of the settings reaches which a verb may change.
+func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
+	config := s.w.Admin.Config().ConnConfig
+	config.ConnectTimeout = 5 * time.Second
+	for name, value := range map[string]string{
+		"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"default_transaction_read_only": "off", "default_transaction_isolation": "read committed",
+	} {
+		config.RuntimeParams[name] = value
+	}
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// admin runs do on a session of its own.
+func (s *strike) admin(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	return do(conn)
+}
+
+// heal runs do on new sessions until it succeeds once or the time to heal is over.
+func (s *strike) heal(do func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := s.healing()
+	defer cancel()
+	for {
+		err := s.admin(ctx, func(c *pgx.Conn) error { return do(ctx, c) })
+		if err == nil {
+			return nil
+		}
+		if !sleep(ctx, 200*time.Millisecond) {
+			return fmt.Errorf("not healed within %s: %w", mendWithin, err)
+		}
+	}
+}
+
+func closeConn(c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.Close(ctx)
+}
+
+// sleep waits, and reports false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

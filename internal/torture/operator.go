@@ -1,0 +1,85 @@
+package torture
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// narrowLane is a lane with few slots on each pod.
+const narrowLane = "narrow"
+
+// narrowSlots is how many it has when nobody has changed it.
+const narrowSlots = 2
+
+// operator changes lanes and the gate in the database, while jobs run.
+type operator struct {
+	c *Crowd
+	r *rand.Rand
+}
+
+// prepare makes the narrow lane.
+func (o *operator) prepare(ctx context.Context) error {
+	const sql = `insert into trapeze.lanes (name, slots_per_pod) values ($1, $2) on conflict (name) do nothing`
+	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots)
+	return err
+}
+
+// run changes something every few seconds until ctx ends, and then opens everything.
+func (o *operator) run(ctx context.Context) {
+	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
+		switch o.r.IntN(10) {
+		case 0, 1, 2, 3, 4:
+			slots := []int{0, 1, 2, 3, 5, -1}[o.r.IntN(6)]
+			o.lane(ctx, slots, true)
+			if slots == 0 {
+				sleep(ctx, time.Duration(500+o.r.IntN(2500))*time.Millisecond)
+				o.lane(ctx, 1, true)
+			}
+		case 5, 6, 7:
+			o.lane(ctx, narrowSlots, false)
+			sleep(ctx, time.Duration(500+o.r.IntN(2500))*time.Millisecond)
+			o.lane(ctx, narrowSlots, true)
+		default:
+			o.gate(ctx, true)
+			sleep(ctx, time.Second)
+			o.gate(ctx, false)
+		}
+	}
+	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendWithin)
+	defer cancel()
+	o.lane(opening, narrowSlots, true)
+	o.gate(opening, false)
+}
+
+// lane sets the narrow lane's slots, -1 is no limit, and whether it is enabled.
+func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
+	call := history.Call{Verb: "lane", Lane: narrowLane, Slots: &slots, Enabled: &enabled}
+	const sql = `update trapeze.lanes set slots_per_pod = nullif($2, -1), enabled = $3 where name = $1`
+	o.do(ctx, call, sql, narrowLane, slots, enabled)
+}
+
+func (o *operator) gate(ctx context.Context, paused bool) {
+	o.do(ctx, history.Call{Verb: "gate", Paused: &paused}, `update trapeze.gate set paused = $1`, paused)
+}
+
+// do runs a statement until it has been answered well, or ctx has ended. Each try is a call of its own; one that failed
+// may have been done all the same.
+func (o *operator) do(ctx context.Context, call history.Call, sql string, args ...any) {
+	for {
+		call.N, call.Began = int(o.c.calls.Add(1)), time.Now()
+		trying, cancel := context.WithTimeout(ctx, clientPatience)
+		_, err := o.c.w.Admin.Exec(trying, sql, args...)
+		cancel()
+		call.Ended, call.Outcome = time.Now(), history.OK
+		if err != nil {
+			call.Outcome = history.Unknown
+		}
+		o.c.w.Called(call)
+		if err == nil || !sleep(ctx, 300*time.Millisecond) {
+			return
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package torture
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+func TestASeedHasOnePlan(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	o := PlanOptions{For: 5 * time.Minute, Pods: 4}
+	text := func(seed uint64) string {
+		raw, err := json.Marshal(PlanFor(seed, o))
+		is.NoErr(err)
+		return string(raw)
+	}
+	seen := map[string]bool{}
+	for seed := range uint64(50) {
+		is.Equal(text(seed), text(seed)) // the same seed, the same plan
+		seen[text(seed)] = true
+	}
+	is.Equal(len(seen), 50) // another seed, another plan
+}
+
+func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	used := map[string]int{}
+	for seed := range uint64(200) {
+		o := PlanOptions{For: 5 * time.Minute, Pods: 3 + int(seed%4)}
+		plan := PlanFor(seed, o)
+		is.True(len(plan) > 45 && len(plan) < 75) // about one act every five seconds
+		for i, a := range plan {
+			is.Equal(a.No, i+1)
+			is.True(a.At+a.For <= o.For)                       // healed before the quiet tail
+			is.True(i == 0 || a.At >= plan[i-1].At)            // in the order of time
+			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1)) // of the fleet
+			used[a.Verb]++
+		}
+	}
+	for _, v := range verbs {
+		is.True(used[v.name] > 0) // every verb has its chance
+	}
+	t.Log(used)
+}
+
+func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		o := PlanOptions{For: 3 * time.Minute, Pods: 3 + int(seed%4)}
+		plan := PlanFor(seed, o)
+		out := time.Duration(0) // for how long nobody has been well
+		for at := time.Duration(0); at < o.For; at += 100 * time.Millisecond {
+			if anyWell(plan, o.Pods, at) {
+				out = 0
+			} else if out += 100 * time.Millisecond; out > longestOutage {
+				t.Fatalf("seed %d: at %s no pod has been well for %s", seed, at, out)
+			}
+		}
+	}
+}
+
+// anyWell reports whether a pod works at a moment, if each needs some time to come back after an act.
+func anyWell(plan []history.Act, pods int, at time.Duration) bool {
+	ill := map[string]bool{}
+	for _, a := range plan {
+		if at < a.At || at > a.At+a.For+comeBack {
+			continue
+		}
+		v, _ := verbNamed(a.Verb)
+		if v.aim == atAll {
+			return false
+		}
+		ill[a.Pod] = a.Pod != ""
+	}
+	delete(ill, "")
+	return len(ill) < pods
+}
+
+func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, f := range Faults {
+		if len(f.Verbs) == 0 {
+			continue
+		}
+		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			plan := PlanFor(1, PlanOptions{For: 5 * time.Minute, Pods: 3, Only: []string{f.Name}})
+			is.True(len(plan) > 2) // it can be reached
+			for _, a := range plan {
+				is.Equal(a.Fault, f.Name)
+				is.True(slices.Contains(f.Verbs, a.Verb)) // by a verb of its own
+			}
+		})
+	}
+}
+
+func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var want []string
+	for n := 1; n <= 49; n++ {
+		if n <= 16 || n >= 19 && n <= 40 || n == 49 {
+			want = append(want, fmt.Sprint("F", n))
+		}
+	}
+	var names []string
+	for _, f := range Faults {
+		names = append(names, f.Name)
+		ways := 0
+		for _, is := range []bool{len(f.Verbs) > 0, f.Always != "", f.Cannot != ""} {
+			if is {
+				ways++
+			}
+		}
+		is.Equal(ways, 1)     // verbs, or every run, or a reason: one of the three
+		is.True(f.What != "") // people read it
+	}
+	is.Equal(names, want) // each exactly once
+	verbsOf := map[string]bool{}
+	for _, v := range verbs {
+		is.True(!verbsOf[v.name]) // a verb's name is its own
+		verbsOf[v.name] = true
+		_, listed := FaultNamed(v.fault)
+		is.True(listed) // every verb belongs to a fault
+		is.True(v.longest == 0 || v.longest >= v.shortest)
+		is.True(v.aim != atAll || v.longest+comeBack <= longestOutage) // an outage is short
+	}
+}
+
+func TestAPlanSurvivesItsFile(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, a := range PlanFor(3, PlanOptions{For: 10 * time.Minute, Pods: 3}) {
+		raw, err := json.Marshal(a)
+		is.NoErr(err)
+		var read history.Act
+		is.NoErr(json.Unmarshal(raw, &read))
+		is.Equal(read, a) // what is read for a replay is what was planned
+	}
+}

@@ -1,0 +1,273 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// How long the parts of a run may take at most, beyond what it was given: a run ends whatever becomes of its world.
+const (
+	startWithin  = 90 * time.Second // until the first pods are ready
+	healWithin   = 20 * time.Second // until nemesis and clients have ended, and again until the server answers
+	stopWithin   = 20 * time.Second // beyond the grace, for a pod that does not end
+	exportWithin = 2 * time.Minute
+)
+
+// Script is what is done to a world while the clock of a run ticks. Each part returns soon after its context has ended.
+type Script struct {
+	Plan  []history.Act                                      // written down before anything is done
+	Carry func(context.Context, *World, []history.Act) error // carries the plan out
+	Work  func(context.Context, *World) error                // submits jobs
+}
+
+// NewScript is the script of the world's own seed: everything that can be done to it, or only the faults that are named. For
+// a replay, put another plan in its place.
+func NewScript(w *World, only ...string) Script {
+	crowd := NewCrowd(w)
+	return Script{
+		Plan:  PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Only: only}),
+		Carry: func(ctx context.Context, _ *World, plan []history.Act) error { return Carry(ctx, crowd, plan) },
+		Work:  func(ctx context.Context, _ *World) error { return crowd.Work(ctx) },
+	}
+}
+
+// Torture runs a script in the world and leaves complete records in its folder. It returns an error when the torture
+// itself could not be done, or ctx ended; what the records say is for [Judge] to find out.
+func (w *World) Torture(ctx context.Context, s Script) error {
+	if err := w.writePlan(s.Plan); err != nil {
+		return err
+	}
+	w.enter("starting pods", 0)
+	if err := w.startPods(ctx); err != nil {
+		return err
+	}
+	sampling, stopSampling := context.WithCancel(ctx)
+	samples, err := newSampler(w)
+	if err != nil {
+		stopSampling()
+		return err
+	}
+	var sampler sync.WaitGroup
+	sampler.Go(func() { samples.run(sampling) })
+	defer sampler.Wait()
+	defer stopSampling()
+
+	w.Settings.Began = time.Now()
+	w.enter("torture", w.Duration)
+	if err := w.act(ctx, s); err != nil {
+		return err
+	}
+	w.enter("healing", 2*healWithin)
+	if err := w.heal(ctx); err != nil {
+		return err
+	}
+	w.Settings.QuietFrom = time.Now()
+	if w.Settings.Quiescent, err = w.settle(ctx); err != nil {
+		return err
+	}
+	w.enter("stopping pods", w.Settings.Grace+stopWithin)
+	w.stopPods(ctx)
+	w.enter("exporting", exportWithin)
+	if err := w.export(ctx); err != nil {
+		return err
+	}
+	w.Settings.Ended = time.Now()
+	stopSampling()
+	sampler.Wait()
+	if err := w.failure(); err != nil {
+		return err
+	}
+	return w.writeSettings()
+}
+
+// startPods fills every place, and keeps it filled.
+func (w *World) startPods(ctx context.Context) error {
+	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s", startWithin))
+	defer cancel()
+	errs := make([]error, len(w.pods))
+	var starting sync.WaitGroup
+	for i, p := range w.pods {
+		starting.Go(func() { errs[i] = p.Start(within) })
+	}
+	starting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	var keeping context.Context
+	keeping, w.stopKeep = context.WithCancel(context.WithoutCancel(ctx)) // until Close
+	for _, p := range w.pods {
+		w.keeping.Go(func() { p.keep(keeping) })
+	}
+	return nil
+}
+
+// act lets nemesis and clients act until the time is up. Whoever does not end then is waited for a little longer, not more.
+func (w *World) act(ctx context.Context, s Script) error {
+	acting, cancel := context.WithTimeout(ctx, w.Duration)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- w.part(acting, "nemesis", func() error { return s.Carry(acting, w, s.Plan) }) }()
+	go func() { ended <- w.part(acting, "clients", func() error { return s.Work(acting, w) }) }()
+	watch := time.NewTicker(sampleEvery)
+	defer watch.Stop()
+	var late <-chan time.Time
+	timeIsUp := acting.Done()
+	for left := 2; left > 0 || timeIsUp != nil; {
+		select {
+		case err := <-ended:
+			if left--; err != nil {
+				return err
+			}
+		case <-timeIsUp:
+			timeIsUp, late = nil, time.After(healWithin)
+			w.enter("waiting for nemesis and clients", healWithin)
+		case <-late:
+			return fmt.Errorf("nemesis or clients have not ended %s after their time was up", healWithin)
+		case <-watch.C:
+			if err := w.failure(); err != nil {
+				return err
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// part runs one part of a script. That its time was up is no error.
+func (w *World) part(ctx context.Context, name string, do func() error) error {
+	if err := do(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// heal undoes what a nemesis may have left, and returns when the server answers and every place has a pod that is ready.
+func (w *World) heal(ctx context.Context) error {
+	w.thawServer()
+	for _, p := range w.pods {
+		p.proxy.Pass()
+		p.release()
+		_ = p.Signal(syscall.SIGCONT) // it may have none
+	}
+	if err := w.wakeServer(ctx); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s of quiet", startWithin))
+	defer cancel()
+	for _, p := range w.pods {
+		for p.Start(within) != nil { // its keeper tries again
+			if within.Err() != nil {
+				return fmt.Errorf("%s does not become ready: %w", p.name, context.Cause(within))
+			}
+			pause(within, sampleEvery)
+		}
+	}
+	return nil
+}
+
+// wakeServer makes sure that PostgreSQL answers.
+func (w *World) wakeServer(ctx context.Context) error {
+	var err error
+	for deadline := time.Now().Add(healWithin); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
+		asking, cancel := context.WithTimeout(ctx, sampleWithin)
+		err = w.Admin.Ping(asking)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w.log.Warn("postgres does not answer and is started again", "err", err)
+	if err := w.Server.Restart(ctx, "immediate"); err != nil {
+		return err
+	}
+	return w.Admin.Ping(ctx)
+}
+
+// quietSQL asks whether every job has ended, or waits for what will not come during the quiet tail: a gate, a lane or a
+// handler that is not there, or a moment far ahead.
+const quietSQL = `
+select not exists (
+	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
+	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0
+		or (select paused from trapeze.gate)
+		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
+and not exists (
+	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')`
+
+// settle waits until nothing is left to do, at most as long as everything that is to happen by itself may take.
+func (w *World) settle(ctx context.Context) (quiet bool, err error) {
+	limit := 2*(w.Settings.Lease+w.Settings.Poll) + 30*time.Second
+	w.enter("quiet tail", limit)
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); pause(ctx, sampleEvery) {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if err := w.failure(); err != nil {
+			return false, err
+		}
+		asking, cancel := context.WithTimeout(ctx, sampleWithin)
+		err := w.Admin.QueryRow(asking, quietSQL).Scan(&quiet)
+		cancel()
+		if err == nil && quiet {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// stopPods ends every pod as an operator would; one that does not end is killed, which its record shows.
+func (w *World) stopPods(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
+	defer cancel()
+	var stopping sync.WaitGroup
+	for _, p := range w.pods {
+		p.HoldDown()
+		_ = p.Signal(syscall.SIGTERM) // it may have none
+		stopping.Go(func() {
+			if p.WaitExit(within) != nil {
+				_ = p.Kill()
+			}
+		})
+	}
+	stopping.Wait()
+}
+
+func (w *World) writePlan(plan []history.Act) error {
+	acts, err := history.NewWriter(w.Dir, history.PlanFile)
+	if err != nil {
+		return err
+	}
+	for _, act := range plan {
+		if err := acts.Write(act); err != nil {
+			return errors.Join(err, acts.Close())
+		}
+	}
+	return acts.Close()
+}
+
+func (w *World) writeSettings() error {
+	text, err := json.MarshalIndent(w.Settings, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(w.Dir, history.SettingsFile), append(text, '\n'), 0o644)
+}
+
+// pause waits for a while, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,54 @@
+package torture
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w, err := NewWorld(t.Context(), Options{Seed: 2, Duration: 10 * time.Second, Pods: 2, Dir: filepath.Join(t.TempDir(), "2")})
+	is.NoErr(err)
+	defer func() { is.NoErr(w.Close()) }()
+	script := NewScript(w)
+	script.Plan = []history.Act{
+		{No: 1, At: 2 * time.Second, Fault: "F1", Verb: "kill", Pod: "pod2"},
+		{No: 2, At: 6 * time.Second, Fault: "F23", Verb: "reset", Pod: "pod1", For: time.Second, Number: 2},
+	}
+	is.NoErr(w.Torture(t.Context(), script))
+
+	r, err := history.Read(w.Dir)
+	is.NoErr(err)
+	is.True(r.Settings.Quiescent) // nothing is left to do
+	is.Equal(len(r.Plan), 2)
+	is.Equal(len(r.Faults), 2)
+	is.True(len(r.Pods) >= 3)    // two pods, one of them with two lives at least
+	is.True(len(r.Calls) > 100)  // clients submitted, cancelled and stopped
+	is.True(len(r.Jobs) > 100)   // and jobs came of it
+	is.True(len(r.Events) > 300) // created, claimed, ended
+	is.True(len(r.Ledger) > 200) // and reported what they did
+	is.True(len(r.Samples) > 50) // of about a hundred and more
+	for i, line := range r.Ledger {
+		is.Equal(line.N, int64(i+1)) // the ledger's order is total
+	}
+	for _, p := range r.Pods {
+		if p.Ready != nil {
+			is.Equal(len(p.Boots) >= 1, true) // who is ready has said who it is
+		}
+	}
+
+	v := Judge(r)
+	for _, f := range v.Findings {
+		for _, accused := range f.Violations {
+			t.Errorf("%s (%s): job %d: %s", f.Invariant, f.Claim, accused.Job, accused.What)
+		}
+	}
+	is.True(v.Counts.Kills >= 1)
+	is.True(v.Counts.Jobs == len(r.Jobs))
+}

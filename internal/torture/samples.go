@@ -1,0 +1,121 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+const (
+	sampleEvery  = 100 * time.Millisecond
+	numbersEvery = time.Second
+	commitEvery  = 250 * time.Millisecond
+	sampleWithin = time.Second            // a sample that takes longer fails
+	commitWithin = 10 * time.Second       // a commit that takes longer fails
+	numberWithin = 500 * time.Millisecond // a number that takes longer cannot be had
+)
+
+// sampler looks at the running jobs, and now and then at what the pods use. A look that fails leaves no sample.
+type sampler struct {
+	w       *World
+	samples *history.Writer
+	client  *http.Client
+}
+
+func newSampler(w *World) (*sampler, error) {
+	samples, err := history.NewWriter(w.Dir, history.SamplesFile)
+	if err != nil {
+		return nil, err
+	}
+	return &sampler{w: w, samples: samples, client: &http.Client{Timeout: numberWithin, Transport: &http.Transport{DisableKeepAlives: true}}}, nil
+}
+
+// run samples until ctx ends, and closes the file. What may take long is done beside it and goes into the next sample: the
+// numbers, since a pod that is stopped lets them wait, and commits, since a busy disk does.
+func (s *sampler) run(ctx context.Context) {
+	numbers, commits := make(chan []history.PodNumbers), make(chan history.Commit)
+	var beside sync.WaitGroup
+	beside.Go(func() { every(ctx, numbersEvery, numbers, s.numbers) })
+	beside.Go(func() { every(ctx, commitEvery, commits, s.commit) })
+	for tick := time.NewTicker(sampleEvery); ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+		case <-tick.C:
+			s.sample(ctx, numbers, commits)
+		}
+	}
+	beside.Wait()
+	if err := s.samples.Close(); err != nil {
+		s.w.fail(err)
+	}
+}
+
+// every gets something again and again and hands it on, until ctx ends. What could not be had is left out.
+func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(context.Context) (T, error)) {
+	for ; ctx.Err() == nil; pause(ctx, d) {
+		one, err := get(ctx)
+		if err != nil {
+			continue
+		}
+		select {
+		case to <- one:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// sample takes one sample, with the numbers and the commit if there are new ones.
+func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumbers, commits <-chan history.Commit) {
+	one, err := s.look(ctx)
+	if err != nil {
+		return
+	}
+	select {
+	case one.Pods = <-numbers:
+	default:
+	}
+	select {
+	case c := <-commits:
+		one.Commit = &c
+	default:
+	}
+	if err := s.samples.Write(one); err != nil {
+		s.w.fail(err)
+	}
+}
+
+// runningSQL reads what runs in one snapshot, as JSON with the names of [history.Running], and the ends of the open leases.
+const runningSQL = `
+select coalesce(json_agg(json_build_object('job', id::text, 'kind', kind, 'subject', subject, 'lane', lane,
+	'boot', pod, 'fence', fence)), '[]')::text,
+	(select coalesce(json_object_agg(boot, lease_until), '{}')::text from trapeze.pods where closed_at is null)
+from trapeze.live where state = 'running'`
+
+func (s *sampler) look(ctx context.Context) (history.Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleWithin)
+	defer cancel()
+	one := history.Sample{T: time.Now()}
+	var running, leases string
+	if err := s.w.Admin.QueryRow(ctx, runningSQL).Scan(&running, &leases); err != nil {
+		return one, err
+	}
+	one.Took = time.Since(one.T)
+	return one, errors.Join(json.Unmarshal([]byte(running), &one.Running), json.Unmarshal([]byte(leases), &one.Leases))
+}
+
+// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. Nobody reads them.
+const commitSQL = `select pg_logical_emit_message(true, 'torture', '')`
+
+func (s *sampler) commit(ctx context.Context) (history.Commit, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitWithin)
+	defer cancel()
+	began := time.Now()
+	_, err := s.w.Admin.Exec(ctx, commitSQL)
+	return history.Commit{T: began, Took: time.Since(began)}, err
+}

@@ -1,0 +1,38 @@
+package torture
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// ServerPIDs lists the processes of PostgreSQL, the postmaster first: all of them have its data directory as their working
+// directory. Where the system does not list processes it is the postmaster alone.
+func (w *World) ServerPIDs() []int {
+	first := w.Server.PID()
+	pids := []int{first}
+	data, err := filepath.EvalSymlinks(filepath.Join(w.Server.Dir(), "pgdata"))
+	if err != nil {
+		return pids
+	}
+	processes, _ := os.ReadDir("/proc")
+	for _, one := range processes {
+		pid, err := strconv.Atoi(one.Name())
+		if err != nil || slices.Contains(pids, pid) {
+			continue
+		}
+		if cwd, err := os.Readlink(filepath.Join("/proc", one.Name(), "cwd")); err == nil && cwd == data {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// thawServer wakes whatever of PostgreSQL a nemesis may have left frozen.
+func (w *World) thawServer() {
+	for _, pid := range w.ServerPIDs() {
+		_ = syscall.Kill(pid, syscall.SIGCONT) // it may have gone
+	}
+}

@@ -1,0 +1,42 @@
+package torture
+
+import (
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// What is done while the fleet has no slot to spare, so that what is taken back from a pod lies there for a while.
+var backlogVerbs = []verb{
+	{name: "freeze_full_house", fault: "F2", weight: .05, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
+}
+
+// freezeFullHouse freezes a pod in the middle of handlers while all others are busy until after it goes on: its jobs are
+// taken back and nobody has claimed them yet when it wakes.
+func freezeFullHouse(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	var filling sync.WaitGroup
+	for _, p := range s.w.Pods() {
+		if p == s.pod || p.URL() == "" {
+			continue
+		}
+		filling.Go(func() {
+			first := 90 // before whatever else waits for a slot
+			long := simple("demo.sleep", `{"ms":%d}`, (s.act.For + 2*time.Second).Milliseconds())
+			long.Priority = &first
+			for range podSlots {
+				if s.submit(p, long).Outcome != history.OK {
+					return
+				}
+			}
+		})
+	}
+	filling.Wait()
+	for range podSlots {
+		s.submit(s.pod, simple("demo.sleep", `{"ms":600}`))
+	}
+	return s.frozen(s.pod, s.last)
+}

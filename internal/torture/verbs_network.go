@@ -1,0 +1,225 @@
+package torture
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// What is done to the network between a pod and PostgreSQL.
+var networkVerbs = []verb{
+	{name: "blackhole", fault: "F23", weight: .03, aim: atPod, shortest: time.Second, longest: 3 * leaseFor, do: through((*faultnet.Proxy).Blackhole)},
+	{name: "one_way", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, note: direction, do: oneWay},
+	{name: "half_open", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, do: halfOpen},
+	{name: "reset", fault: "F23", weight: .02, aim: atPod, few: 1, many: 10, shortest: time.Second, longest: 3 * time.Second, do: resets},
+	{name: "delay", fault: "F23", weight: .015, aim: atPod, few: 20, many: 1500, shortest: 2 * time.Second, longest: 8 * time.Second, do: delay},
+	{name: "throttle", fault: "F23", weight: .01, aim: atPod, few: 500, many: 20000, shortest: 2 * time.Second, longest: 8 * time.Second, do: throttle},
+	{name: "cut_bytes", fault: "F23", weight: .02, aim: atPod, few: 1, many: 3000, shortest: time.Second, longest: 3 * time.Second, do: cutBytes},
+	{name: "refuse", fault: "F23", weight: .01, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, do: refuse},
+	{name: "limit", fault: "F23", weight: .01, aim: atPod, few: 1, many: 4, shortest: 2 * time.Second, longest: 2 * leaseFor, do: limit},
+	{name: "swizzle", fault: "F23", weight: .02, aim: atAll, shortest: 4 * time.Second, longest: 10 * time.Second, note: swizzleOrder, do: swizzle},
+	{name: "cut_claim", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutClaims},
+	{name: "cut_finish", fault: "F24", weight: .04, aim: atPod, few: 1, many: 8, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("'job.' || state")},
+	{name: "cut_submit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("(-w.priority)::smallint as ahead")},
+	{name: "cut_cancel", fault: "F24", weight: .02, aim: atPod, few: 1, many: 3, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutCancels},
+	{name: "cut_commit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
+}
+
+// through does something to a pod's network for as long as the act lasts. What it strikes are the connections there are.
+func through(do func(*faultnet.Proxy)) func(*strike) error {
+	return func(s *strike) error {
+		p := s.pod.Proxy()
+		s.hit(p.Links())
+		do(p)
+		defer p.Pass()
+		s.last()
+		return nil
+	}
+}
+
+func direction(r *rand.Rand, a *history.Act, _ int) {
+	a.Note["towards"] = []string{"server", "pod"}[r.IntN(2)]
+}
+
+func oneWay(s *strike) error {
+	way := faultnet.ToServer
+	if s.act.Note["towards"] == "pod" {
+		way = faultnet.ToClient
+	}
+	return through(func(p *faultnet.Proxy) { p.BlackholeOneWay(way) })(s)
+}
+
+// halfOpen makes every connection a dead one. New ones work; in the end the dead ones are reset with all others, as a
+// router does that has come back.
+func halfOpen(s *strike) error {
+	p := s.pod.Proxy()
+	s.hit(p.Links())
+	p.Stall()
+	defer p.Reset()
+	s.last()
+	return nil
+}
+
+// resets breaks all connections, again and again.
+func resets(s *strike) error {
+	for range s.act.Number {
+		s.hit(s.pod.Proxy().Links())
+		s.pod.Proxy().Reset()
+		if !s.wait(s.act.For / time.Duration(s.act.Number)) {
+			break
+		}
+	}
+	return nil
+}
+
+func delay(s *strike) error {
+	return through(func(p *faultnet.Proxy) { p.Delay(time.Duration(s.act.Number) * time.Millisecond) })(s)
+}
+
+func throttle(s *strike) error {
+	return through(func(p *faultnet.Proxy) { p.Throttle(s.act.Number) })(s)
+}
+
+func cutBytes(s *strike) error {
+	return through(func(p *faultnet.Proxy) { p.CutAfter(s.act.Number) })(s)
+}
+
+// refuse breaks what there is and lets nothing new in.
+func refuse(s *strike) error {
+	return through(func(p *faultnet.Proxy) { p.Refuse(); p.Reset() })(s)
+}
+
+// limit lets a pod have few connections.
+func limit(s *strike) error {
+	return through(func(p *faultnet.Proxy) { p.Limit(s.act.Number); p.Reset() })(s)
+}
+
+// cutReplies cuts the answer to how so many statements with a text were committed, one after the other.
+func cutReplies(text string) func(*strike) error {
+	return func(s *strike) error {
+		deadline := time.After(s.act.For)
+		for range s.act.Number {
+			cut, disarm := s.pod.Proxy().CutReply(text)
+			select {
+			case <-cut:
+				s.hit(1)
+				s.wait(s.act.For / time.Duration(2*s.act.Number)) // else one statement that is sent again gets them all
+			case <-deadline:
+				disarm()
+				return nil
+			case <-s.ctx.Done():
+				disarm()
+				return nil
+			}
+		}
+		return nil
+	}
+}
+
+// cutClaims cuts the answers to claims. So that they are of claims which find something, it gives another pod more than it
+// can take at once, again and again.
+func cutClaims(s *strike) error {
+	ended := make(chan struct{})
+	var filling sync.WaitGroup
+	defer filling.Wait()
+	defer close(ended)
+	filling.Go(func() {
+		for busy := s.other(); busy != nil; {
+			for range 3 * podSlots {
+				select {
+				case <-ended:
+					return
+				default:
+					s.crowd.submit(s.ctx, 0, busy, simple("demo.sleep", `{"ms":100}`))
+				}
+			}
+			if !s.wait(200 * time.Millisecond) {
+				return
+			}
+		}
+	})
+	return cutReplies("'job.claimed' from claimed")(s)
+}
+
+// other is a pod that answers and is not the one that the act is aimed at, nil when there is none.
+func (s *strike) other() *Pod {
+	for i := range s.w.Pods() {
+		if p, ok := s.crowd.pod(s.act.No + i); ok && p != s.pod {
+			return p
+		}
+	}
+	return nil
+}
+
+// cutCancels cuts the answers to cancels, some of which it sends itself: they are rare.
+func cutCancels(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	var cancelling sync.WaitGroup
+	defer cancelling.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
+	cancelling.Go(func() {
+		for _, verb := range []string{"cancel", "stop", "cancel", "stop", "cancel", "cancel"} {
+			call := s.submit(s.pod, simple("demo.sleep", `{"ms":1500}`))
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			if call.Job != 0 {
+				s.crowd.end(s.ctx, 0, s.pod, verb, call.Job)
+			}
+		}
+	})
+	return cutReplies("select id from trapeze.live where id = $1 for update")(s)
+}
+
+// swizzleOrder notes in which order pods are cut off, and in which they come back.
+func swizzleOrder(r *rand.Rand, a *history.Act, pods int) {
+	for _, what := range []string{"cut", "heal"} {
+		var names []string
+		for _, i := range r.Perm(pods) {
+			names = append(names, podName(i))
+		}
+		a.Note[what] = strings.Join(names, " ")
+	}
+}
+
+// swizzle cuts the pods off one by one, and lets them come back in another order.
+func swizzle(s *strike) error {
+	pods := map[string]*Pod{}
+	for _, p := range s.w.Pods() {
+		pods[p.Name()] = p
+	}
+	each := s.act.For / time.Duration(2*len(pods))
+	defer func() {
+		for _, p := range pods {
+			p.Proxy().Pass()
+		}
+	}()
+	for _, what := range []string{"cut", "heal"} {
+		order, _ := s.act.Note[what].(string)
+		for name := range strings.FieldsSeq(order) {
+			p := pods[name]
+			if p == nil {
+				continue
+			}
+			if what == "cut" {
+				s.hit(p.Proxy().Links())
+				p.Proxy().Blackhole()
+			} else {
+				p.Proxy().Pass()
+			}
+			if !s.wait(each) {
+				return nil
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// What is done to the processes of pods. A place that is left empty is filled again by the world.
+var processVerbs = []verb{
+	{name: "kill", fault: "F1", weight: .14, aim: atPod, do: kill},
+	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
+	{name: "freeze", fault: "F2", weight: .06, aim: atPod, shortest: leaseFor + pollEvery, longest: 3 * leaseFor, do: freeze},
+	{name: "freeze_near_lease", fault: "F3", weight: .05, aim: atPod, shortest: leaseFor - 200*time.Millisecond, longest: leaseFor + 200*time.Millisecond, do: freeze},
+	{name: "freeze_finishing", fault: "F4", weight: .04, aim: atPod, shortest: leaseFor + pollEvery, longest: 2 * leaseFor, do: freezeFinishing},
+	{name: "term", fault: "F5", weight: .06, aim: atPod, shortest: shutdownGrace, longest: shutdownGrace + time.Second, do: term},
+	{name: "term_twice", fault: "F6", weight: .02, aim: atPod, shortest: shutdownGrace, longest: shutdownGrace + time.Second, note: soon, do: termTwice},
+	{name: "term_then_kill", fault: "F6", weight: .015, aim: atPod, shortest: time.Second, longest: shutdownGrace, note: soon, do: termThenKill},
+	{name: "term_at_start", fault: "F6", weight: .015, aim: atPod, shortest: time.Second, longest: shutdownGrace, note: soon, do: termAtStart},
+	{name: "term_in_flush", fault: "F7", weight: .03, aim: atPod, shortest: shutdownGrace, longest: shutdownGrace + time.Second, do: termInFlush},
+	{name: "starve", fault: "F8", weight: .03, aim: atPod, shortest: 3 * time.Second, longest: 10 * time.Second, do: starve},
+}
+
+// soon notes a moment within the first second.
+func soon(r *rand.Rand, a *history.Act, _ int) { a.Note["after"] = shortly(r, 1000).String() }
+
+func shortly(r *rand.Rand, milliseconds int) time.Duration {
+	return time.Duration(r.IntN(milliseconds)) * time.Millisecond
+}
+
+// noteOf is a length of time in the plan's note.
+func (s *strike) noteOf(key string) time.Duration {
+	text, _ := s.act.Note[key].(string)
+	d, _ := time.ParseDuration(text)
+	return d
+}
+
+func kill(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	if err := s.pod.Kill(); err != nil {
+		return err
+	}
+	s.hit(1)
+	return nil
+}
+
+// killAll kills every pod at the same moment.
+func killAll(s *strike) error {
+	var killing sync.WaitGroup
+	for _, p := range s.w.Pods() {
+		killing.Go(func() {
+			if p.Kill() == nil {
+				s.hit(1)
+			}
+		})
+	}
+	killing.Wait()
+	return nil
+}
+
+func freeze(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	return s.frozen(s.pod, s.last)
+}
+
+// frozen stops a pod while it does something else.
+func (s *strike) frozen(p *Pod, meanwhile func()) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer func() { _ = p.Signal(syscall.SIGCONT) }() // it may have been killed
+	s.hit(1)
+	meanwhile()
+	return nil
+}
+
+// freezeFinishing freezes a pod in the middle of handlers that return as soon as it goes on.
+func freezeFinishing(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	for range 4 {
+		s.submit(s.pod, simple("demo.sleep", `{"ms":300}`))
+	}
+	return s.frozen(s.pod, s.last)
+}
+
+func (s *strike) term() error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	if err := s.pod.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	s.hit(1)
+	return nil
+}
+
+// term ends a pod in the middle of handlers of all lengths.
+func term(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	for _, ms := range []int{500, 2000, 6000} {
+		s.submit(s.pod, simple("demo.sleep", `{"ms":%d}`, ms))
+	}
+	if err := s.term(); err != nil {
+		return err
+	}
+	return s.gone()
+}
+
+// gone waits for the end of a process that was told to end.
+func (s *strike) gone() error {
+	ctx, cancel := context.WithTimeout(s.ctx, 3*shutdownGrace)
+	defer cancel()
+	if err := s.pod.WaitExit(ctx); err != nil && s.ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func termTwice(s *strike) error {
+	if err := s.term(); err != nil {
+		return err
+	}
+	s.wait(s.noteOf("after"))
+	if err := s.pod.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, ErrNoProcess) {
+		return err
+	}
+	return s.gone()
+}
+
+func termThenKill(s *strike) error {
+	if err := s.term(); err != nil {
+		return err
+	}
+	s.wait(s.noteOf("after"))
+	if err := s.pod.Kill(); err != nil && !errors.Is(err, ErrNoProcess) {
+		return err
+	}
+	return nil
+}
+
+// termAtStart kills a pod and ends the next one while it starts.
+func termAtStart(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	release := s.pod.HoldDown()
+	defer release()
+	if err := s.pod.Kill(); err != nil {
+		return err
+	}
+	starting, cancel := context.WithTimeout(s.ctx, max(s.noteOf("after")/2, 10*time.Millisecond))
+	defer cancel()
+	_ = s.pod.Start(starting) // not ready yet, as a rule
+	if err := s.pod.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	s.hit(1)
+	return s.gone()
+}
+
+// termInFlush ends a pod while everything it sends takes long.
+func termInFlush(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	for range 4 {
+		s.submit(s.pod, simple("demo.sleep", `{"ms":200}`))
+	}
+	s.pod.Proxy().Delay(time.Second)
+	defer s.pod.Proxy().Pass()
+	s.wait(150 * time.Millisecond)
+	if err := s.term(); err != nil {
+		return err
+	}
+	s.wait(2 * time.Second)
+	s.pod.Proxy().Pass()
+	return s.gone()
+}
+
+// starve gives a pod a twentieth of the time.
+func starve(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	const period = 100 * time.Millisecond
+	for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.ctx.Err() == nil; {
+		if err := s.frozen(s.pod, func() { s.wait(period * 19 / 20) }); err != nil {
+			return err
+		}
+		s.wait(period / 20)
+	}
+	return nil
+}

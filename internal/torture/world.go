@@ -1,0 +1,259 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// The clocks of a run: short, so that many faults and what follows from them fit into a minute.
+const (
+	leaseFor       = 3 * time.Second
+	heartbeatEvery = time.Second
+	pollEvery      = time.Second
+	shutdownGrace  = 3 * time.Second
+	podSlots       = 8
+
+	// maxCrashes is large: what the nemesis kills must not be convicted, only what kills its pod again and again.
+	maxCrashes = 20
+)
+
+// Options say what is tortured, how, and for how long.
+type Options struct {
+	Seed     uint64
+	Duration time.Duration // until the quiet tail; default 1 minute
+	Pods     int           // default: 3 to 6, by the seed
+	Dir      string        // the run's folder, which must not exist; default torture/<seed>
+	Binary   string        // the program under test; default: see [Build], built into the run's folder until Close
+	Race     bool          // whether it has the race detector, or is to be built with it
+	Mutant   string        // what is wrong with it on purpose
+	Narrowed bool          // to a few faults
+	Logger   *slog.Logger  // hears what goes wrong in the torture itself; default: nobody does
+}
+
+// World is a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
+type World struct {
+	Settings history.Settings // complete when the run has ended
+	Dir      string
+	Duration time.Duration // from the beginning until everything is healed
+	Admin    *pgxpool.Pool // superuser, straight to the server, for whose sessions ten places are kept
+	Server   *pgembed.Server
+	Faults   *history.Writer // of [history.Fault], each written when it has been healed
+	Calls    *history.Writer // of [history.Call], each written when it has ended
+
+	binary    string
+	built     bool // by us, for this run
+	log       *slog.Logger
+	pods      []*Pod
+	ledger    *ledger
+	processes *history.Writer
+	keeping   sync.WaitGroup // of the pods' keepers
+	stopKeep  context.CancelFunc
+
+	mu         sync.Mutex
+	broken     error // of the torture itself
+	phase      string
+	phaseBegan time.Time
+	phaseTotal time.Duration
+	struck     int // faults done
+	lastFault  string
+	submitted  int
+}
+
+// PodsFor is how many pods a seed has, 3 to 6. Odd and even seeds, with and without race detector, get all numbers.
+func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
+
+// Pods returns the pods, pod1 first. A pod is a place: its processes come and go.
+func (w *World) Pods() []*Pod { return w.pods }
+
+// Since is how long ago the run began.
+func (w *World) Since() time.Duration { return time.Since(w.Settings.Began) }
+
+// AppURL is the address of the database for its ordinary user, past every proxy.
+func (w *World) AppURL() string { return w.url(appRole) }
+
+const (
+	database = "torture"
+	appRole  = "app" // owns the database and everything in it
+)
+
+func (w *World) url(role string) string {
+	u, _ := url.Parse(w.Server.URL())
+	u.User, u.Path = url.User(role), "/"+database
+	return u.String()
+}
+
+// NewWorld makes the run's folder and starts the cluster, the ledger and the proxies, but no pod yet. Close ends them.
+func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
+	w := &World{Dir: o.Dir, Duration: o.Duration, binary: o.Binary, log: o.Logger}
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	if w.Dir == "" {
+		w.Dir = filepath.Join("torture", fmt.Sprint(o.Seed))
+	}
+	if w.Duration <= 0 {
+		w.Duration = time.Minute
+	}
+	if o.Pods <= 0 {
+		o.Pods = PodsFor(o.Seed)
+	}
+	w.Settings = history.Settings{
+		Seed: o.Seed, Race: o.Race, Mutant: o.Mutant, Narrowed: o.Narrowed,
+		Lease: leaseFor, Heartbeat: heartbeatEvery, Poll: pollEvery, Grace: shutdownGrace, Slots: podSlots, MaxCrashes: maxCrashes,
+	}
+	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(w.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the run's folder: %w", err)
+	}
+	if err := os.Mkdir(filepath.Join(w.Dir, podLogs), 0o755); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close())
+		}
+	}()
+	if err := w.openBinary(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.openRecords(); err != nil {
+		return nil, err
+	}
+	if w.ledger, err = startLedger(w.Dir, w.fail); err != nil {
+		return nil, err
+	}
+	if err := w.startCluster(ctx, o.Pods); err != nil {
+		return nil, err
+	}
+	for n := range o.Pods {
+		name := fmt.Sprint("pod", n+1)
+		proxy, err := faultnet.Start(w.url(name))
+		if err != nil {
+			return nil, err
+		}
+		w.pods = append(w.pods, newPod(w, name, proxy))
+	}
+	return w, nil
+}
+
+// openBinary builds the program under test unless there is one already.
+func (w *World) openBinary(ctx context.Context) (err error) {
+	if w.binary == "" {
+		w.binary, w.built = filepath.Join(w.Dir, "trapeze"), true
+		if err := Build(ctx, w.binary, w.Settings.Race); err != nil {
+			return err
+		}
+	}
+	if w.binary, err = filepath.Abs(w.binary); err != nil {
+		return err
+	}
+	w.Settings.Binary, err = hashOf(w.binary)
+	return err
+}
+
+func (w *World) openRecords() (err error) {
+	for name, into := range map[string]**history.Writer{
+		history.FaultsFile: &w.Faults, history.CallsFile: &w.Calls, history.PodsFile: &w.processes,
+	} {
+		if *into, err = history.NewWriter(w.Dir, name); err != nil {
+			return err
+		}
+	}
+	w.Faults.Wrote, w.Calls.Wrote = w.noteFault, w.noteCall
+	return nil
+}
+
+// startCluster starts PostgreSQL. Each pod has a role of its own, which acts as the owner of everything: so the sessions of
+// a pod can be told apart, and none of them is a superuser's.
+func (w *World) startCluster(ctx context.Context, pods int) (err error) {
+	w.Server, err = pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: map[string]string{
+		"max_connections": "100", "superuser_reserved_connections": "10", "fsync": "on", "synchronous_commit": "on",
+	}})
+	if err != nil {
+		return err
+	}
+	first, err := pgx.Connect(ctx, w.Server.URL())
+	if err != nil {
+		return err
+	}
+	defer first.Close(context.WithoutCancel(ctx))
+	statements := []string{"create role " + appRole + " login", "create database " + database + " owner " + appRole}
+	for n := range pods {
+		statements = append(statements, fmt.Sprintf("create role pod%d login in role %s", n+1, appRole),
+			fmt.Sprintf("alter role pod%d set role to %s", n+1, appRole))
+	}
+	for _, sql := range statements {
+		if _, err := first.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	if err := first.QueryRow(ctx, "show server_version").Scan(&w.Settings.PostgreSQL); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(w.url("postgres"))
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 6
+	for name, value := range map[string]string{
+		"application_name": adminName, "statement_timeout": "0", "lock_timeout": "0",
+		"idle_in_transaction_session_timeout": "0", "default_transaction_isolation": "read committed",
+	} {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	w.Admin, err = pgxpool.NewWithConfig(ctx, config)
+	return err
+}
+
+// adminName is the application name of the torture's own sessions, which no fault is meant for, nor any setting that one
+// changes.
+const adminName = "torture"
+
+// Close kills what still runs and removes the cluster. The run's folder stays.
+func (w *World) Close() error {
+	if w.stopKeep != nil {
+		w.stopKeep()
+	}
+	w.keeping.Wait()
+	for _, p := range w.pods {
+		p.close()
+	}
+	if w.Admin != nil {
+		w.Admin.Close()
+	}
+	var err error
+	if w.ledger != nil {
+		err = w.ledger.close()
+	}
+	if w.Server != nil {
+		w.thawServer()
+		err = errors.Join(err, w.Server.Stop())
+	}
+	if w.built {
+		if removed := os.Remove(w.binary); !errors.Is(removed, os.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+	}
+	for _, records := range []*history.Writer{w.Faults, w.Calls, w.processes} {
+		if records != nil {
+			err = errors.Join(err, records.Close())
+		}
+	}
+	return err
+}

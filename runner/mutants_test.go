@@ -1,0 +1,156 @@
+//go:build mutants
+
+package runner_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/mutant"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A mutant that does nothing would be a hole in the net that nobody sees: each of those of this package is shown to be as
+// wrong as it says. They change the whole process, so these tests do not run beside others.
+
+// choose makes a mistake until the test ends.
+func choose(t *testing.T, name string) {
+	t.Helper()
+	if err := mutant.Set(name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mutant.Set("") })
+}
+
+// absence is how long something that must not happen is given to happen.
+const absence = 1500 * time.Millisecond
+
+func TestADoubleChainHasTwoChildren(t *testing.T) {
+	choose(t, mutant.DoubleChain)
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	o := named("a")
+	o.LeaseFor = 6 * time.Second
+	r := start(t, pool, o, map[string]does{
+		"a": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(of("b")).Result("result-of-a"), nil
+		},
+		"b": nothing,
+	})
+	cut := proxy.CutReplyOnce(holds("result-of-a"))
+	enqueue(t, r, of("a"))
+	<-cut
+	quiet(t, direct)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'b'`), 2) // where one would do
+}
+
+func TestALostChildIsMissingWhenItsInsertFails(t *testing.T) {
+	choose(t, mutant.LostChild)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `alter table trapeze.jobs add constraint no_b check (kind <> 'b')`)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"a": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("b")), nil }, "b": nothing,
+	})
+	is.Equal(ended(t, r, enqueue(t, r, of("a"))).State, job.Succeeded) // as if all were well
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
+}
+
+func TestMoreJobsAreBornThanThereAreSlots(t *testing.T) {
+	choose(t, mutant.SlotsExceeded)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	var running atomic.Int64
+	r := start(t, pool, runner.Options{Slots: 2}, map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) {
+		running.Add(1)
+		<-wait
+		return nil, nil
+	}})
+	for range 4 {
+		begun(t, r, of("a"))
+	}
+	is.True(running.Load() > 2) // of two slots
+	open()
+	quiet(t, pool)
+}
+
+// The next step runs while nobody can write the end of the one before.
+func TestAChildIsLaunchedBeforeTheCommitOfItsParent(t *testing.T) {
+	choose(t, mutant.LaunchBeforeCommit)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	began := make(chan int64, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(of("b")), nil },
+		"b": func(_ context.Context, j *raw) (*runner.Outcome, error) { began <- j.ID(); return nil, nil },
+	})
+	parent := begun(t, r, of("a"))
+	lock, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer lock.Rollback(context.WithoutCancel(t.Context()))
+	_, err = lock.Exec(t.Context(), `lock table trapeze.job_events in access exclusive mode`)
+	is.NoErr(err)
+	open()
+	child := <-began
+	is.Equal(get(t, r, parent).State, job.Running) // still
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where id = $1`, child), 0)
+	is.NoErr(lock.Rollback(t.Context()))
+	is.Equal(ended(t, r, parent).State, job.Succeeded)
+}
+
+func TestAWakeUpThatIsMissedIsNeverMadeUpFor(t *testing.T) {
+	choose(t, mutant.NoListenRepoll)
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	o := named("a")
+	o.LeaseFor = time.Minute // longer than the network is away: a pod that trusts its lease again looks, too
+	r := start(t, pool, o, map[string]does{"a": nothing})
+	listens := func() bool { return value(t, r, "trapeze_listen_connected") == 1 }
+	pgtest.Wait(t, "the pod listens", listens)
+	is.Equal(ended(t, r, enqueue(t, make1(t, direct, o, nil), of("a"), runner.Foreign())).State, job.Succeeded) // it hears
+
+	proxy.Blackhole()
+	proxy.Reset()
+	pgtest.Wait(t, "the pod listens no more", func() bool { return !listens() })
+	missed := enqueue(t, make1(t, direct, o, nil), of("a"), runner.Foreign())
+	proxy.Pass()
+	pgtest.Wait(t, "the pod listens again", listens)
+	time.Sleep(absence)
+	is.Equal(one[string](t, direct, `select state from trapeze.job where id = $1`, missed), "pending")
+}
+
+// A transaction with the handler's writes ends its job and begins the next step. Its reply is lost.
+func TestABlindRetryForgetsTheStepThatItsFirstTryBegan(t *testing.T) {
+	choose(t, mutant.BlindCommitRetry)
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	exec(t, direct, `create table rows (job bigint)`)
+	proxy, pool := cable(t, url)
+	o := named("a")
+	o.LeaseFor = 6 * time.Second
+	r := start(t, pool, o, map[string]does{
+		"kind-a": func(_ context.Context, j *raw) (*runner.Outcome, error) { return withRow(j, 1) },
+		"kind-b": nothing,
+	})
+	cut := proxy.CutReplyOnce(holds("commit"))
+	id := enqueue(t, r, of("kind-a"))
+	<-cut
+	is.Equal(ended(t, make1(t, direct, o, nil), id).State, job.Succeeded)
+	time.Sleep(absence)
+	is.Equal(one[string](t, direct, `select state from trapeze.job where parent_id = $1`, id), "running")
+	is.Equal(r.Running(), 0) // for nobody
+}
