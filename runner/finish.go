@@ -167,10 +167,13 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		// A cancel was committed before: the end says so, without the writes and without a next step.
 		return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
-	if errors.Is(err, job.ErrLeaseLost) {
-		return r.finished(one, nil, ended, "", err)
+	cause := context.Cause(one.ctx)
+	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
+		return r.finished(one, nil, ended, "", err) // the fence refused it
 	}
-	return r.concludeError(one, fmt.Errorf("finish with the handler's writes: %w", err), context.Cause(one.ctx))
+	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
+	// back, which the fence refuses when it is not.
+	return r.concludeError(one, fmt.Errorf("finish with the handler's writes: %w", err), cause)
 }
 
 // writeError is an error of the handler's own writes.

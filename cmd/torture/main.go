@@ -55,6 +55,7 @@ type command struct {
 	o       torture.Options
 	only    []string
 	replay  string
+	acts    []history.Act // to be replayed
 	check   string
 	race    raceWish
 	mutants []string
@@ -101,14 +102,13 @@ func (w raceWish) of(seed uint64) bool { return w == "yes" || w == "auto" && see
 // parse reads the command line.
 func parse(args []string, stderr io.Writer) (c command, err error) {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, help); flags.PrintDefaults() }
-	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "what plan and workload follow from; default: the time")
-	minutes := flags.Float64("minutes", 1, "how long faults are done, before the quiet `tail`")
+	flags.SetOutput(io.Discard) // an error is one line, and said by whoever gets it
+	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "what plan and workload follow from, by default the time")
+	minutes := flags.Float64("minutes", 1, "how long faults are done, before the quiet tail")
 	flags.IntVar(&c.o.Pods, "pods", 0, "how many pods; default: 3 to 6, by the seed")
 	only := flags.String("only", "", "names of `faults` such as F2,F24: nothing else is done")
 	flags.StringVar(&c.replay, "replay", "", "carry out this `plan`, a plan.jsonl of another run, for as long as it takes")
-	flags.StringVar((*string)(&c.race), "race", "auto", "build with the race detector: `yes`, no, or auto, which is when the seed is odd")
+	flags.StringVar((*string)(&c.race), "race", "auto", "build with the race detector: yes, no, or auto, which is when the seed is odd")
 	flags.StringVar(&c.o.Binary, "binary", "", "torture this `file` instead of building one; it needs the build tags failpoints and mutants")
 	flags.StringVar(&c.o.Mutant, "mutant", "", "switch on this `mistake` in the program under test")
 	hunted := flags.String("mutants", "", fmt.Sprintf("instead of one run, run each of these `mistakes`, or all, until one of %d seeds catches it; default seed 1, %d minutes",
@@ -118,8 +118,13 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 	flags.BoolVar(&c.list, "list", false, "list the faults with the verbs that do them, and those that cannot be done with the reason")
 	flags.BoolVar(&c.asJSON, "json", false, "print the verdict as one JSON document; progress stays on stderr")
 	flags.BoolVar(&c.verbose, "v", false, "log what the torture itself does, on stderr")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stderr, help)
+		flags.SetOutput(stderr)
+		flags.PrintDefaults()
 		return c, err
+	} else if err != nil {
+		return c, fmt.Errorf("%w; see -help", err)
 	}
 	if flags.NArg() > 0 {
 		return c, fmt.Errorf("%q is no flag; see -help", flags.Arg(0))
@@ -160,7 +165,10 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 		return c, errors.New("-replay and -only: a plan is carried out as it is")
 	}
 	c.o.Narrowed = len(c.only) > 0 || c.replay != ""
-	return c, nil
+	if c.replay != "" {
+		c.acts, err = c.plan()
+	}
+	return c, err
 }
 
 // faults reads a list of names of faults.
@@ -183,14 +191,11 @@ func faults(text string) (names []string, err error) {
 	return names, nil
 }
 
-// plan reads the plan that is to be replayed, if one is, and makes the run as large and as long as it needs.
+// plan reads the plan that is to be replayed, and makes the run as large and as long as it needs.
 func (c *command) plan() ([]history.Act, error) {
-	if c.replay == "" {
-		return nil, nil
-	}
 	plan, err := history.ReadLines[history.Act](c.replay)
 	if err != nil {
-		return nil, fmt.Errorf("read the plan: %w", err)
+		return nil, fmt.Errorf("-replay: %w", err)
 	}
 	for _, act := range plan {
 		c.o.Duration = max(c.o.Duration, act.At+act.For+time.Second)

@@ -30,10 +30,6 @@ func doRun(ctx context.Context, c command, stdout, stderr io.Writer) (dir string
 	if c.o.Pods == 0 {
 		c.o.Pods = torture.PodsFor(c.o.Seed)
 	}
-	replay, err := c.plan()
-	if err != nil {
-		return "", err
-	}
 	people := stdout
 	if c.asJSON {
 		people = stderr
@@ -51,7 +47,7 @@ func doRun(ctx context.Context, c command, stdout, stderr io.Writer) (dir string
 	fmt.Fprintln(people, who(w.Settings))
 	script := torture.NewScript(w, c.only...)
 	if c.replay != "" {
-		script.Plan = replay
+		script.Plan = c.acts
 	}
 	fmt.Fprintf(people, "built in %s; %d faults planned for %s\n", time.Since(began).Round(time.Second), len(script.Plan), w.Duration)
 	show := showProgress(stderr, w)

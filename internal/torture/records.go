@@ -6,6 +6,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
+// Struck writes down a fault, when it has been healed.
+func (w *World) Struck(f history.Fault) {
+	if err := w.Faults.Write(f); err != nil {
+		w.fail(err)
+	}
+}
+
 // Called writes down a client's call, when it has ended.
 func (w *World) Called(c history.Call) {
 	if err := w.Calls.Write(c); err != nil {

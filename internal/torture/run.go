@@ -27,6 +27,7 @@ type Script struct {
 	Plan  []history.Act                                      // written down before anything is done
 	Carry func(context.Context, *World, []history.Act) error // carries the plan out
 	Work  func(context.Context, *World) error                // submits jobs
+	Last  func(context.Context, *World) error                // is asked of the healed fleet, before its quiet tail; nil: nothing
 }
 
 // NewScript is the script of the world's own seed: everything that can be done to it, or only the faults that are named. For
@@ -37,6 +38,7 @@ func NewScript(w *World, only ...string) Script {
 		Plan:  PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Only: only}),
 		Carry: func(ctx context.Context, _ *World, plan []history.Act) error { return Carry(ctx, crowd, plan) },
 		Work:  func(ctx context.Context, _ *World) error { return crowd.Work(ctx) },
+		Last:  func(ctx context.Context, _ *World) error { return crowd.LostWakeUps(ctx) },
 	}
 }
 
@@ -69,6 +71,11 @@ func (w *World) Torture(ctx context.Context, s Script) error {
 	w.enter("healing", 2*healWithin)
 	if err := w.heal(ctx); err != nil {
 		return err
+	}
+	if s.Last != nil {
+		if err := s.Last(ctx, w); err != nil {
+			return err
+		}
 	}
 	w.Settings.QuietFrom = time.Now()
 	if w.Settings.Quiescent, err = w.settle(ctx); err != nil {

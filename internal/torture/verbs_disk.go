@@ -21,7 +21,8 @@ const smallSpace = 16 << 20
 const (
 	spaceSQL   = `create tablespace small location '%s'`
 	eventsSQL  = `select to_char(now() at time zone 'UTC', '"trapeze.job_events_"YYYYMMDD')`
-	ballastSQL = `create table public.ballast (filler text storage plain) with (autovacuum_enabled = off) tablespace small`
+	ballastSQL = `create table public.ballast (filler text) with (autovacuum_enabled = off) tablespace small`
+	plainSQL   = `alter table public.ballast alter filler set storage plain`
 	fillSQL    = `insert into public.ballast select repeat('x', 7000) from generate_series(1, $1::int)`
 )
 
@@ -47,7 +48,7 @@ func diskFull(s *strike) (err error) {
 		err = errors.Join(err, s.heal(func(ctx context.Context, c *pgx.Conn) error { return emptySmall(ctx, c, events) }), unmountSmall(dir))
 	}()
 	err = s.admin(s.ctx, func(c *pgx.Conn) error {
-		for _, sql := range []string{fmt.Sprintf(spaceSQL, dir), "set lock_timeout = '3s'", "alter table " + events + " set tablespace small", ballastSQL} {
+		for _, sql := range []string{fmt.Sprintf(spaceSQL, dir), "set lock_timeout = '3s'", "alter table " + events + " set tablespace small", ballastSQL, plainSQL} {
 			if _, err := c.Exec(s.ctx, sql); err != nil {
 				return err
 			}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/torture"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+func TestAWrongCommandLineIsOneLineThatSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"-nosuch":                     "-help",
+		"-minutes 0":                  "more than 0",
+		"-pods 9":                     "1 to 8",
+		"-race perhaps":               "yes, no or auto",
+		"-only F999":                  "-list",
+		"-only F40":                   "cannot be done",
+		"-only F1 -replay plan.jsonl": "-replay",
+		"-replay /nonexistent":        "no such file",
+		"more":                        "-help",
+	} {
+		t.Run(args, func(t *testing.T) {
+			is := is.New(t)
+			var stdout, stderr bytes.Buffer
+			is.Equal(run(strings.Fields(args), &stdout, &stderr), exitUsage)
+			is.Equal(stdout.Len(), 0)
+			is.Equal(strings.Count(stderr.String(), "\n"), 1)
+			is.True(strings.Contains(stderr.String(), says))
+		})
+	}
+}
+
+func TestHelpIsNoError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var stdout, stderr bytes.Buffer
+	is.Equal(run([]string{"-help"}, &stdout, &stderr), exitGreen)
+	is.True(strings.Contains(stderr.String(), "-minutes"))
+	is.True(strings.Contains(stderr.String(), "Exit codes"))
+}
+
+func TestEveryFaultIsListedWithItsVerbsOrAReason(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var stdout, stderr bytes.Buffer
+	is.Equal(run([]string{"-list"}, &stdout, &stderr), exitGreen)
+	for _, f := range torture.Faults {
+		is.True(strings.Contains(stdout.String(), f.Name+" ")) // by its name
+		is.True(len(f.Verbs) > 0 || f.Always != "" || f.Cannot != "")
+	}
+}
+
+func TestAReplayIsAsLargeAndAsLongAsItsPlan(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	dir := t.TempDir()
+	plan, err := history.NewWriter(dir, history.PlanFile)
+	is.NoErr(err)
+	is.NoErr(plan.Write(history.Act{No: 1, At: time.Second, Verb: "kill", Pod: "pod5"}))
+	is.NoErr(plan.Write(history.Act{No: 2, At: 2 * time.Minute, For: 10 * time.Second, Verb: "restart"}))
+	is.NoErr(plan.Close())
+	var stderr bytes.Buffer
+	c, err := parse([]string{"-seed", "1", "-replay", filepath.Join(dir, history.PlanFile)}, &stderr)
+	is.NoErr(err)
+	is.True(c.o.Narrowed)
+	is.Equal(len(c.acts), 2)
+	is.Equal(c.o.Pods, 5)
+	is.True(c.o.Duration > 130*time.Second)
+}
+
+func TestARunNeverOverwritesAnother(t *testing.T) {
+	is := is.New(t)
+	t.Chdir(t.TempDir())
+	is.Equal(freeFolder("7"), "7")
+	is.NoErr(os.Mkdir("7", 0o755))
+	is.Equal(freeFolder("7"), "7-2")
+}

@@ -1,0 +1,227 @@
+package store
+
+import (
+	"maps"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// step is one kind of step of a random history: its do draws the verbs. Heavier ones come more often.
+type step struct {
+	name   string
+	weight int
+	do     func(*bench, *rapid.T) []verb
+}
+
+var steps = []step{
+	{"join", 2, (*bench).drawJoin}, {"enqueue", 3, (*bench).drawEnqueue}, {"enqueue running", 4, (*bench).drawBirth},
+	{"enqueue unique", 2, (*bench).drawUnique}, {"claim", 10, (*bench).drawClaim}, {"claim subjects", 2, (*bench).drawClaimSubjects},
+	{"finish", 2, (*bench).drawFinish}, {"finish with child", 3, (*bench).drawChain}, {"fail", 1, (*bench).drawFail},
+	{"retry", 4, (*bench).drawPark}, {"hand back", 4, (*bench).drawHandBack}, {"progress", 1, (*bench).drawProgress},
+	{"emit", 1, (*bench).drawEmit}, {"checkpoint", 2, (*bench).drawCheckpoint}, {"stale writes", 2, (*bench).drawStale},
+	{"cancel", 3, (*bench).drawCancel}, {"stop", 1, (*bench).drawStop}, {"heartbeat", 2, (*bench).drawBeat},
+	{"lapse", 3, (*bench).drawLapse}, {"recover", 4, (*bench).drawRecover}, {"leave", 1, (*bench).drawLeave},
+	{"come due", 3, (*bench).drawDue}, {"promote", 3, (*bench).drawPromote}, {"lane change", 1, (*bench).drawLane},
+	{"pause", 1, (*bench).drawPause}, {"age", 1, (*bench).drawAge}, {"forget", 1, (*bench).drawForget},
+	{"prune pods", 1, (*bench).drawPrune},
+}
+
+// take draws a step, takes it and returns its name.
+func (b *bench) take(t *rapid.T) string {
+	var pot []step
+	for _, s := range steps {
+		pot = append(pot, slices.Repeat([]step{s}, s.weight)...)
+	}
+	s := draw(t, "step", pot...)
+	for _, v := range s.do(b, t) {
+		b.try(v)
+	}
+	return s.name
+}
+
+// evenly draws a number from 0 to n-1, each about as often; rapid's own draws prefer the first.
+func evenly(t *rapid.T, label string, n int) int {
+	return rapid.Custom(func(t *rapid.T) int {
+		sum := 0
+		for range 10 {
+			sum *= 2
+			if rapid.Bool().Draw(t, "bit") {
+				sum++
+			}
+		}
+		return sum % n
+	}).Draw(t, label)
+}
+
+func draw[T any](t *rapid.T, label string, from ...T) T { return from[evenly(t, label, len(from))] }
+
+// seldom is true once in n times.
+func seldom(t *rapid.T, label string, n int) bool { return evenly(t, label, n) == n-1 }
+
+// drawSome keeps about half of a list, at most most.
+func drawSome[T any](t *rapid.T, label string, most int, from []T) (list []T) {
+	for _, one := range from {
+		if len(list) < most && seldom(t, label, 2) {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+func (b *bench) drawJoin(*rapid.T) []verb {
+	if len(b.openPods()) >= 4 {
+		return nil
+	}
+	return []verb{b.join()}
+}
+
+func (b *bench) openPods() (boots []string) {
+	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
+		if b.m.open(boot) {
+			boots = append(boots, boot)
+		}
+	}
+	return boots
+}
+
+// drawPod draws a pod: an open one, or seldom one that was closed or never registered.
+func (b *bench) drawPod(t *rapid.T) string {
+	boots := b.openPods()
+	if len(boots) == 0 || seldom(t, "closed pod", 10) {
+		return bootOf(evenly(t, "any pod", b.boots+1))
+	}
+	return draw(t, "pod", boots...)
+}
+
+func (b *bench) drawJobs(t *rapid.T, most int, change func(*NewJob)) []NewJob {
+	list := make([]NewJob, 1+evenly(t, "jobs more", most))
+	for i := range list {
+		n := b.job()
+		n.Kind, n.Lane = draw(t, "kind", "k", "k", "other"), draw(t, "lane", "default", "default", "side")
+		n.Subject, n.Priority = draw(t, "subject", "", "s", "t"), draw(t, "priority", 10, 5, 20)
+		n.MaxCrashes = draw(t, "max crashes", nil, ptr(1), ptr(2), ptr(5))
+		n.DelayMillis = draw(t, "delay", int64(0), 0, 0, 3_600_000)
+		change(&n)
+		list[i] = n
+	}
+	return list
+}
+
+func (b *bench) drawEnqueue(t *rapid.T) []verb {
+	return []verb{enqueues(bootOf(0), b.drawJobs(t, 3, plain))}
+}
+
+func starts(n *NewJob) { n.Starts = true }
+
+func (b *bench) drawBirth(t *rapid.T) []verb {
+	return []verb{enqueues(b.drawPod(t), b.drawJobs(t, 3, starts))}
+}
+
+func (b *bench) drawUnique(t *rapid.T) []verb {
+	key, while := draw(t, "key", "x", "y"), draw(t, "while", "pending", "active")
+	return []verb{enqueuesUnique(b.drawJobs(t, 1, func(n *NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
+}
+
+// drawClaim claims what a pod may: some kinds, in the lanes that were open when it last heard.
+func (b *bench) drawClaim(t *rapid.T) []verb {
+	boot := b.drawPod(t)
+	var wants []Want
+	for _, lane := range []string{"default", "side"} {
+		w := Want{lane, evenly(t, lane, 5)}
+		for _, told := range b.beats[boot] {
+			if told.Name == lane && (!told.Enabled || told.Drained) {
+				w.N = 0
+			} else if told.Name == lane && told.SlotsPerPod != nil {
+				running := len(b.m.pick(func(j *modelJob) bool { return j.runs() && j.pod == boot && j.Lane == lane }))
+				w.N = min(w.N, max(0, *told.SlotsPerPod-running))
+			}
+		}
+		wants = append(wants, w)
+	}
+	kinds := draw(t, "kinds", []string{"k", "other"}, []string{"k", "other"}, []string{"k"}, []string{"foreign"})
+	return []verb{claims(boot, wants, kinds, !seldom(t, "none isolated", 3))}
+}
+
+func (b *bench) drawClaimSubjects(t *rapid.T) []verb {
+	keys := draw(t, "keys", []Key{{"k", "s"}}, []Key{{"k", "t"}, {"k", "s"}}, []Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}})
+	return []verb{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
+}
+
+// drawLease draws a lease: mostly one that holds, sometimes a former owner's, sometimes one that was never given.
+func (b *bench) drawLease(t *rapid.T) job.Lease {
+	how := evenly(t, "whose lease", 10)
+	if running := b.m.pick((*modelJob).runs); len(running) > 0 && how < 7 {
+		return draw(t, "job", running...).lease()
+	}
+	if len(b.given) == 0 {
+		return job.Lease{JobID: 1, Fence: 1, Pod: bootOf(1)}
+	}
+	l := draw(t, "former lease", b.given...)
+	switch how {
+	case 8:
+		l.Pod = bootOf(evenly(t, "other pod", b.boots+1))
+	case 9:
+		l.Fence += int64(evenly(t, "other fence", 3) - 1)
+	}
+	return l
+}
+
+// drawLeases draws a few leases of one pod, on different jobs.
+func (b *bench) drawLeases(t *rapid.T, most int) []job.Lease {
+	list := []job.Lease{b.drawLease(t)}
+	for _, l := range drawSome(t, "with another", most-1, b.given) {
+		if l.Pod == list[0].Pod && !slices.ContainsFunc(list, func(o job.Lease) bool { return o.JobID == l.JobID }) {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func (b *bench) drawCancel(t *rapid.T) []verb { return []verb{cancels(b.drawAny(t), false)} }
+func (b *bench) drawStop(t *rapid.T) []verb   { return []verb{cancels(b.drawAny(t), true)} }
+
+// drawAny draws the id of a job: often one that runs, wherever it is, and seldom one that there never was.
+func (b *bench) drawAny(t *rapid.T) int64 {
+	if running := b.m.pick((*modelJob).runs); len(running) > 0 && seldom(t, "a running job", 2) {
+		return draw(t, "job", running...).ID
+	}
+	if open := b.m.pick(func(j *modelJob) bool { return !j.done() }); len(open) > 0 && !seldom(t, "any job", 5) {
+		return draw(t, "job", open...).ID
+	}
+	return 1 + int64(evenly(t, "id", int(b.jobs)+1))
+}
+
+func (b *bench) drawDue(t *rapid.T) (list []verb) {
+	for _, j := range drawSome(t, "comes due", 2, b.m.pick((*modelJob).parked)) {
+		list = append(list, comesDue(j.ID))
+	}
+	return list
+}
+
+func (b *bench) drawPromote(t *rapid.T) []verb { return []verb{promotes(draw(t, "limit", 100, 1, 2))} }
+
+func (b *bench) drawAge(t *rapid.T) []verb {
+	var ids []int64
+	for _, j := range drawSome(t, "ages", 5, b.m.pick((*modelJob).done)) {
+		ids = append(ids, j.ID)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return []verb{ages(ids...)}
+}
+
+func (b *bench) drawForget(t *rapid.T) (list []verb) {
+	for _, state := range drawSome(t, "forgets", 3, []job.State{job.Succeeded, job.Failed, job.Cancelled}) {
+		list = append(list, forgets(state))
+	}
+	if seldom(t, "forgets events", 3) {
+		list = append(list, forgetsEvents())
+	}
+	return list
+}
+
+func (b *bench) drawPrune(*rapid.T) []verb { return []verb{prunesPods()} }

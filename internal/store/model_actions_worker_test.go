@@ -1,0 +1,158 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func (b *bench) drawEnding(t *rapid.T, l job.Lease) Ending {
+	e := Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: draw(t, "outcome", job.OK, job.Warning), Reason: job.ReasonOK}
+	if seldom(t, "with result", 2) {
+		e.Result = json.RawMessage(fmt.Sprintf(`{"fence": %d}`, l.Fence))
+	}
+	return e
+}
+
+// drawFinish ends a few claims of one pod in one statement.
+func (b *bench) drawFinish(t *rapid.T) []verb {
+	leases := b.drawLeases(t, 3)
+	var ends []Ending
+	for _, l := range leases {
+		ends = append(ends, b.drawEnding(t, l))
+	}
+	return []verb{finishes(leases[0].Pod, ends...)}
+}
+
+// drawChain ends a claim, or two of one pod, with a next step each.
+func (b *bench) drawChain(t *rapid.T) []verb {
+	leases := b.drawLeases(t, 2)
+	var ends []Ending
+	for _, l := range leases {
+		e := b.drawEnding(t, l)
+		parent := b.m.jobs[l.JobID]
+		if parent == nil {
+			continue // forgotten, or never there
+		}
+		child := b.drawJobs(t, 1, func(n *NewJob) {
+			n.ParentID, n.PipelineID, n.Step = &parent.ID, parent.PipelineID, parent.Step+1
+			n.Starts = !seldom(t, "does not start", 4)
+			if !seldom(t, "other subject", 3) {
+				n.Kind, n.Subject = parent.Kind, parent.Subject
+			}
+		})[0]
+		e.Next = &child
+		ends = append(ends, e)
+	}
+	return []verb{finishes(leases[0].Pod, ends...)}
+}
+
+func (b *bench) drawFail(t *rapid.T) []verb {
+	l := b.drawLease(t)
+	return []verb{finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Error: "boom",
+		Reason: draw(t, "reason", job.ReasonError, job.ReasonAttemptsExhausted, job.ReasonTimeout)})}
+}
+
+func (b *bench) drawPark(t *rapid.T) []verb {
+	return []verb{parks(b.drawLease(t), draw(t, "why", "retry", "retry_later"), draw(t, "wait", int64(0), 3_600_000))}
+}
+
+func (b *bench) drawHandBack(t *rapid.T) []verb {
+	leases := b.drawLeases(t, 5)
+	return []verb{handsBack(leases[0].Pod, leases...)}
+}
+
+func (b *bench) drawProgress(t *rapid.T) []verb {
+	p := job.Progress{Done: draw(t, "done", nil, ptr(int64(1)), ptr(int64(2))), Total: draw(t, "total", nil, ptr(int64(9))),
+		Message: draw(t, "message", nil, ptr("half"))}
+	return []verb{progresses(b.drawLease(t), p)}
+}
+
+func (b *bench) drawEmit(t *rapid.T) []verb { return []verb{emits(b.drawLease(t))} }
+
+func (b *bench) drawCheckpoint(t *rapid.T) []verb {
+	return []verb{checkpoints(b.drawLease(t), json.RawMessage(fmt.Sprintf(`{"line": %d}`, evenly(t, "line", 9))))}
+}
+
+// drawStale has a former owner try every verb that writes: each must be refused and change nothing.
+func (b *bench) drawStale(t *rapid.T) []verb {
+	var lost, outlived []job.Lease // of the latter the job lives and has been given to another claim
+	for _, l := range b.given {
+		if b.m.held(l) == nil {
+			lost = append(lost, l)
+			if j := b.m.jobs[l.JobID]; j != nil && j.live() && j.fence > l.Fence {
+				outlived = append(outlived, l)
+			}
+		}
+	}
+	if len(outlived) > 0 {
+		lost = outlived
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	l := draw(t, "lost lease", lost...)
+	child := b.job()
+	child.ParentID = &l.JobID
+	return []verb{
+		harmless(finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
+		harmless(finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
+		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
+		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l)),
+		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(readsBack(l)),
+		notesStale(l), // the one line that a former owner may write, if the job lives and has been given to another
+	}
+}
+
+// harmless is a verb that must change nothing.
+func harmless(v verb) verb {
+	apply := v.stages[0]
+	v.stages = []func(*model) (any, error){func(m *model) (any, error) {
+		before := m.table()
+		value, err := apply(m)
+		if d := differs(m.table(), before); d != "" {
+			panic(v.name + " by a former owner changes something:" + d)
+		}
+		return value, err
+	}}
+	return v
+}
+
+func (b *bench) drawBeat(t *rapid.T) []verb {
+	boot := b.drawPod(t)
+	b.beats[boot] = slices.Collect(maps.Values(b.m.lanes))
+	return []verb{beats(boot, seldom(t, "draining", 3))}
+}
+
+func (b *bench) drawLapse(t *rapid.T) (list []verb) {
+	for _, boot := range drawSome(t, "lapses", 2, b.openPods()) {
+		list = append(list, lapses(boot))
+	}
+	return list
+}
+
+func (b *bench) drawRecover(t *rapid.T) []verb {
+	boots := b.openPods()
+	if len(boots) == 0 {
+		return nil
+	}
+	return b.sweep(draw(t, "by", boots...), draw(t, "page", 1000, 1, 3), draw(t, "max crashes", 3, 1, 2))
+}
+
+func (b *bench) drawLeave(t *rapid.T) []verb { return []verb{leaves(b.drawPod(t))} }
+
+func (b *bench) drawLane(t *rapid.T) []verb {
+	return []verb{changesLane(Lane{
+		Name:        draw(t, "lane", "default", "side"),
+		SlotsPerPod: draw(t, "slots", nil, ptr(0), ptr(1), ptr(3)),
+		Enabled:     draw(t, "enabled", true, true, false),
+		Drained:     draw(t, "drained", false, false, true),
+	})}
+}
+
+func (b *bench) drawPause(t *rapid.T) []verb { return []verb{pauses(seldom(t, "paused", 2))} }

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// wish is a new job with what its place depends on.
+type wish struct {
+	NewJob
+	handed bool // its parent hands it the subject
+	ahead  int  // jobs of this priority and more that wait in its lane go first
+}
+
+// Enqueue puts each job where the store must put it: older and equally urgent jobs of its lane go first.
+func (m *model) Enqueue(boot string, list []NewJob) map[int64]Place {
+	wishes := make([]wish, len(list))
+	for i, n := range list {
+		wishes[i] = wish{NewJob: n, ahead: n.Priority}
+	}
+	return m.bear(boot, wishes, m.places(boot, wishes))
+}
+
+// EnqueueUnique is a submission with a unique key: the job that holds the key answers.
+func (m *model) EnqueueUnique(n NewJob) (holder int64) {
+	key := Key{n.Kind, *n.UniqueKey}
+	if held, taken := m.keys[key]; taken {
+		return held
+	}
+	m.keys[key] = n.ID
+	n.Starts = false
+	m.Enqueue("", []NewJob{n})
+	return n.ID
+}
+
+// places says where new jobs go, looking at what is there before them. Of several that are about the same, one runs.
+func (m *model) places(boot string, list []wish) map[int64]Place {
+	at := map[int64]Place{}
+	free := make([]wish, 0, len(list))
+	for _, w := range list {
+		first := len(m.pick(func(j *modelJob) bool { return j.waits() && j.Lane == w.Lane && j.Priority >= w.ahead })) == 0
+		switch {
+		case w.DelayMillis > 0:
+			at[w.ID] = PlacedParked
+		case w.Starts && m.open(boot) && first && (w.handed || !m.busy(Key{w.Kind, w.Subject})):
+			free = append(free, w)
+		default:
+			at[w.ID] = PlacedPending
+		}
+	}
+	slices.SortFunc(free, func(a, b wish) int { return cmp.Compare(a.ID, b.ID) })
+	taken := map[Key]bool{}
+	for _, w := range free {
+		k := Key{w.Kind, w.Subject}
+		at[w.ID] = PlacedRunning
+		if w.Subject != "" && !w.handed && taken[k] {
+			at[w.ID] = PlacedPending
+		}
+		taken[k] = true
+	}
+	return at
+}
+
+// bear inserts new jobs at their places.
+func (m *model) bear(boot string, list []wish, at map[int64]Place) map[int64]Place {
+	for _, w := range list {
+		j := &modelJob{NewJob: w.NewJob, place: "live", at: m.now}
+		if j.PipelineID == 0 {
+			j.PipelineID = j.ID
+		}
+		if w.UniqueWhile != nil {
+			j.uniqueWhile = *w.UniqueWhile
+		}
+		m.jobs[j.ID] = j
+		m.move(j, job.Pending, modelEvent{event: "job.enqueued", actor: w.Actor})
+		switch at[w.ID] {
+		case PlacedParked:
+			j.place, j.why, j.at = "parked", "scheduled", m.due(w.DelayMillis)
+		case PlacedRunning:
+			m.start(j, boot, "fast")
+		}
+	}
+	return at
+}
+
+// due is the moment after a wait: the waits of these tests are none, or longer than any test.
+func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
+
+// start makes a pending job the pod's own.
+func (m *model) start(j *modelJob, boot, path string) {
+	j.fence, j.attempt, j.pod, j.started = j.fence+1, j.attempt+1, boot, true
+	m.run(j)
+	m.move(j, job.Running, modelEvent{event: "job.claimed", boot: boot, fence: &[]int64{j.fence}[0], note: path})
+	if j.uniqueWhile == "pending" {
+		delete(m.keys, Key{j.Kind, *j.UniqueKey})
+		j.uniqueWhile = ""
+	}
+}
+
+// modelClaim is what is compared of a claim's answer.
+type modelClaim struct {
+	ID, Fence                        int64
+	Attempt, Crashes, Priority, Step int
+	Isolated                         bool
+	Kind, Lane, Subject, Checkpoint  string
+}
+
+type modelClaims struct {
+	Jobs []modelClaim
+	Seen int
+}
+
+// Claim takes the most urgent jobs of each lane.
+func (m *model) Claim(boot string, wants []Want, kinds []string, isolated bool) modelClaims {
+	var picked []*modelJob
+	for _, w := range wants {
+		found := m.pick(func(j *modelJob) bool {
+			return j.waits() && j.Lane == w.Lane && slices.Contains(kinds, j.Kind) && (isolated || !j.isolated) && !m.busy(j.key())
+		})
+		slices.SortFunc(found, urgency)
+		picked = append(picked, found[:min(w.N, len(found))]...)
+	}
+	return m.take(boot, picked)
+}
+
+// ClaimSubjects takes the most urgent job of each subject.
+func (m *model) ClaimSubjects(boot string, keys []Key, lanes []string) modelClaims {
+	var picked []*modelJob
+	for _, k := range keys {
+		found := m.pick(func(j *modelJob) bool {
+			return j.waits() && j.key() == k && slices.Contains(lanes, j.Lane) && !j.isolated && !m.busy(k)
+		})
+		if len(found) > 0 {
+			picked = append(picked, slices.MinFunc(found, urgency))
+		}
+	}
+	return m.take(boot, picked)
+}
+
+// take makes picked jobs the pod's own, one a subject and one isolated one.
+func (m *model) take(boot string, picked []*modelJob) modelClaims {
+	if !m.open(boot) {
+		return modelClaims{}
+	}
+	first := int64(0) // of the isolated ones
+	for _, j := range picked {
+		if j.isolated && (first == 0 || j.ID < first) {
+			first = j.ID
+		}
+	}
+	claims := modelClaims{Seen: len(picked)}
+	slices.SortFunc(picked, urgency)
+	for _, j := range picked {
+		if j.isolated && j.ID != first || m.busy(j.key()) {
+			continue
+		}
+		m.start(j, boot, "")
+		claims.Jobs = append(claims.Jobs, modelClaim{ID: j.ID, Fence: j.fence, Attempt: j.attempt, Crashes: j.crashes,
+			Priority: j.Priority, Step: j.Step, Isolated: j.isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
+			Checkpoint: j.checkpoint})
+	}
+	slices.SortFunc(claims.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
+	return claims
+}

@@ -1,0 +1,11 @@
+//go:build long
+
+package store
+
+import "time"
+
+// histories is how many random histories are tried in the long leg.
+const histories = 3000
+
+// patience is how long histories are begun.
+const patience = 10 * time.Minute

@@ -1,0 +1,204 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Cancel ends a job, or asks the one who runs it to end it.
+func (m *model) Cancel(id int64, stop bool, actor string) (Cancellation, error) {
+	j := m.jobs[id]
+	if j == nil {
+		if g, buried := m.graves[id]; buried {
+			return Cancellation{State: g.state, Fence: g.fence}, job.ErrAlreadyTerminal
+		}
+		return Cancellation{}, job.ErrNotFound
+	}
+	if j.done() {
+		return Cancellation{State: j.state, Fence: j.fence}, job.ErrAlreadyTerminal
+	}
+	c := Cancellation{State: job.Cancelled, Fence: j.fence}
+	reason := job.ReasonCancelled
+	if stop {
+		reason = job.ReasonStopped
+	}
+	event := of(j.lease(), "job.cancelled")
+	event.actor = actor
+	if j.runs() {
+		pod := j.pod
+		c.Pod = &pod
+		m.told[j.lease()] = reason
+		if !stop {
+			c.State = job.Running
+			if !j.cancel {
+				event.event, event.boot = "job.cancel_requested", ""
+				j.cancel = true
+				m.note(j, job.Running, event)
+			}
+			return c, nil
+		}
+	}
+	m.end(j, job.Cancelled, job.Error, reason, event)
+	return c, nil
+}
+
+// Register opens a pod's row.
+func (m *model) Register(p PodInfo) {
+	m.pods[p.Boot] = &modelPod{name: p.Name}
+	m.podEvent(p.Boot, "pod.joined", "", p.Name)
+}
+
+// Leave closes a pod's row.
+func (m *model) Leave(boot string) {
+	if m.open(boot) {
+		m.pods[boot].closed = true
+		m.podEvent(boot, "pod.left", "", m.pods[boot].name)
+	}
+}
+
+// CloseLapsed closes the rows of the other pods whose lease has ended.
+func (m *model) CloseLapsed(by string) (boots []string) {
+	for _, boot := range slices.Sorted(maps.Keys(m.pods)) {
+		if p := m.pods[boot]; boot != by && !p.closed && p.lapsed {
+			p.closed = true
+			m.podEvent(boot, "pod.lapsed", "warn", p.name)
+			boots = append(boots, boot)
+		}
+	}
+	return boots
+}
+
+// RecoverPage takes the jobs of closed pods back.
+func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) RecoveredPage {
+	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
+	page = page[:min(limit, len(page))]
+	r := RecoveredPage{Last: after, Seen: len(page)}
+	for _, j := range page {
+		r.Last = j.ID
+		if !j.runs() || !slices.Contains(boots, j.pod) {
+			continue
+		}
+		p := m.pods[j.pod]
+		if p == nil || !p.closed {
+			r.Passed++
+			continue
+		}
+		limit := maxCrashes
+		if j.MaxCrashes != nil {
+			limit = *j.MaxCrashes
+		}
+		j.crashes++
+		event := of(j.lease(), "job.recovered")
+		event.level, event.note = "warn", number(j.crashes)
+		if !j.cancel && j.crashes < limit {
+			m.rest(j)
+			m.move(j, job.Pending, event)
+			j.pod, j.attempt, j.at = "", j.attempt-1, 0
+			j.isolated = j.crashes >= min(2, limit-1)
+			r.Pending++
+			continue
+		}
+		to, reason := job.Failed, job.ReasonCrashed
+		if j.cancel {
+			to, reason = job.Cancelled, job.ReasonCancelled
+		}
+		event.event, event.level = "job."+string(to), "error"
+		j.failure = "the pod " + p.name + " that ran it died or lost its lease"
+		m.end(j, to, job.Error, reason, event)
+		r.Ended++
+	}
+	return r
+}
+
+// modelBeat is what is compared of a heartbeat's answer.
+type modelBeat struct {
+	Open, Paused, Due, Peers bool
+	Lanes                    []Lane
+	Cancels                  []CancelRequest
+}
+
+// Heartbeat renews a lease and tells what a pod must know.
+func (m *model) Heartbeat(boot string, draining bool) modelBeat {
+	b := modelBeat{Open: m.open(boot), Paused: m.paused}
+	b.Due = len(m.pick((*modelJob).parked)) > 0
+	for other, p := range m.pods {
+		b.Peers = b.Peers || other != boot && !p.closed
+	}
+	for l, reason := range m.told {
+		if l.Pod == boot {
+			b.Cancels = append(b.Cancels, CancelRequest{l.JobID, l.Fence, reason})
+		}
+	}
+	b.Lanes = slices.Collect(maps.Values(m.lanes))
+	b.sort()
+	if b.Open {
+		m.pods[boot].lapsed, m.pods[boot].draining = false, draining
+	}
+	return b
+}
+
+func (b *modelBeat) sort() {
+	slices.SortFunc(b.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(b.Cancels, func(x, y CancelRequest) int {
+		return cmp.Or(cmp.Compare(x.JobID, y.JobID), cmp.Compare(x.Fence, y.Fence))
+	})
+}
+
+// Promote takes the jobs whose moment has come to live.
+func (m *model) Promote(limit int) int {
+	due := m.pick(func(j *modelJob) bool { return j.parked() && j.at <= m.now })
+	slices.SortFunc(due, func(a, b *modelJob) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID)) })
+	due = due[:min(limit, len(due))]
+	for _, j := range due {
+		j.place, j.why = "live", ""
+		m.move(j, job.Pending, modelEvent{event: "job.promoted", fence: &[]int64{j.fence}[0]})
+	}
+	return len(due)
+}
+
+// Forget deletes the jobs that ended in a state on a day that is over, unless somebody may still read the result of one;
+// dropDay then drops the day.
+func (m *model) Forget(state job.State) (n int, drops bool) {
+	for _, j := range m.jobs {
+		if j.done() || j.ParentID == nil {
+			continue
+		}
+		if parent := m.jobs[*j.ParentID]; parent != nil && parent.old && parent.state == state {
+			return 0, false
+		}
+	}
+	for _, j := range m.pick(func(j *modelJob) bool { return j.old && j.state == state }) {
+		if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID && r.state == "ended" {
+			delete(m.runs, j.key())
+		}
+		delete(m.jobs, j.ID)
+		m.graves[j.ID] = grave{j.state, j.fence}
+		n++
+	}
+	return n, true
+}
+
+func (m *model) dropDay(state job.State) {
+	maps.DeleteFunc(m.graves, func(_ int64, g grave) bool { return g.state == state })
+}
+
+// ForgetEvents drops the history of the days that are over.
+func (m *model) ForgetEvents() {
+	m.events = slices.DeleteFunc(m.events, func(e modelEvent) bool { return e.old })
+}
+
+// PrunePods removes the rows of closed pods whose jobs have been looked for.
+func (m *model) PrunePods() int {
+	before := len(m.pods)
+	maps.DeleteFunc(m.pods, func(_ string, p *modelPod) bool { return p.closed && p.swept })
+	return before - len(m.pods)
+}
+
+func number(n int) string { return strconv.Itoa(n) }
+
+func bootOf(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }

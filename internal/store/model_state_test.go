@@ -1,0 +1,192 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// model is the store as plain maps: what its verbs do to a database that nobody else is using. It says nothing of
+// statements, locks and snapshots, and keeps the order of moments instead of the moments. Its methods bear the names of
+// the store's and are for one goroutine.
+//
+// What the product cannot do yet is not in it: a waiting job's priority does not change, and no terminal job runs again.
+type model struct {
+	now    int64 // the clock: one tick a verb
+	jobs   map[int64]*modelJob
+	runs   map[Key]modelRun         // current_runs
+	keys   map[Key]int64            // unique_keys, by kind and key
+	told   map[job.Lease]job.Reason // cancel_requests
+	pods   map[string]*modelPod
+	lanes  map[string]Lane
+	paused bool
+	events []modelEvent
+	graves map[int64]grave // rows of done whose job has been forgotten and whose day has not been dropped yet
+}
+
+// modelJob is a job in its place: live, parked or done.
+type modelJob struct {
+	NewJob
+	place                       string
+	state                       job.State
+	why                         string // it is parked
+	at                          int64  // live: since when it is ready; parked: when it becomes due
+	fence                       int64
+	pod                         string
+	eventNo, attempt, crashes   int
+	writes                      int
+	cancel, isolated, started   bool
+	uniqueWhile                 string
+	outcome                     job.Quality
+	reason                      job.Reason
+	result, failure, checkpoint string
+	progress                    *job.Progress
+	old                         bool // it ended on a day that retention may drop
+}
+
+type modelRun struct {
+	job, fence int64
+	state      string
+}
+
+type grave struct {
+	state job.State
+	fence int64
+}
+
+type modelPod struct {
+	name                            string
+	draining, lapsed, closed, swept bool
+}
+
+// modelEvent is an event; of a pod when job is 0. note is the number or word of its fields that tells most.
+type modelEvent struct {
+	job                                   int64
+	no                                    int
+	from, to                              job.State
+	event, boot, actor, level, text, note string
+	fence                                 *int64
+	old                                   bool
+}
+
+func newModel() *model {
+	return &model{
+		jobs: map[int64]*modelJob{}, runs: map[Key]modelRun{}, keys: map[Key]int64{}, told: map[job.Lease]job.Reason{},
+		pods: map[string]*modelPod{}, graves: map[int64]grave{},
+		lanes: map[string]Lane{"default": {Name: "default", Enabled: true}, "side": {Name: "side", Enabled: true}},
+	}
+}
+
+// clone returns a copy that shares nothing that changes.
+func (m *model) clone() *model {
+	c := *m
+	c.jobs, c.pods = map[int64]*modelJob{}, map[string]*modelPod{}
+	for id, j := range m.jobs {
+		copied := *j
+		c.jobs[id] = &copied
+	}
+	for boot, p := range m.pods {
+		copied := *p
+		c.pods[boot] = &copied
+	}
+	c.runs, c.keys, c.told = maps.Clone(m.runs), maps.Clone(m.keys), maps.Clone(m.told)
+	c.lanes, c.graves, c.events = maps.Clone(m.lanes), maps.Clone(m.graves), slices.Clone(m.events)
+	return &c
+}
+
+// pick returns the jobs for which is holds, by id.
+func (m *model) pick(is func(*modelJob) bool) []*modelJob {
+	var list []*modelJob
+	for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
+		if is(m.jobs[id]) {
+			list = append(list, m.jobs[id])
+		}
+	}
+	return list
+}
+
+func (j *modelJob) live() bool       { return j.place == "live" }
+func (j *modelJob) waits() bool      { return j.place == "live" && j.state == job.Pending }
+func (j *modelJob) runs() bool       { return j.place == "live" && j.state == job.Running }
+func (j *modelJob) parked() bool     { return j.place == "parked" }
+func (j *modelJob) done() bool       { return j.place == "done" }
+func (j *modelJob) key() Key         { return Key{j.Kind, j.Subject} }
+func (j *modelJob) lease() job.Lease { return job.Lease{JobID: j.ID, Fence: j.fence, Pod: j.pod} }
+
+// urgency is the order in which the jobs of a lane are claimed.
+func urgency(a, b *modelJob) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID))
+}
+
+// held returns the job that a lease holds, or nil when it has been lost.
+func (m *model) held(l job.Lease) *modelJob {
+	if j := m.jobs[l.JobID]; j != nil && j.runs() && j.fence == l.Fence && j.pod == l.Pod {
+		return j
+	}
+	return nil
+}
+
+// open reports whether a pod's row is there and not closed.
+func (m *model) open(boot string) bool { p := m.pods[boot]; return p != nil && !p.closed }
+
+// busy reports whether a job of this kind and subject runs.
+func (m *model) busy(k Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
+
+// move takes a job to another state and writes that down. A move that the picture in job/state.go does not have, and a
+// claim that is not the next one, are an error of the model, and so of what it was compared with.
+func (m *model) move(j *modelJob, to job.State, e modelEvent) {
+	if !job.CanMove(j.state, to) {
+		panic(fmt.Sprintf("job %d: %s moves it from %q to %q", j.ID, e.event, j.state, to))
+	}
+	m.note(j, to, e)
+}
+
+// note writes down what happened to a job.
+func (m *model) note(j *modelJob, to job.State, e modelEvent) {
+	j.eventNo++
+	e.job, e.no, e.from, e.to = j.ID, j.eventNo, j.state, to
+	if e.actor == "" {
+		e.actor = "system"
+	}
+	m.events = append(m.events, e)
+	j.state = to
+}
+
+// of is an event of a claim.
+func of(l job.Lease, event string) modelEvent {
+	return modelEvent{event: event, boot: l.Pod, fence: &l.Fence}
+}
+
+func (m *model) podEvent(boot, event, level, text string) {
+	m.events = append(m.events, modelEvent{event: event, boot: boot, level: level, text: text, actor: "system"})
+}
+
+// run takes the subject of a job that starts.
+func (m *model) run(j *modelJob) {
+	if j.Subject != "" {
+		m.runs[j.key()] = modelRun{j.ID, j.fence, "running"}
+	}
+}
+
+// rest frees the subject of a job that runs no more; the row goes on pointing at the latest run.
+func (m *model) rest(j *modelJob) {
+	if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID {
+		m.runs[j.key()] = modelRun{r.job, r.fence, "ended"}
+	}
+}
+
+// end takes a job from its place to done.
+func (m *model) end(j *modelJob, to job.State, outcome job.Quality, reason job.Reason, e modelEvent) {
+	if j.runs() {
+		m.rest(j)
+	}
+	m.move(j, to, e)
+	j.place, j.outcome, j.reason = "done", outcome, reason
+	if j.uniqueWhile != "" {
+		maps.DeleteFunc(m.keys, func(_ Key, holder int64) bool { return holder == j.ID })
+	}
+	j.uniqueWhile, j.isolated, j.cancel, j.at = "", false, false, 0
+}

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// tableSQL tells everything that the tables say, a line a row, but not when. The order in which the jobs of a lane are
+// claimed, and that in which parked ones become due, stand for the moments.
+const tableSQL = `
+select json_build_array('job', id, kind, lane, subject, state, is_current, priority, attempt, crashes, fence,
+	epoch, pod, pipeline_id, parent_id, step, args::text, result::text, outcome, reason, error, progress_done, progress_total,
+	progress_message, unique_key, submitter, started_at is not null, finished_at is not null, cancel_requested, event_no)::text
+from trapeze.job
+union all select json_build_array('live', lane, row_number() over (partition by lane order by priority desc, ready_at, id),
+	id, isolated, unique_while, writes, ready_at = 'epoch')::text from trapeze.live
+union all select json_build_array('parked', row_number() over (order by run_after, id), id, isolated, unique_while)::text
+from trapeze.parked
+union all select json_build_array('run', kind, subject, job_id, fence, state)::text from trapeze.current_runs
+union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
+union all select json_build_array('told', job_id, fence, pod, reason)::text from trapeze.cancel_requests
+union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
+union all select json_build_array('pod', boot, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
+	swept_at is not null)::text from trapeze.pods
+union all select json_build_array('lane', name, slots_per_pod, enabled, drained)::text from trapeze.lanes
+union all select json_build_array('gate', paused)::text from trapeze.gate
+union all select json_build_array('event', coalesce(job, 0), case when job is null then 0 else event_no end, from_state, to_state,
+	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt'))::text
+from trapeze.job_events
+union all select json_build_array('no job', j.id)::text from trapeze.jobs j
+where not exists (select from trapeze.job v where v.id = j.id)`
+
+// table reads what the database says.
+func table(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	result, err := pool.Query(ctx, tableSQL)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := pgx.CollectRows(result, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range lines {
+		var fields []any
+		d := json.NewDecoder(strings.NewReader(line))
+		d.UseNumber()
+		if err := d.Decode(&fields); err != nil {
+			return nil, err
+		}
+		lines[i] = asLine(fields...)
+	}
+	slices.Sort(lines)
+	return lines, nil
+}
+
+// table tells the same of the model.
+func (m *model) table() []string {
+	var lines []string
+	add := func(fields ...any) { lines = append(lines, asLine(fields...)) }
+	for _, j := range m.jobs {
+		add(append([]any{"job"}, m.row(j)...)...)
+		if j.checkpoint != "" {
+			add("checkpoint", j.ID, j.checkpoint)
+		}
+	}
+	places := map[string]int{}
+	for _, j := range slices.SortedFunc(slices.Values(m.pick((*modelJob).live)), urgency) {
+		places[j.Lane]++
+		add("live", j.Lane, places[j.Lane], j.ID, j.isolated, none(j.uniqueWhile), j.writes, j.at == 0)
+	}
+	parked := m.pick((*modelJob).parked)
+	slices.SortStableFunc(parked, func(a, b *modelJob) int { return cmp.Compare(a.at, b.at) })
+	for i, j := range parked {
+		add("parked", i+1, j.ID, j.isolated, none(j.uniqueWhile))
+	}
+	for k, r := range m.runs {
+		add("run", k.Kind, k.Subject, r.job, r.fence, r.state)
+	}
+	for k, id := range m.keys {
+		add("unique", k.Kind, k.Subject, id)
+	}
+	for l, reason := range m.told {
+		add("told", l.JobID, l.Fence, l.Pod, reason)
+	}
+	for boot, p := range m.pods {
+		add("pod", boot, p.name, p.draining, p.lapsed && !p.closed, p.closed, p.swept)
+	}
+	for _, l := range m.lanes {
+		add("lane", l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
+	}
+	add("gate", m.paused)
+	for _, e := range m.events {
+		add("event", e.job, e.no, e.from, e.to, e.event, none(e.boot), e.fence, e.actor, none(e.level), none(e.text), none(e.note))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// row is a job as the view shows it.
+func (m *model) row(j *modelJob) []any {
+	reason := string(j.reason)
+	switch {
+	case j.parked():
+		reason = j.why
+	case j.cancel:
+		reason = "cancel_requested"
+	}
+	p := job.Progress{}
+	if j.progress != nil {
+		p = *j.progress
+	}
+	return []any{j.ID, j.Kind, j.Lane, j.Subject, j.state, m.runs[j.key()].job == j.ID, j.Priority, j.attempt,
+		j.crashes, j.fence, 1, none(j.pod), j.PipelineID, j.ParentID, j.Step, string(j.Args), none(j.result), none(string(j.outcome)),
+		none(reason), none(j.failure), p.Done, p.Total, p.Message, j.UniqueKey, j.Submitter, j.started, j.done(), j.cancel, j.eventNo}
+}
+
+// none is nil for what is empty.
+func none(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func asLine(fields ...any) string {
+	line, err := json.Marshal(fields)
+	if err != nil {
+		panic(err)
+	}
+	return string(line)
+}
+
+// differs tells where two tables differ, or nothing. A line that occurs twice in one is a row too many.
+func differs(database, model []string) string {
+	if slices.Equal(database, model) {
+		return ""
+	}
+	count := map[string]int{}
+	for _, line := range database {
+		count[line]++
+	}
+	for _, line := range model {
+		count[line]--
+	}
+	var b strings.Builder
+	for _, line := range slices.Sorted(maps.Keys(count)) {
+		switch n := count[line]; {
+		case n > 0:
+			fmt.Fprintf(&b, "\n  only the database has %s", line)
+		case n < 0:
+			fmt.Fprintf(&b, "\n  only the model has    %s", line)
+		}
+	}
+	return b.String()
+}

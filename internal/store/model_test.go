@@ -1,0 +1,224 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Random histories of every verb against the real store and a model of plain maps: after each verb the whole of the tables
+// and the answer must be what the model says. At the end everything that was enqueued must be able to end.
+//
+// A failure prints its seed and its shortened history; -rapid.seed=N runs it again, -rapid.checks=N makes N histories.
+func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	st, err := New(context.Background(), pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	limitHistories(t)
+	began, failed := time.Now(), false
+	taken, happened, total := map[string]int{}, map[string]int{}, 0
+	rapid.Check(t, func(t *rapid.T) {
+		if !failed && time.Since(began) > patience {
+			return // a slow machine makes fewer histories
+		}
+		ended := false
+		defer func() { failed = failed || !ended }() // once one has failed it is run again and again, to make it shorter
+		b := newBench(t, st, pool)
+		for _, v := range []verb{b.join(), b.join(), enqueues(bootOf(1), b.drawJobs(t, 3, starts)), enqueues(bootOf(0), b.drawJobs(t, 3, plain))} {
+			b.try(v)
+		}
+		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
+			b.t = t
+			taken[b.take(t)]++
+			total++
+		}})
+		b.t = t
+		b.settle()
+		for _, e := range b.m.events {
+			happened[e.event]++
+		}
+		happened["lease lost"] += b.lost
+		ended = true
+	})
+	t.Logf("%d steps: %v", total, taken)
+	t.Logf("what they led to: %v", happened)
+	if total < 2000 {
+		return // too few to expect everything
+	}
+	for _, s := range steps {
+		if taken[s.name] == 0 {
+			t.Errorf("no history had the step %q: nothing was checked of it", s.name)
+		}
+	}
+	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.retry_later", "job.handed_back",
+		"job.recovered", "job.succeeded", "job.failed", "job.cancelled", "job.cancel_requested", "job.stale_result", "my.event",
+		"pod.joined", "pod.lapsed", "pod.left", "lease lost"} {
+		if happened[what] == 0 {
+			t.Errorf("%q never happened: nothing was checked of it", what)
+		}
+	}
+}
+
+// limitHistories sets how many histories are tried, unless the command line or the environment says so.
+func limitHistories(t *testing.T) {
+	set := os.Getenv("RAPID_CHECKS") != ""
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
+	if set {
+		return
+	}
+	if err := flag.Set("rapid.checks", strconv.Itoa(histories)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bench runs verbs on the store and on its model side by side.
+type bench struct {
+	t     rapid.TB
+	st    *Store
+	pool  *pgxpool.Pool
+	m     *model
+	jobs  int64             // the latest id given to a job
+	boots int               // and to a pod
+	beats map[string][]Lane // the lanes as each pod heard of them last
+	given []job.Lease       // every lease that was ever given
+	lost  int               // answers that refused a lease
+}
+
+// newBench empties the tables.
+func newBench(t rapid.TB, st *Store, pool *pgxpool.Pool) *bench {
+	t.Helper()
+	_, err := pool.Exec(context.Background(), `
+		delete from trapeze.jobs; delete from trapeze.live; delete from trapeze.parked; delete from trapeze.done;
+		delete from trapeze.current_runs; delete from trapeze.unique_keys; delete from trapeze.submissions;
+		delete from trapeze.job_progress; delete from trapeze.cancel_requests; delete from trapeze.pods;
+		delete from trapeze.job_events; delete from trapeze.lanes; update trapeze.gate set paused = false;
+		insert into trapeze.lanes (name) values ('default'), ('side')`)
+	if err != nil {
+		t.Fatalf("empty the tables: %v", err)
+	}
+	return &bench{t: t, st: st, pool: pool, m: newModel(), beats: map[string][]Lane{}}
+}
+
+// try runs a verb on both and compares its answers and all tables.
+func (b *bench) try(v verb) {
+	b.t.Helper()
+	got := v.ask(context.Background(), b.st)
+	want := v.apply(b.m)
+	if strings.Contains(want, job.ErrLeaseLost.Error()) {
+		b.lost++
+	}
+	if got != want {
+		b.t.Fatalf("%s:\n  the store answers %s\n  the model answers %s", v.name, got, want)
+	}
+	b.same(v.name)
+}
+
+func (b *bench) same(after string) {
+	b.t.Helper()
+	found, err := table(context.Background(), b.pool)
+	if err != nil {
+		b.t.Fatalf("read the tables after %s: %v", after, err)
+	}
+	if d := differs(found, b.m.table()); d != "" {
+		b.t.Fatalf("%s: the tables differ:%s", after, d)
+	}
+	b.remember()
+}
+
+// remember keeps the leases that jobs have now, for those who will have lost them.
+func (b *bench) remember() {
+	for _, j := range b.m.pick((*modelJob).runs) {
+		if !slices.Contains(b.given, j.lease()) {
+			b.given = append(b.given, j.lease())
+		}
+	}
+}
+
+// join is a pod that registers.
+func (b *bench) join() verb {
+	b.boots++
+	return registers(bootOf(b.boots), "pod-"+number(b.boots))
+}
+
+// job prepares a job of kind k in lane default.
+func (b *bench) job() NewJob {
+	b.jobs++
+	return NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}
+}
+
+// sweep is what a pod's net does, in pages.
+func (b *bench) sweep(by string, page, maxCrashes int) []verb {
+	var boots, unswept []string
+	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
+		if p := b.m.pods[boot]; p.closed || p.lapsed && boot != by {
+			boots = append(boots, boot)
+			if !p.swept {
+				unswept = append(unswept, boot)
+			}
+		}
+	}
+	list := []verb{closesLapsed(by), sweepsDue(unswept)}
+	after := int64(-1)
+	for chunk := range slices.Chunk(b.m.pick((*modelJob).live), page) {
+		list = append(list, recoversPage(boots, after, page, maxCrashes))
+		after = chunk[len(chunk)-1].ID
+	}
+	return append(list, recoversPage(boots, after, page, maxCrashes), swept(boots))
+}
+
+// settle lets everything end: nothing that was accepted may be lost.
+func (b *bench) settle() {
+	b.t.Helper()
+	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
+		if b.m.open(boot) {
+			b.try(lapses(boot))
+		}
+	}
+	b.try(b.join())
+	last := bootOf(b.boots)
+	for _, v := range b.sweep(last, 1000, 3) {
+		b.try(v)
+	}
+	for _, j := range b.m.pick((*modelJob).parked) {
+		b.try(comesDue(j.ID))
+	}
+	b.try(promotes(1000))
+	everywhere := []Want{{"default", 1000}, {"side", 1000}}
+	for n := len(b.m.jobs) + 1; ; n-- {
+		b.try(claims(last, everywhere, []string{"k", "other"}, true))
+		var ends []Ending
+		for _, j := range b.m.pick((*modelJob).runs) {
+			ends = append(ends, Ending{ID: j.ID, Fence: j.fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK})
+		}
+		if len(ends) == 0 {
+			break
+		}
+		b.try(finishes(last, ends...))
+		if n == 0 {
+			b.t.Fatalf("claims go on giving jobs after all have been given")
+		}
+	}
+	if left := b.m.pick(func(j *modelJob) bool { return !j.done() }); len(left) > 0 {
+		b.t.Fatalf("job %d can never end: it is %s in %s", left[0].ID, left[0].state, left[0].place)
+	}
+	if len(b.m.keys) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(b.m.runs)), func(r modelRun) bool { return r.state == "running" }) {
+		b.t.Fatalf("keys or subjects are taken by nobody: %v %v", b.m.keys, b.m.runs)
+	}
+}

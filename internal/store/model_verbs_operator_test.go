@@ -1,0 +1,226 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// oldDay is how many days ago those jobs ended that retention forgets: more than two, because a day ends at midnight.
+const oldDay = 3
+
+// retention is what a pod keeps.
+const retention = 30 * time.Hour
+
+func cancels(id int64, stop bool) verb {
+	return in(fmt.Sprintf("cancel %d, stop %v", id, stop),
+		func(ctx context.Context, s *Store) (Cancellation, error) {
+			c, err := s.Cancel(ctx, id, stop, "ann", untold)
+			return c, err
+		},
+		func(m *model) (Cancellation, error) { return m.Cancel(id, stop, "ann") })
+}
+
+func registers(boot, name string) verb {
+	p := PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}
+	return bare("register "+boot,
+		func(ctx context.Context, s *Store) error { return s.Register(ctx, p, lease) },
+		func(m *model) error { m.Register(p); return nil })
+}
+
+func leaves(boot string) verb {
+	return bare("leave "+boot,
+		func(ctx context.Context, s *Store) error { return s.Leave(ctx, boot) },
+		func(m *model) error { m.Leave(boot); return nil })
+}
+
+func beats(boot string, draining bool) verb {
+	return in("heartbeat of "+boot,
+		func(ctx context.Context, s *Store) (modelBeat, error) {
+			b, err := s.Heartbeat(ctx, boot, lease, draining)
+			told := modelBeat{Open: b.Open, Paused: b.Paused, Due: b.NextDue != nil, Peers: b.NextLapse != nil}
+			told.Lanes, told.Cancels = append(told.Lanes, b.Lanes...), append(told.Cancels, b.Cancels...)
+			told.sort()
+			return told, err
+		},
+		func(m *model) (modelBeat, error) { return m.Heartbeat(boot, draining), nil })
+}
+
+func closesLapsed(by string) verb {
+	return in("close lapsed pods, by "+by,
+		func(ctx context.Context, s *Store) (boots []string, err error) {
+			list, err := s.CloseLapsed(ctx, by, lease)
+			for _, l := range list {
+				boots = append(boots, l.Boot)
+			}
+			return boots, err
+		},
+		func(m *model) ([]string, error) { return m.CloseLapsed(by), nil })
+}
+
+func recoversPage(boots []string, after int64, limit, maxCrashes int) verb {
+	return in(fmt.Sprintf("recover jobs of %v after %d, %d rows, %d crashes", boots, after, limit, maxCrashes),
+		func(ctx context.Context, s *Store) (RecoveredPage, error) {
+			return s.RecoverPage(ctx, boots, after, limit, maxCrashes)
+		},
+		func(m *model) (RecoveredPage, error) { return m.RecoverPage(boots, after, limit, maxCrashes), nil })
+}
+
+// recovers is a pod's sweep for the jobs of one pod: first the closing, then the jobs.
+func recovers(by, from string) verb {
+	closing, page := closesLapsed(by), recoversPage([]string{from}, -1, 1000, 3)
+	return verb{"recover",
+		func(ctx context.Context, s *Store) (any, error) {
+			if _, err := closing.do(ctx, s); err != nil {
+				return nil, err
+			}
+			return page.do(ctx, s)
+		},
+		[]func(*model) (any, error){func(m *model) (any, error) { m.CloseLapsed(by); return nil, nil }, page.stages[0]}}
+}
+
+// sweepsDue asks which of the pods, that nobody looked after yet, are to be: all of them.
+func sweepsDue(unswept []string) verb {
+	return in("list the sweeps",
+		func(ctx context.Context, s *Store) ([]string, error) {
+			due, err := s.SweepsDue(ctx)
+			return slices.DeleteFunc(due, func(boot string) bool { return !slices.Contains(unswept, boot) }), err
+		},
+		func(m *model) ([]string, error) { return append([]string{}, unswept...), nil })
+}
+
+func swept(boots []string) verb {
+	return bare(fmt.Sprintf("note the sweep of %v", boots),
+		func(ctx context.Context, s *Store) error { return s.Swept(ctx, boots) },
+		func(m *model) error {
+			for _, boot := range boots {
+				m.pods[boot].swept = true
+			}
+			return nil
+		})
+}
+
+func prunesPods() verb {
+	return in("prune pods",
+		func(ctx context.Context, s *Store) (int, error) { return s.PrunePods(ctx, 0) },
+		func(m *model) (int, error) { return m.PrunePods(), nil })
+}
+
+func promotes(limit int) verb {
+	return in(fmt.Sprintf("promote %d", limit),
+		func(ctx context.Context, s *Store) (int, error) { return s.Promote(ctx, limit) },
+		func(m *model) (int, error) { return m.Promote(limit), nil })
+}
+
+// changesLane is an operator's change of the table; heartbeats tell of it.
+func changesLane(l Lane) verb {
+	return bare(fmt.Sprintf("lane %s", told(l)),
+		func(ctx context.Context, s *Store) error {
+			_, err := s.pool.Exec(ctx, `update trapeze.lanes set slots_per_pod = $2, enabled = $3, drained = $4 where name = $1`,
+				l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
+			return err
+		},
+		func(m *model) error { m.lanes[l.Name] = l; return nil })
+}
+
+func pauses(paused bool) verb {
+	return bare(fmt.Sprintf("gate paused %v", paused),
+		func(ctx context.Context, s *Store) error {
+			_, err := s.pool.Exec(ctx, `update trapeze.gate set paused = $1`, paused)
+			return err
+		},
+		func(m *model) error { m.paused = paused; return nil })
+}
+
+// forgets is retention of what ended in one state. Of two that forget the same jobs, both count them, so the number is
+// none of its answer.
+func forgets(state job.State) verb {
+	drops := false
+	return verb{"forget " + string(state),
+		func(ctx context.Context, s *Store) (any, error) {
+			_, err := s.Forget(ctx, string(state), time.Now().Add(-retention))
+			return nil, err
+		},
+		[]func(*model) (any, error){
+			func(m *model) (any, error) { _, drops = m.Forget(state); return nil, nil },
+			func(m *model) (any, error) {
+				if drops {
+					m.dropDay(state)
+				}
+				return nil, nil
+			},
+		}}
+}
+
+func forgetsEvents() verb {
+	return bare("forget events",
+		func(ctx context.Context, s *Store) error {
+			_, err := s.ForgetEvents(ctx, time.Now().Add(-retention))
+			return err
+		},
+		func(m *model) error { m.ForgetEvents(); return nil })
+}
+
+// lapses makes the lease of a pod end in the past.
+func lapses(boot string) verb {
+	return bare("lapse of "+boot,
+		func(ctx context.Context, s *Store) error {
+			_, err := s.pool.Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
+			return err
+		},
+		func(m *model) error { m.pods[boot].lapsed = true; return nil })
+}
+
+// comesDue brings the moment of a parked job.
+func comesDue(id int64) verb {
+	return bare(fmt.Sprintf("job %d comes due", id),
+		func(ctx context.Context, s *Store) error {
+			_, err := s.pool.Exec(ctx, `update trapeze.parked set run_after = now() where id = $1`, id)
+			return err
+		},
+		func(m *model) error { m.jobs[id].at = m.now; return nil })
+}
+
+// ages moves the ends and the history of jobs to a day that is over.
+func ages(ids ...int64) verb {
+	return bare(fmt.Sprintf("age %v", ids),
+		func(ctx context.Context, s *Store) error {
+			if err := makeOldDay(ctx, s); err != nil {
+				return err
+			}
+			at := time.Now().UTC().AddDate(0, 0, -oldDay)
+			_, err := s.pool.Exec(ctx, `update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)
+			if err == nil {
+				_, err = s.pool.Exec(ctx, `update trapeze.job_events set at = $2 where job = any($1)`, ids, at)
+			}
+			return err
+		},
+		func(m *model) error {
+			for _, id := range ids {
+				m.jobs[id].old = true
+				for i := range m.events {
+					m.events[i].old = m.events[i].old || m.events[i].job == id
+				}
+			}
+			return nil
+		})
+}
+
+// makeOldDay makes the partitions of the day that is over, where they are missing.
+func makeOldDay(ctx context.Context, s *Store) error {
+	day := time.Now().UTC().AddDate(0, 0, -oldDay)
+	for _, parent := range []string{"done_succeeded", "done_failed", "done_cancelled", "job_events"} {
+		_, err := s.pool.Exec(ctx, fmt.Sprintf(`do $$ begin
+			if to_regclass('trapeze.%[1]s_%[2]s') is null then
+				create table trapeze.%[1]s_%[2]s (like trapeze.%[1]s including all);
+				alter table trapeze.%[1]s attach partition trapeze.%[1]s_%[2]s for values from ('%[3]s 00:00:00+00') to ('%[4]s 00:00:00+00');
+			end if; end $$`, parent, day.Format("20060102"), day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
+		if err != nil {
+			return fmt.Errorf("make the old day of %s: %w", parent, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// verb is one call of the store's and what the model says of it: both give their answer as text. A verb of several
+// transactions has a stage for each; the answer is the last one's that has any.
+type verb struct {
+	name   string
+	do     func(ctx context.Context, s *Store) (any, error)
+	stages []func(m *model) (any, error)
+}
+
+// answer is what a caller learns: a value, or the error that he acts on.
+func answer(value any, err error) string {
+	for _, known := range []error{job.ErrLeaseLost, job.ErrAlreadyTerminal, job.ErrNotFound, job.ErrCancelled} {
+		if errors.Is(err, known) {
+			return asLine(value, known.Error())
+		}
+	}
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return asLine(value)
+}
+
+func (v verb) ask(ctx context.Context, s *Store) string { return answer(v.do(ctx, s)) }
+
+// apply runs all stages on the model, a tick of its clock each.
+func (v verb) apply(m *model) string {
+	last := ""
+	for i := range v.stages {
+		if a := v.stage(m, i); a != "" {
+			last = a
+		}
+	}
+	return last
+}
+
+func (v verb) stage(m *model, i int) string {
+	m.now++
+	value, err := v.stages[i](m)
+	if value == nil && err == nil && i < len(v.stages)-1 {
+		return ""
+	}
+	return answer(value, err)
+}
+
+// in makes a verb of one transaction; its type is that of both answers.
+func in[T any](name string, do func(context.Context, *Store) (T, error), apply func(*model) (T, error)) verb {
+	return verb{name,
+		func(ctx context.Context, s *Store) (any, error) { return do(ctx, s) },
+		[]func(*model) (any, error){func(m *model) (any, error) { return apply(m) }}}
+}
+
+// bare makes a verb that answers with an error alone.
+func bare(name string, do func(context.Context, *Store) error, apply func(*model) error) verb {
+	return in(name, func(ctx context.Context, s *Store) (any, error) { return nil, do(ctx, s) },
+		func(m *model) (any, error) { return nil, apply(m) })
+}
+
+func enqueues(boot string, list []NewJob) verb {
+	return in(fmt.Sprintf("enqueue %s in %s", told(list), boot),
+		func(ctx context.Context, s *Store) (map[int64]Place, error) { return s.Enqueue(ctx, boot, list) },
+		func(m *model) (map[int64]Place, error) { return m.Enqueue(boot, list), nil })
+}
+
+func enqueuesUnique(n NewJob) verb {
+	return in(fmt.Sprintf("enqueue unique %s", told(n)),
+		func(ctx context.Context, s *Store) (holder int64, err error) {
+			return holder, s.Tx(ctx, func(tx pgx.Tx) error {
+				if holder, err = s.ReserveKey(ctx, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
+					return err
+				}
+				return s.EnqueueIn(ctx, tx, []NewJob{n})
+			})
+		},
+		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })
+}
+
+func claims(boot string, wants []Want, kinds []string, isolated bool) verb {
+	return in(fmt.Sprintf("claim %v of %v in %s, isolated %v", wants, kinds, boot, isolated),
+		func(ctx context.Context, s *Store) (modelClaims, error) {
+			return claimsOf(s.Claim(ctx, boot, wants, kinds, isolated))
+		},
+		func(m *model) (modelClaims, error) { return m.Claim(boot, wants, kinds, isolated), nil })
+}
+
+func claimsSubjects(boot string, keys []Key, lanes []string) verb {
+	return in(fmt.Sprintf("claim subjects %v of %v in %s", keys, lanes, boot),
+		func(ctx context.Context, s *Store) (modelClaims, error) {
+			return claimsOf(s.ClaimSubjects(ctx, boot, keys, lanes))
+		},
+		func(m *model) (modelClaims, error) { return m.ClaimSubjects(boot, keys, lanes), nil })
+}
+
+// claimsOf keeps what the model knows of a claim's answer.
+func claimsOf(c Claims, err error) (modelClaims, error) {
+	found := modelClaims{Seen: c.Seen}
+	for _, j := range c.Jobs {
+		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
+			Priority: j.Priority, Step: j.Step, Isolated: j.Isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
+			Checkpoint: string(j.Checkpoint)})
+	}
+	slices.SortFunc(found.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
+	return found, err
+}
+
+func finishes(boot string, list ...Ending) verb {
+	return in(fmt.Sprintf("finish %s in %s", told(list), boot),
+		func(ctx context.Context, s *Store) (map[int64]Ended, error) { return s.Finish(ctx, boot, list) },
+		func(m *model) (map[int64]Ended, error) { return m.Finish(boot, list), nil })
+}
+
+func parks(l job.Lease, why string, millis int64) verb {
+	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
+		func(ctx context.Context, s *Store) error {
+			_, err := s.Park(ctx, l, why, time.Duration(millis)*time.Millisecond, "boom")
+			return err
+		},
+		func(m *model) error { return m.Park(l, why, millis, "boom") })
+}
+
+func handsBack(boot string, leases ...job.Lease) verb {
+	return in(fmt.Sprintf("hand back %+v in %s", leases, boot),
+		func(ctx context.Context, s *Store) (map[int64]bool, error) {
+			return s.HandBack(ctx, boot, leases, "stop")
+		},
+		func(m *model) (map[int64]bool, error) { return m.HandBack(boot, leases, "stop"), nil })
+}
+
+func progresses(l job.Lease, p job.Progress) verb {
+	return bare(fmt.Sprintf("progress %s of %+v", told(p), l),
+		func(ctx context.Context, s *Store) error { return s.Progress(ctx, l, p) },
+		func(m *model) error { return m.Progress(l, p) })
+}
+
+func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
+	return in(fmt.Sprintf("checkpoint %s of %+v", checkpoint, l),
+		func(ctx context.Context, s *Store) (number int, err error) {
+			return number, s.Tx(ctx, func(tx pgx.Tx) error {
+				if number, err = s.Hold(ctx, tx, l, time.Minute); err != nil {
+					return err
+				}
+				return s.Checkpoint(ctx, tx, l.JobID, checkpoint)
+			})
+		},
+		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
+}
+
+func emits(l job.Lease) verb {
+	return bare(fmt.Sprintf("emit of %+v", l),
+		func(ctx context.Context, s *Store) error { return s.Emit(ctx, l, "my.event", "info", "hello", nil) },
+		func(m *model) error { return m.Emit(l, "my.event", "info", "hello") })
+}
+
+func notesStale(l job.Lease) verb {
+	return bare(fmt.Sprintf("note the stale result of %+v", l),
+		func(ctx context.Context, s *Store) error { return s.StaleResult(ctx, l, "succeeded") },
+		func(m *model) error { m.StaleResult(l, "succeeded"); return nil })
+}
+
+func readsBack(l job.Lease) verb {
+	return in(fmt.Sprintf("read back %+v", l),
+		func(ctx context.Context, s *Store) (Whereabouts, error) {
+			found, err := s.Whereabouts(ctx, l.Pod, []job.Lease{l}, []int64{0})
+			return found[l.JobID], err
+		},
+		func(m *model) (Whereabouts, error) { return m.Whereabouts(l), nil })
+}
+
+func told(v any) string { return asLine(v) }

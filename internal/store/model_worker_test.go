@@ -1,0 +1,171 @@
+package store
+
+import (
+	"encoding/json"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Finish ends claims of a pod, each fenced by itself, and inserts what follows them.
+func (m *model) Finish(boot string, list []Ending) map[int64]Ended {
+	ended := map[int64]Ended{}
+	var (
+		ends   []Ending
+		wishes []wish
+	)
+	for _, e := range list {
+		j := m.held(job.Lease{JobID: e.ID, Fence: e.Fence, Pod: boot})
+		if j == nil {
+			continue
+		}
+		ends = append(ends, e)
+		if e.Next != nil && !j.cancel {
+			w := wish{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only what is more urgent goes before a next step
+			w.handed = w.Subject != "" && w.Kind == j.Kind && w.Subject == j.Subject
+			wishes = append(wishes, w)
+		}
+	}
+	at := m.places(boot, wishes)
+	for _, e := range ends {
+		j := m.jobs[e.ID]
+		ended[e.ID] = Ended{State: m.finish(j, e), ChildRunning: e.Next != nil && at[e.Next.ID] == PlacedRunning}
+	}
+	m.bear(boot, wishes, at)
+	return ended
+}
+
+// finish ends one claim as its handler wishes, unless a cancel came before.
+func (m *model) finish(j *modelJob, e Ending) job.State {
+	event := of(j.lease(), "job."+string(e.State))
+	event.text = e.Error
+	switch {
+	case j.cancel:
+		event.event = "job.cancelled"
+		delete(m.told, j.lease())
+		e.State, e.Outcome, e.Reason, e.Result = job.Cancelled, job.Error, job.ReasonCancelled, nil
+	case e.State == job.Failed:
+		event.level = "error"
+	case e.Outcome == job.Warning:
+		event.level = "warn"
+	}
+	j.result, j.failure = string(e.Result), e.Error
+	m.end(j, e.State, e.Outcome, e.Reason, event)
+	return e.State
+}
+
+// Park ends a claim with a wait.
+func (m *model) Park(l job.Lease, why string, millis int64, message string) error {
+	j := m.held(l)
+	if j == nil || j.cancel {
+		return job.ErrLeaseLost
+	}
+	event := of(l, "job.retry_later")
+	event.actor, event.level, event.text, event.note = "handler", "warn", message, number(j.attempt)
+	if why == "retry" {
+		event.event = "job.retried"
+	} else {
+		j.attempt--
+	}
+	m.rest(j)
+	m.move(j, job.Pending, event)
+	j.place, j.why, j.pod, j.at = "parked", why, "", m.due(millis)
+	j.writes = 0 // the row of live is gone
+	return nil
+}
+
+// HandBack gives claims back, unspent.
+func (m *model) HandBack(boot string, claims []job.Lease, why string) map[int64]bool {
+	back := map[int64]bool{}
+	for _, l := range claims {
+		l.Pod = boot
+		j := m.held(l)
+		if j == nil || j.cancel {
+			continue
+		}
+		event := of(l, "job.handed_back")
+		event.text = why
+		m.rest(j)
+		m.move(j, job.Pending, event)
+		j.pod, j.attempt = "", j.attempt-1
+		back[j.ID] = true
+	}
+	return back
+}
+
+// Progress notes how far a claim is; what is nil keeps its value.
+func (m *model) Progress(l job.Lease, p job.Progress) error {
+	j := m.held(l)
+	if j == nil {
+		return job.ErrLeaseLost
+	}
+	if was := j.progress; was != nil {
+		if p.Done == nil {
+			p.Done = was.Done
+		}
+		if p.Total == nil {
+			p.Total = was.Total
+		}
+		if p.Message == nil {
+			p.Message = was.Message
+		}
+	}
+	j.progress = &p
+	return nil
+}
+
+// Checkpoint is a transaction of a handler that holds its lease and keeps a checkpoint.
+func (m *model) Checkpoint(l job.Lease, checkpoint json.RawMessage) (number int, err error) {
+	j := m.held(l)
+	switch {
+	case j == nil:
+		return 0, job.ErrLeaseLost
+	case j.cancel:
+		return 0, job.ErrCancelled
+	}
+	j.writes++
+	j.checkpoint = string(checkpoint)
+	if j.crashes > 0 {
+		j.crashes, j.isolated = 0, false
+	}
+	return j.writes, nil
+}
+
+// Emit appends an event of the handler's.
+func (m *model) Emit(l job.Lease, event, level, message string) error {
+	j := m.held(l)
+	if j == nil {
+		return job.ErrLeaseLost
+	}
+	e := of(l, event)
+	e.actor, e.level, e.text = "handler", level, message
+	m.note(j, j.state, e)
+	return nil
+}
+
+// StaleResult notes that a former owner's result was refused, while the job lives.
+func (m *model) StaleResult(l job.Lease, what string) {
+	if j := m.jobs[l.JobID]; j != nil && j.live() && j.fence > l.Fence {
+		e := of(l, "job.stale_result")
+		e.level, e.text = "warn", what
+		m.note(j, j.state, e)
+	}
+}
+
+// Whereabouts is what became of a claim.
+func (m *model) Whereabouts(l job.Lease) Whereabouts {
+	w := Whereabouts{ID: l.JobID, Fence: l.Fence}
+	j := m.jobs[l.JobID]
+	switch {
+	case j == nil || j.fence != l.Fence:
+	case j.done():
+		state := string(j.state)
+		w.Ended = &state
+	case j.parked():
+		w.Parked = true
+	case j.pod == "":
+		w.Pending = true
+	case j.pod == l.Pod:
+		w.Held = true
+	}
+	return w
+}

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// heldBeforeCommitSQL makes every transaction of a connection that says so wait for the advisory lock 7 when it commits: all that it
+// writes is written, and all its locks are held. It is rolled back when somebody holds the advisory lock 8.
+const heldBeforeCommitSQL = `
+create function trapeze.hold() returns trigger language plpgsql as $$
+begin
+	if current_setting('trapeze_test.held', true) = 'on' then
+		perform pg_advisory_xact_lock_shared(7);
+		if not pg_try_advisory_xact_lock_shared(8) then
+			raise exception 'rolled back by the test';
+		end if;
+	end if;
+	return null;
+end $$;
+create constraint trigger hold after insert or update or delete on trapeze.live   deferrable initially deferred for each row execute function trapeze.hold();
+create constraint trigger hold after insert or update or delete on trapeze.parked deferrable initially deferred for each row execute function trapeze.hold();
+create constraint trigger hold after insert or update or delete on trapeze.jobs   deferrable initially deferred for each row execute function trapeze.hold();
+create constraint trigger hold after insert or update or delete on trapeze.pods   deferrable initially deferred for each row execute function trapeze.hold();
+create constraint trigger hold after insert or update or delete on trapeze.lanes  deferrable initially deferred for each row execute function trapeze.hold();`
+
+// stage is a database on which the transactions of one store can be held before their commit.
+type stage struct {
+	*world
+	st   *Store
+	held *Store // the one whose transactions are
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	w := newWorld(t)
+	w.exec(heldBeforeCommitSQL)
+	config := w.pool.Config()
+	config.ConnConfig.RuntimeParams["trapeze_test.held"] = "on"
+	host, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := New(context.Background(), host, Options{Connections: 2})
+	host.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		held.Close()
+		if n := w.deadlocks(); n > 0 {
+			t.Errorf("PostgreSQL had to resolve %d deadlocks", n)
+		}
+	})
+	return &stage{world: w, st: w.Store, held: held}
+}
+
+// begin brings the row to where a meeting begins.
+func (s *stage) begin(t *testing.T, from string) *bench {
+	t.Helper()
+	b := newBench(t, s.st, s.pool)
+	if err := makeOldDay(context.Background(), s.st); err != nil {
+		t.Fatal(err)
+	}
+	n := b.job()
+	n.Subject = "s"
+	list := []verb{b.join(), b.join(), b.join(), b.join(), enqueues(bootOf(0), []NewJob{n}),
+		claims(theLease.Pod, []Want{{"default", 1}}, []string{"k"}, true)}
+	for _, v := range append(list, begin[from]...) {
+		if got, want := v.ask(context.Background(), s.st), v.apply(b.m); got != want {
+			t.Fatalf("%s answers %s, want %s", v.name, got, want)
+		}
+	}
+	b.same("the beginning")
+	return b
+}
+
+// hold keeps the transactions of the held store from ending until release says how they end.
+func (s *stage) hold(t *testing.T) (release func(commits bool)) {
+	t.Helper()
+	conn, err := s.pool.Acquire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(sql string) {
+		if _, err := conn.Exec(context.Background(), sql); err != nil {
+			t.Error(err)
+		}
+	}
+	run(`select pg_advisory_lock(7)`)
+	released := false
+	release = func(commits bool) {
+		if released {
+			return
+		}
+		released = true
+		if !commits {
+			run(`select pg_advisory_lock(8)`)
+		}
+		run(`select pg_advisory_unlock(7)`)
+	}
+	t.Cleanup(func() {
+		release(false)
+		run(`select pg_advisory_unlock_all()`)
+		conn.Release()
+	})
+	return release
+}
+
+// asked is a verb under way. Its answer is there when done is closed.
+type asked struct {
+	done   chan struct{}
+	answer string
+}
+
+func (s *stage) ask(v verb, st *Store) *asked {
+	a := &asked{done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.answer = v.ask(context.Background(), st)
+	}()
+	return a
+}
+
+// waiting counts the store's statements that wait for a lock.
+func (s *stage) waiting(t *testing.T) (n int) {
+	t.Helper()
+	err := s.pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity
+		where datname = current_database() and application_name = 'trapeze' and wait_event_type = 'Lock'`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// barred reports whether somebody waits for a whole table: until he has it, nobody else gets to read it.
+func (s *stage) barred(t *testing.T) (is bool) {
+	t.Helper()
+	err := s.pool.QueryRow(context.Background(), `select exists (select from pg_locks where not granted
+		and mode = 'AccessExclusiveLock' and database = (select oid from pg_database where datname = current_database()))`).Scan(&is)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is
+}
+
+// table reads what the database says.
+func (s *stage) table(t *testing.T) []string {
+	t.Helper()
+	lines, err := table(context.Background(), s.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// check checks the history that a meeting left.
+func (s *stage) check(t *testing.T) {
+	t.Helper()
+	w := *s.world
+	w.t = t
+	w.checkHistory()
+}

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The one row of these tests: job 1, about a subject, which pod 1 claimed first. Pod 1 or pod 3 claims it again, pod 4 recovers.
+var (
+	theLease = job.Lease{JobID: 1, Fence: 1, Pod: bootOf(1)}
+	theNet   = bootOf(4)
+)
+
+// pairVerb is one of the twelve verbs of which every two meet on one row.
+type pairVerb struct {
+	name  string
+	from  []string // where the row stands when the verb comes first: it must have something to write
+	again bool     // it passes by what is locked, and its callers look again
+	verb  func(b *bench, first bool) verb
+}
+
+var pairVerbs = []pairVerb{
+	{"claim", []string{"pending"}, true, func(_ *bench, first bool) verb {
+		boot := bootOf(3)
+		if first {
+			boot = theLease.Pod // then only the fence tells its old claim from the new one
+		}
+		return claims(boot, []Want{{"default", 5}}, []string{"k"}, true)
+	}},
+	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) verb { return beats(theLease.Pod, false) }},
+	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) verb {
+		child := b.job() // each finish has a child of its own, so that the tables tell whose was accepted
+		child.ParentID, child.PipelineID, child.Step, child.Subject, child.Starts = ptr(int64(1)), 1, 1, "s", true
+		return finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})
+	}},
+	{"fail", []string{"running", "closed"}, true, func(*bench, bool) verb {
+		return finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})
+	}},
+	{"retry", []string{"running", "closed"}, false, func(*bench, bool) verb { return parks(theLease, "retry", 0) }},
+	{"cancel", []string{"pending", "running", "closed", "parked"}, false, func(*bench, bool) verb { return cancels(1, false) }},
+	{"stop", []string{"pending", "running", "running anew", "cancelling", "parked"}, false, func(*bench, bool) verb { return cancels(1, true) }},
+	{"recover", []string{"lapsed", "closed", "closed, cancelling"}, true, func(*bench, bool) verb { return recovers(theNet, theLease.Pod) }},
+	{"hand back", []string{"running", "closed"}, false, func(*bench, bool) verb { return handsBack(theLease.Pod, theLease) }},
+	{"promote", []string{"parked"}, true, func(*bench, bool) verb { return promotes(10) }},
+	{"lane change", []string{"running", "running anew", "pending"}, false, func(_ *bench, first bool) verb {
+		return changesLane(Lane{Name: "default", SlotsPerPod: ptr(1), Enabled: first, Drained: !first})
+	}},
+	{"retention", []string{"ended"}, false, func(*bench, bool) verb { return forgets(job.Succeeded) }},
+}
+
+// begin takes the row, from running under pod 1, to where a test begins.
+var begin = map[string][]verb{
+	"running":    {},
+	"cancelling": {cancels(1, false)},
+	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends
+	"running anew": {handsBack(theLease.Pod, theLease),
+		claims(theLease.Pod, []Want{{"default", 1}}, []string{"k"}, true)}, // in the same pod: only the fence tells
+	"lapsed":             {lapses(theLease.Pod)},
+	"closed":             {lapses(theLease.Pod), closesLapsed(theNet)},
+	"closed, cancelling": {cancels(1, false), lapses(theLease.Pod), closesLapsed(theNet)},
+	"parked":             {parks(theLease, "retry", 0)},
+	"ended":              {finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
+}
+
+// Every two verbs meet on one row: the first has written everything and is held before its commit, the second starts and
+// waits, passes by or is not concerned, then the first commits or rolls back. What all of them answer and what the tables
+// say afterwards must be as if their transactions had come one after the other, in some order.
+//
+// nice and the operator's retry are not among them: the store cannot do them yet.
+func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
+	t.Parallel()
+	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
+	t.Run("first", func(t *testing.T) {
+		for _, first := range pairVerbs {
+			t.Run(first.name, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t)
+				for _, from := range first.from {
+					for _, second := range pairVerbs {
+						for _, commits := range []bool{true, false} {
+							name := fmt.Sprintf("%s, then %s, commits %v", from, second.name, commits)
+							t.Run(name, func(t *testing.T) { ran.add(first, second, s.meet(t, from, first, second, commits)) })
+						}
+					}
+				}
+			})
+		}
+	})
+	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
+		return // somebody looks at a few of them
+	}
+	is := is.New(t)
+	n := len(pairVerbs)
+	unordered, starts := map[[2]string]bool{}, 0
+	for pair := range ran.pairs {
+		unordered[[2]string{min(pair[0], pair[1]), max(pair[0], pair[1])}] = true
+	}
+	for _, v := range pairVerbs {
+		starts += len(v.from)
+	}
+	is.Equal(n, 12)
+	is.Equal(len(unordered), n*(n+1)/2) // every pair
+	is.Equal(len(ran.pairs), n*n)       // in both orders
+	cases := 0
+	for _, times := range ran.pairs {
+		is.True(times >= 2) // with a commit and with a rollback
+		cases += times
+	}
+	is.Equal(cases, starts*n*2) // from every place where the first one writes
+	for _, how := range []string{"waited", "passed by", "went on"} {
+		is.True(ran.how[how] > 0) // all three ways to meet were seen
+	}
+	t.Logf("%d meetings: %v", cases, ran.how)
+}
+
+// tally counts the meetings that were judged.
+type tally struct {
+	mu    sync.Mutex
+	how   map[string]int
+	pairs map[[2]string]int
+}
+
+func (r *tally) add(first, second pairVerb, how string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.how[how]++
+	r.pairs[[2]string{first.name, second.name}]++
+}
+
+// meet lets two verbs meet, and tells what the second one did.
+func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits bool) (how string) {
+	b := s.begin(t, from)
+	one, two := first.verb(b, true), second.verb(b, false)
+	start := b.m.clone()
+
+	release := s.hold(t)
+	a := s.ask(one, s.held)
+	pgtest.Wait(t, "the first to be held before its commit", func() bool { return s.waiting(t) == 1 })
+	z := s.ask(two, s.st)
+	early := false
+	pgtest.Wait(t, "the second to wait or to be done", func() bool {
+		select {
+		case <-z.done:
+			early = true
+		default:
+		}
+		return early || s.waiting(t) > 1
+	})
+	s.checkMeanwhile(t, start, two)
+	release(commits)
+	<-a.done
+	<-z.done
+
+	legal := outcomes(start, one, two)
+	if !commits {
+		if !strings.Contains(a.answer, "rolled back by the test") {
+			t.Errorf("%s was rolled back and answers %s", one.name, a.answer)
+		}
+		a.answer, legal = "", outcomes(start, verb{}, two) // as if it had never been
+	}
+	how = "waited"
+	if early {
+		how = "went on"
+	}
+	found := s.table(t)
+	if !allowed(legal, outcome{found, a.answer, z.answer}) && early && second.again {
+		how = "passed by"
+		z = s.ask(two, s.st)
+		<-z.done
+		found = s.table(t)
+	}
+	if !allowed(legal, outcome{found, a.answer, z.answer}) {
+		t.Errorf("%s (%s) and %s (%s), which %s: no order explains it", one.name, a.answer, two.name, z.answer, how)
+		for i, l := range legal {
+			t.Logf("order %d answers %s and %s, the tables differ:%s", i, l.one, l.two, differs(found, l.table))
+		}
+	}
+	s.check(t)
+	return how
+}
+
+// checkMeanwhile checks what everybody sees while the first is held: of the second all, nothing, or whole transactions.
+func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
+	t.Helper()
+	if s.barred(t) {
+		return
+	}
+	found, m := s.table(t), start.clone()
+	for i := 0; differs(found, m.table()) != ""; i++ {
+		if i == len(two.stages) {
+			t.Errorf("while the first is held, %s is half done, against its end:%s", two.name, differs(found, m.table()))
+			return
+		}
+		two.stage(m, i)
+	}
+}
+
+// outcome is what two verbs lead to.
+type outcome struct {
+	table    []string
+	one, two string
+}
+
+func allowed(legal []outcome, o outcome) bool {
+	return slices.ContainsFunc(legal, func(l outcome) bool {
+		return l.one == o.one && l.two == o.two && slices.Equal(l.table, o.table)
+	})
+}
+
+// outcomes are those of all orders of the transactions of two verbs.
+func outcomes(start *model, one, two verb) (list []outcome) {
+	var goOn func(m *model, i, j int, said outcome)
+	goOn = func(m *model, i, j int, said outcome) {
+		if i == len(one.stages) && j == len(two.stages) {
+			said.table = m.table()
+			list = append(list, said)
+		}
+		if i < len(one.stages) {
+			m, said := m.clone(), said
+			said.one = cmp.Or(one.stage(m, i), said.one)
+			goOn(m, i+1, j, said)
+		}
+		if j < len(two.stages) {
+			m, said := m.clone(), said
+			said.two = cmp.Or(two.stage(m, j), said.two)
+			goOn(m, i, j+1, said)
+		}
+	}
+	goOn(start, 0, 0, outcome{})
+	return list
+}

@@ -1,0 +1,61 @@
+package torture
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/torture/checker"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
+	t.Parallel()
+	quiet := time.Now()
+	ready, late := quiet.Add(-time.Minute), quiet.Add(time.Second)
+	ledger := []history.Line{
+		{Job: 1, Fence: 1, Kind: "demo.exit", Boot: "killer", Event: "start"},
+		{Job: 2, Fence: 1, Kind: "demo.panic", Boot: "panicked", Event: "start"},
+		{Job: 2, Fence: 1, Kind: "demo.panic", Boot: "panicked", Event: "end"},
+	}
+	for name, c := range map[string]struct {
+		p       history.Process
+		accused bool
+	}{
+		"killed by us":              {p: history.Process{Ready: &ready, Told: byASignal, Signal: "killed", Exit: -1}},
+		"killed by a failpoint":     {p: history.Process{Ready: &ready, Told: byAFailpoint, Exit: 7}},
+		"ended by its job":          {p: history.Process{Ready: &ready, Exit: 3, Boots: []string{"killer"}}},
+		"its job had ended before":  {p: history.Process{Ready: &ready, Exit: 2, Boots: []string{"panicked"}}, accused: true},
+		"found no database":         {p: history.Process{Exit: unavailable}},
+		"failed to start otherwise": {p: history.Process{Exit: 1}, accused: true},
+		"ended as if all were well": {p: history.Process{Ready: &ready}, accused: true},
+		"left in the quiet tail":    {p: history.Process{Ready: &ready, Told: byASignal, TermAt: &late}},
+		"had to be killed then":     {p: history.Process{Ready: &ready, Told: byASignal, TermAt: &late, Signal: "killed", Exit: -1}, accused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			f := noSuicide(&history.Run{Settings: history.Settings{QuietFrom: quiet}, Pods: []history.Process{c.p}, Ledger: ledger})
+			is.Equal(f.Checked, 1)
+			is.Equal(len(f.Violations) == 1, c.accused)
+		})
+	}
+}
+
+func TestADataRaceBreaksTheVerdict(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.Equal(len(noRaces(&history.Run{Pods: []history.Process{{}, {}}}).Violations), 0)
+	is.Equal(len(noRaces(&history.Run{Pods: []history.Process{{}, {Races: 2}}}).Violations), 1)
+}
+
+func TestAnInvariantThatCheckedNothingBreaksTheVerdictUnlessTheRunWasNarrowed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	empty := checker.Finding{Invariant: "I1"}
+	broken := checker.Finding{Invariant: "I2", Checked: 1, Violations: []checker.Violation{{What: "wrong"}}}
+	v := Verdict{Findings: []checker.Finding{empty, broken, {Invariant: "I3", Checked: 1}}}
+	is.Equal(v.Broken(), []checker.Finding{empty, broken})
+	v.Narrowed = true
+	is.Equal(v.Broken(), []checker.Finding{broken})
+}

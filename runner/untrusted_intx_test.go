@@ -1,0 +1,56 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A pod that loses touch with the database for a moment and is not recovered meanwhile still owns its claims: what it does
+// not finish it must give back, for nobody else will.
+func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	exec(t, direct, `create table rows (job bigint)`)
+	proxy, cut := cable(t, url)
+	const jobs = 8
+	causes := make(chan error, 2*jobs)
+	o := named("a")
+	o.Slots = jobs
+	r := start(t, cut, o, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Fence() == 1 {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+		}
+		return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
+			return err
+		}), nil
+	}})
+	var ids []int64
+	for range jobs {
+		ids = append(ids, begun(t, r, of("a")))
+	}
+	pgtest.Wait(t, "all run", func() bool { return r.Running() == jobs })
+	proxy.Blackhole()
+	for range jobs {
+		is.True(errors.Is(<-causes, job.ErrLeaseLost))
+	}
+	proxy.Pass()
+	for _, id := range ids {
+		j := ended(t, r, id)
+		is.Equal(j.State, job.Succeeded)
+		is.Equal(j.Crashes, 0) // handed back, unspent
+	}
+	is.Equal(one[int](t, direct, `select count(*) from rows`), jobs) // each wrote once
+	checkHistory(t, direct, r)
+}
