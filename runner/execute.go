@@ -118,7 +118,7 @@ func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 	r.runs.remove(one)
 	if next == nil {
 		r.lanes.release(one.claimed.Lane)
-		r.slotFree()
+		r.slotFree(one.claimed.Lane)
 	}
 	if one.claimed.Isolated {
 		r.poller.Wake()

@@ -165,6 +165,7 @@ func (r *Runner) beatOnce(ctx context.Context) {
 // loseLease is what a pod does that others have declared dead: its jobs are theirs. It starts over as a new pod.
 func (r *Runner) loseLease(ctx context.Context) {
 	old := r.pod.renew()
+	r.lanes.ungranted()
 	r.metrics.LeasesLost.Inc()
 	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, "boot", old)
 	r.runs.each(func(one *run) {

@@ -3,7 +3,9 @@ package runner
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -26,9 +28,11 @@ type lanes struct {
 }
 
 type lane struct {
-	limit *int
+	limit *int // of this pod
+	slots *int // of all pods together
 	open  bool
 	used  int
+	grant grant // of slots
 }
 
 func newLanes(total int) *lanes {
@@ -51,8 +55,9 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 			l.byName[told.Name] = one
 		}
 		open := told.Enabled && !told.Drained
-		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod)
-		one.open, one.limit = open, told.SlotsPerPod
+		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
+		one.open, one.limit, one.slots = open, told.SlotsPerPod, told.Slots
+		opened = one.told(told.Wanted, told.Free) || opened
 		l.order = append(l.order, told.Name)
 	}
 	for name, one := range l.byName {
@@ -80,10 +85,19 @@ func (l *lanes) free(one *lane) int {
 		return 0
 	}
 	free := l.total - l.used
+	return max(min(free, one.room()), 0)
+}
+
+// room is how many more jobs the lane's own limits let start here.
+func (one *lane) room() int {
+	room := math.MaxInt
 	if one.limit != nil {
-		free = min(free, *one.limit-one.used)
+		room = *one.limit - one.used
 	}
-	return max(free, 0)
+	if one.slots != nil {
+		room = min(room, one.grant.usable(time.Now())-one.used)
+	}
+	return room
 }
 
 // reserve takes a slot of a lane, if one is free and the lane and the gate are open.
@@ -94,9 +108,15 @@ func (l *lanes) reserve(name string) bool {
 	if l.free(one) == 0 && !(mutant.Is(mutant.SlotsExceeded) && one != nil && one.open) {
 		return false
 	}
-	one.used++
+	one.take(1)
 	l.used++
 	return true
+}
+
+// take counts jobs that start.
+func (one *lane) take(n int) {
+	one.used += n
+	one.grant.touched = true
 }
 
 // release gives a slot back.
@@ -122,12 +142,13 @@ func (l *lanes) step(from, to string) bool {
 		return false
 	}
 	if from == to {
-		return one.limit == nil || one.used <= *one.limit
+		one.grant.touched = true
+		return one.room() >= 0 // its parent's slot is its own
 	}
-	if one.limit != nil && one.used >= *one.limit {
+	if one.room() <= 0 {
 		return false
 	}
-	one.used++
+	one.take(1)
 	return true
 }
 
@@ -248,6 +269,9 @@ func (l *lanes) observe(slots *prometheus.GaugeVec) {
 		limit := l.total
 		if one.limit != nil {
 			limit = min(limit, *one.limit)
+		}
+		if one.slots != nil {
+			limit = min(limit, *one.slots)
 		}
 		slots.WithLabelValues(name, "used").Set(float64(one.used))
 		slots.WithLabelValues(name, "limit").Set(float64(limit))

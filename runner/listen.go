@@ -79,6 +79,7 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 		if err != nil {
 			return err
 		}
+		r.heard.Store(true)
 		r.poller.Wake()
 		if !rest(ctx, wakesApart) {
 			return ctx.Err()

@@ -166,8 +166,16 @@ func (r *Runner) recover(ctx context.Context) error {
 	}
 	if passed > 0 {
 		r.due.again(false, true, time.Second) // somebody holds their rows: this was not the last look
-	} else if err := r.store.Swept(ctx, boots); err != nil {
-		return err
+	} else {
+		if lanes, err := r.store.VoidSlots(ctx, boots); err != nil {
+			return err
+		} else if len(lanes) > 0 {
+			r.heard.Store(true)
+			r.wakePeers()
+		}
+		if err := r.store.Swept(ctx, boots); err != nil {
+			return err
+		}
 	}
 	for _, l := range lapsed {
 		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, "boot", l.Boot, "lease_until", l.LeaseUntil)
@@ -220,6 +228,9 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
+	if err := r.settleSlots(ctx); err != nil {
+		return false, err
+	}
 	r.backlog.Store(true) // until this look says otherwise, a slot that becomes free meanwhile is worth another
 	wants := r.lanes.want()
 	if len(wants) == 0 {
@@ -266,6 +277,7 @@ func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[stri
 		}
 		if r.launch(c, boot, time.Time{}) {
 			reserved[c.Lane]--
+			r.lanes.touched(c.Lane)
 		} else {
 			r.doubt.raise()
 		}
@@ -327,9 +339,10 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
 	return nil
 }
 
-// slotFree looks for work when a slot has become free and a claim left some behind.
-func (r *Runner) slotFree() {
-	if r.backlog.Load() {
+// slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
+// pod's.
+func (r *Runner) slotFree(lane string) {
+	if r.backlog.Load() || r.lanes.overdue(lane) {
 		r.poller.Wake()
 	}
 }

@@ -45,6 +45,7 @@ type Runner struct {
 	due     dueTimes
 	freed   freedSubjects
 	backlog atomic.Bool // the latest claim left jobs behind
+	heard   atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt   doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing atomic.Bool
 	hurry   chan struct{}
@@ -118,6 +119,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer cancel()
 	if err := r.heart.Leave(leaving, r.Boot()); err != nil {
 		r.log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
+	} else if lanes, err := r.heart.VoidSlots(leaving, []string{r.Boot()}); err == nil && len(lanes) > 0 && !r.deaf() {
+		_ = r.heart.Notify(leaving, r.heart.Pool()) // a hint; and where the slots were not taken back, a sweep does it
 	}
 	r.log.InfoContext(ctx, "runner stopped", telemetry.Pod, r.opts.Name)
 	return nil

@@ -43,7 +43,10 @@ func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) er
 // Lane is a row of the lanes table.
 type Lane struct {
 	Name        string `json:"name"`
+	Slots       *int   `json:"slots"`         // of all pods together; nil: no limit
 	SlotsPerPod *int   `json:"slots_per_pod"` // nil: as many as the pod has
+	Wanted      bool   `json:"wanted"`        // another pod waits for its share of them
+	Free        int    `json:"free"`          // slots that no pod holds
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
 }
@@ -91,8 +94,12 @@ with beat as (
 	returning boot, draining
 )
 select exists (select from beat), clock_timestamp(), (select paused from trapeze.gate),
-	coalesce((select json_agg(json_build_object('name', name, 'slots_per_pod', slots_per_pod, 'enabled', enabled,
-		'drained', drained)) from trapeze.lanes), '[]')::text,
+	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
+			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
+				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
+				where g.lane = n.name and g.boot <> $1 and g.wants_since is not null),
+			'free', greatest(n.slots - n.granted, 0), 'enabled', n.enabled, 'drained', n.drained))
+		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = $1), '[]')::text,

@@ -174,15 +174,16 @@ func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 
 // laneUseSQL counts what runs and waits by lane. Plan: one pass over live.
 const laneUseSQL = `
-select n.name, n.slots_per_pod, n.enabled, n.drained,
+select n.name, n.slots, n.slots_per_pod, n.enabled, n.drained,
 	count(l.id) filter (where l.state = 'running')::int, count(l.id) filter (where l.state = 'pending')::int,
 	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end), (select paused from trapeze.gate)
 from trapeze.lanes n left join trapeze.live l on l.lane = n.name
-group by n.name, n.slots_per_pod, n.enabled, n.drained order by n.name`
+group by n.name, n.slots, n.slots_per_pod, n.enabled, n.drained order by n.name`
 
 // LaneUse is a lane with what runs and waits in it.
 type LaneUse struct {
 	Name        string     `json:"name"`
+	Slots       *int       `json:"slots"` // of all pods together; nil: no limit
 	SlotsPerPod *int       `json:"slots_per_pod"`
 	Enabled     bool       `json:"enabled"`
 	Drained     bool       `json:"drained"`

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settleSlotsSQL brings what a pod holds of limited lanes to what it asks for: slots are given while the lane has some,
+// and taken back at once. It says what to hold, never how much more, so that it may be sent again after a lost reply.
+//
+// The lane's row lock orders the pods, and its column granted is the sum that the limit is held against: a sum over
+// slot_grants would be that of a snapshot from before the wait for the lock. For the same reason the pod's own row is
+// changed by an upsert, which sees its latest version, and which keeps the old number in was for the sum.
+//
+// More is given only where jobs wait that this pod can run, and not what pods that have waited longer are to have. What
+// already runs is granted even beyond the limit: a limit that is lowered kills nothing. A pod that has less than its share
+// of what it wishes waits, first come, first served.
+// Plan: primary keys; live_for_claim up to its first pending row of a known kind.
+const settleSlotsSQL = `
+with asked as materialized (
+	select * from unnest($2::text[], $3::int[], $4::int[], $5::int[]) as a(lane, target, wish, used)
+	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
+), locked as materialized (
+	select l.name, l.slots, l.granted, a.target, a.wish, a.used from trapeze.lanes l join asked a on a.lane = l.name
+	where l.slots is not null
+	order by l.name for update of l
+), room as materialized (
+	select k.*, k.slots / p.n as share, q.others, q.waited, w.work,
+		case when w.work then greatest(k.slots - k.granted - q.before, 0) else 0 end as free
+	from locked k
+	cross join (select greatest(count(*), 1)::int as n from trapeze.pods where closed_at is null and not draining and slots > 0) p
+	cross join lateral (select k.wish > 0 and exists (select from trapeze.live j
+		where j.lane = k.name and j.state = 'pending' and j.kind = any($6::text[])) as work) w
+	cross join lateral (
+		select count(g.boot) > 0 as others, m.wants_since is not null as waited,
+			count(g.boot) filter (where g.wants_since < coalesce(m.wants_since, now()))::int as before
+		from (select (select g.wants_since from trapeze.slot_grants g where g.lane = k.name and g.boot = $1)) m(wants_since)
+		left join (trapeze.slot_grants g join trapeze.pods o on o.boot = g.boot and o.closed_at is null)
+			on g.lane = k.name and g.boot <> $1 and g.wants_since is not null
+		group by m.wants_since
+	) q
+), held as (
+	insert into trapeze.slot_grants as g (lane, boot, slots, wants_since)
+	select r.name, $1, n.slots, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
+	from room r cross join lateral (select greatest(least(r.target, r.free), r.used) as slots) n
+	on conflict (lane, boot) do update set (was, slots, wants_since) = (
+		select g.slots, n.slots,
+			case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then coalesce(g.wants_since, now()) end
+		from room r cross join lateral (select case when r.target <= g.slots then r.target
+			else greatest(least(r.target, g.slots + r.free), r.used) end as slots) n
+		where r.name = g.lane)
+	returning g.lane, g.slots, g.was, g.wants_since
+), settled as (
+	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
+)
+select h.lane, h.slots, r.share, r.others, h.was > h.slots or coalesce(h.wants_since = now(), r.waited) as wake
+from held h join room r on r.name = h.lane`
+
+// Slots is what a pod has of a limited lane.
+type Slots struct {
+	Lane  string
+	Held  int  // what this pod may run
+	Share int  // what it may keep while others want some: the lane's slots over the open pods; 0 = less than one each
+	Want  bool // another pod waits for its share
+	Wake  bool // the others may have something to gain from this, or to give
+}
+
+// Ask is what a pod would have of a limited lane.
+type Ask struct {
+	Lane   string
+	Target int // what it would hold now, at least Used
+	Wish   int // what it would hold if nobody else waited
+	Used   int // what it runs
+}
+
+// SettleSlots asks for slots of limited lanes, or gives them back, and returns what the pod holds then. A lane that is
+// missing from the answer is not limited any more, or gone; a closed pod holds nothing. It may be sent again.
+func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds []string) ([]Slots, error) {
+	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
+	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
+	for i, a := range asks {
+		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int32(a.Target), int32(a.Wish), int32(a.Used)
+	}
+	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds)
+	if err != nil {
+		return nil, fmt.Errorf("settle slots: %w", err)
+	}
+	return held, nil
+}
+
+// voidSlotsSQL takes back all slots of closed pods. Lanes first, in the order of every other statement. A statement of the
+// closed pod that was in flight may still grant it some: the next look after the pod finds them.
+// Plan: slot_grants_of_pod.
+const voidSlotsSQL = `
+with locked as materialized (
+	select l.name from trapeze.lanes l
+	where l.name in (select g.lane from trapeze.slot_grants g where g.boot = any($1::uuid[]))
+	order by l.name for update
+), gone as (
+	delete from trapeze.slot_grants g using locked k
+	where g.lane = k.name and g.boot = any($1::uuid[])
+		and exists (select from trapeze.pods p where p.boot = g.boot and p.closed_at is not null)
+	returning g.lane, g.slots
+)
+update trapeze.lanes l set granted = greatest(l.granted - g.slots, 0)
+from (select lane, sum(slots)::int as slots from gone group by lane) g where l.name = g.lane
+returning l.name`
+
+// VoidSlots takes back the slots of closed pods whose jobs have been recovered, and names their lanes.
+func (s *Store) VoidSlots(ctx context.Context, boots []string) ([]string, error) {
+	lanes, err := rows(ctx, s, pgx.RowTo[string], voidSlotsSQL, boots)
+	if err != nil {
+		return nil, fmt.Errorf("take back slots: %w", err)
+	}
+	return lanes, nil
+}

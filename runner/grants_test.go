@@ -1,0 +1,209 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// crowd counts who runs at the same time.
+type crowd struct{ now, most, all atomic.Int64 }
+
+func (c *crowd) handler(d time.Duration) does {
+	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		n := c.now.Add(1)
+		defer c.now.Add(-1)
+		c.all.Add(1)
+		for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+		}
+		return nil, pause(ctx, d)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fleet starts pods on one database, each with a pool of its own.
+func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[string]does) []*runner.Runner {
+	t.Helper()
+	var pods []*runner.Runner
+	for i := range n {
+		o.Name = fmt.Sprint("pod ", i)
+		pods = append(pods, start(t, pgtest.Connect(t, url), o, handlers))
+	}
+	return pods
+}
+
+// accounted fails unless the sum of what pods hold is what the lane says.
+func accounted(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if n := one[int](t, pool, `select count(*)::int from trapeze.lanes l where l.granted <>
+		coalesce((select sum(slots) from trapeze.slot_grants g where g.lane = l.name), 0)`); n > 0 {
+		t.Errorf("%d lanes have lost count of their slots", n)
+	}
+}
+
+func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
+	t.Parallel()
+	for _, slots := range []int{1, 3} {
+		t.Run(fmt.Sprint(slots), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			pool := pgtest.Connect(t, url)
+			exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', $1)`, slots)
+			var c crowd
+			pods := fleet(t, url, 4, runner.Options{Slots: 4}, map[string]does{"k": c.handler(10 * time.Millisecond)})
+			for i := range 200 {
+				enqueue(t, pods[i%4], of("k"), runner.Lane("narrow"))
+			}
+			quiet(t, pool)
+			is.Equal(c.all.Load(), int64(200))
+			is.Equal(c.most.Load(), int64(slots)) // all slots were used, and never more
+			accounted(t, pool)
+			pgtest.Wait(t, "idle pods give their slots back", func() bool {
+				return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
+			})
+		})
+	}
+}
+
+// With one slot and three pods, each with a chain that never ends and would hand the slot on to itself for ever.
+func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
+	var mu sync.Mutex
+	var running, most atomic.Int64
+	byPod := map[string]int{}
+	stop := make(chan struct{})
+	pods := fleet(t, url, 3, runner.Options{Slots: 4}, map[string]does{"endless": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer running.Add(-1)
+		mu.Lock()
+		byPod[j.PodName()]++
+		mu.Unlock()
+		select {
+		case <-stop:
+			return nil, nil
+		default: // a thousand steps are a chain's limit
+			return runner.Then(of("endless")), pause(ctx, 10*time.Millisecond)
+		}
+	}})
+	for _, pod := range pods {
+		enqueue(t, pod, of("endless"), runner.Lane("one"))
+	}
+	t.Cleanup(func() { t.Log(byPod) })
+	pgtest.Wait(t, "every pod has had the slot several times", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(byPod) == 3 && byPod["pod 0"] > 30 && byPod["pod 1"] > 30 && byPod["pod 2"] > 30
+	})
+	close(stop)
+	quiet(t, pool)
+	is.Equal(most.Load(), int64(1))
+	accounted(t, pool)
+}
+
+func TestTheSlotsOfADeadPodComeBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	exec(t, direct, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
+	proxy, cut := cable(t, url)
+	wait, _ := gate(t)
+	falls := start(t, cut, named("falls"), map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		return nil, context.Cause(ctx)
+	}})
+	first := begun(t, falls, of("k"), runner.Lane("one"))
+	catches := start(t, direct, named("catches"), map[string]does{"k": nothing})
+	second := enqueue(t, catches, of("k"), runner.Lane("one"))
+	proxy.Blackhole()
+	is.Equal(ended(t, catches, first).State, job.Succeeded)
+	is.Equal(ended(t, catches, second).State, job.Succeeded)
+	accounted(t, direct)
+	proxy.Pass()
+}
+
+func TestALimitOfALaneIsChangedLive(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name) values ('l')`)
+	wait, open := gate(t)
+	var c crowd
+	pods := fleet(t, url, 2, runner.Options{Slots: 4, PollEvery: 200 * time.Millisecond}, map[string]does{
+		"k": c.handler(5 * time.Millisecond),
+		"long": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-wait:
+			case <-ctx.Done():
+			}
+			return nil, nil
+		},
+	})
+	limit := func(n any) {
+		exec(t, pool, `update trapeze.lanes set slots = $1 where name = 'l'`, n)
+		beats := one[time.Time](t, pool, `select now()`)
+		pgtest.Wait(t, "every pod knows", func() bool { // a lease that was renewed twice since
+			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8.5 seconds') from trapeze.pods`, beats)
+		})
+	}
+	for range 3 {
+		begun(t, pods[0], of("long"), runner.Lane("l"))
+	}
+	limit(2) // three run: none is killed, none starts
+	waits := enqueue(t, pods[1], of("k"), runner.Lane("l"))
+	is.True(!c.runsWithin(700 * time.Millisecond))
+	open()
+	is.Equal(ended(t, pods[1], waits).State, job.Succeeded)
+	limit(0)
+	waits = enqueue(t, pods[1], of("k"), runner.Lane("l"))
+	before := c.all.Load()
+	_ = pause(t.Context(), 700*time.Millisecond)
+	is.Equal(c.all.Load(), before)
+	limit(nil)
+	is.Equal(ended(t, pods[1], waits).State, job.Succeeded)
+	for i := range 50 {
+		enqueue(t, pods[i%2], of("k"), runner.Lane("l"))
+	}
+	quiet(t, pool)
+	accounted(t, pool)
+}
+
+// runsWithin reports whether any job starts within a while.
+func (c *crowd) runsWithin(d time.Duration) bool {
+	before := c.all.Load()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if c.all.Load() > before {
+			return true
+		}
+	}
+	return false
+}
