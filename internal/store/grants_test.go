@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// limited limits the default lane and gives it work.
+func (w *world) limited(slots int) {
+	w.t.Helper()
+	w.exec(`update trapeze.lanes set slots = $1 where name = 'default'`, slots)
+	w.put(plain)
+	w.t.Cleanup(func() {
+		w.is.Equal(w.count(`select granted from trapeze.lanes where name = 'default'`),
+			w.count(`select coalesce(sum(slots), 0)::int from trapeze.slot_grants`)) // the lane knows what its pods hold
+	})
+}
+
+// settle asks for slots of the default lane.
+func (w *world) settle(boot string, target, wish, used int) Slots {
+	w.t.Helper()
+	held, err := w.SettleSlots(w.ctx(), boot, []Ask{{"default", target, wish, used}}, []string{"k"})
+	w.is.NoErr(err)
+	if len(held) == 0 {
+		return Slots{Held: -1}
+	}
+	return held[0]
+}
+
+func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.limited(3)
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
+	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // what is left
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // asked again, as after a lost reply: the same
+	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // given back
+	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // and there for the other
+	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // less, at once
+	w.is.Equal(w.settle("00000000-0000-0000-0000-000000000001", 1, 1, 0).Held, -1) // a pod that is not open holds nothing
+	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
+	w.is.Equal(w.settle(b, 1, 4, 1).Held, -1) // a lane without a limit has nothing to hold
+}
+
+func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.limited(3)
+	held, err := w.SettleSlots(w.ctx(), a, []Ask{{"default", 2, 2, 0}}, []string{"other"})
+	w.is.NoErr(err)
+	w.is.Equal(held[0].Held, 0) // no job that this pod can run
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
+	w.claims(a, 1)
+	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // nothing waits any more: no more, and no less
+}
+
+func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
+	w.limited(1)
+	w.is.Equal(w.settle(a, 1, 1, 0), Slots{Lane: "default", Held: 1})
+	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Wake: true})             // waits: the holder is to hear
+	w.is.Equal(w.settle(c, 1, 1, 0), Slots{Lane: "default", Want: true, Wake: true}) // too
+	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Want: true})             // still, which is no news
+	w.is.True(w.settle(a, 1, 1, 1).Want)                                             // the holder hears
+	back := w.settle(a, 0, 1, 0)                                                     // it gives back, and would have it again
+	w.is.Equal(back, Slots{Lane: "default", Want: true, Wake: true})
+	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // after the others
+	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // who was second waits
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // who was first has it
+	w.settle(b, 0, 1, 0)
+	w.is.Equal(w.settle(c, 1, 1, 0).Held, 1)
+	w.settle(c, 0, 0, 0)
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
+	w.is.Equal(w.settle(a, 1, 1, 0).Held, 1) // a came before b
+}
+
+func TestTheSlotsOfAClosedPodAreTakenBackAndThoseOfAnOpenOneAreNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.limited(2)
+	w.settle(a, 1, 1, 0)
+	w.settle(b, 1, 1, 0)
+	lanes, err := w.VoidSlots(w.ctx(), []string{a})
+	w.is.NoErr(err)
+	w.is.Equal(len(lanes), 0)
+	w.is.NoErr(w.Leave(w.ctx(), a))
+	lanes, err = w.VoidSlots(w.ctx(), []string{a, b})
+	w.is.NoErr(err)
+	w.is.Equal(lanes, []string{"default"})
+	w.is.Equal(w.settle(a, 1, 1, 0).Held, -1)
+	w.is.Equal(w.settle(b, 2, 2, 0).Held, 2)
+}
+
+func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.limited(4)
+	w.is.Equal(w.settle(a, 4, 4, 0).Held, 4)
+	w.exec(`update trapeze.lanes set slots = 2 where name = 'default'`)
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
+	w.is.Equal(w.settle(a, 3, 3, 3).Held, 3) // they run
+	w.is.Equal(w.settle(a, 2, 3, 2).Held, 2)
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1)
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
+	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // what runs without a grant, as when the limit is new, is counted
+}
+
+// Pods ask and give back at the same time, some are closed in between; the limit is looked at in snapshots.
+func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const limit, pods, rounds = 5, 6, 60
+	w.limited(limit)
+	var asking sync.WaitGroup
+	for n := range pods {
+		boot := w.pod("pod")
+		asking.Go(func() {
+			is := is.New(w.t)
+			random := rand.New(rand.NewPCG(uint64(n), 1))
+			for round := range rounds {
+				target := random.IntN(4)
+				held, err := w.SettleSlots(context.WithoutCancel(w.t.Context()), boot, []Ask{{"default", target, 3, 0}}, []string{"k"})
+				is.NoErr(err)
+				is.True(held[0].Held <= target)
+				if n == 0 && round%10 == 0 {
+					is.NoErr(w.Leave(context.WithoutCancel(w.t.Context()), boot))
+					_, err := w.VoidSlots(context.WithoutCancel(w.t.Context()), []string{boot})
+					is.NoErr(err)
+					return
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { asking.Wait(); close(done) }()
+	looks := 0
+	for open := true; open; looks++ {
+		select {
+		case <-done:
+			open = false
+		default:
+		}
+		w.is.Equal(w.count(`select count(*) from trapeze.lanes l where l.slots is not null and (l.granted > l.slots or l.granted <>
+			(select coalesce(sum(g.slots), 0) from trapeze.slot_grants g where g.lane = l.name))`), 0)
+	}
+	t.Logf("looked %d times", looks)
+}
