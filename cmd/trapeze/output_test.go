@@ -59,7 +59,7 @@ func TestPsShowsSlotsAndLanes(t *testing.T) {
 	golden(t, "ps.txt", func(c *cobra.Command) error {
 		return printPs(c, []occupied{{aJob(), "web-1"}}, []store.LaneUse{
 			{Name: "default", Enabled: true, Running: 1},
-			{Name: "maintenance", SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},
+			{Name: "maintenance", Slots: &limit, SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},
 		}, noon)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,10 +88,7 @@ func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now ti
 	fmt.Fprintln(c.OutOrStdout())
 	rows = nil
 	for _, l := range lanes {
-		limit, state := "", "open"
-		if l.SlotsPerPod != nil {
-			limit = strconv.Itoa(*l.SlotsPerPod) + " a pod"
-		}
+		state := "open"
 		switch {
 		case l.Paused:
 			state = "paused"
@@ -99,7 +97,19 @@ func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now ti
 		case l.Drained:
 			state = "drained"
 		}
-		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limit, strconv.Itoa(l.Waiting), since(l.Oldest, now), state})
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), since(l.Oldest, now), state})
 	}
 	return printTable(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
+}
+
+// limitOf is how many jobs of a lane may run: on all pods together, on each.
+func limitOf(l store.LaneUse) string {
+	var limits []string
+	if l.Slots != nil {
+		limits = append(limits, strconv.Itoa(*l.Slots))
+	}
+	if l.SlotsPerPod != nil {
+		limits = append(limits, strconv.Itoa(*l.SlotsPerPod)+" a pod")
+	}
+	return strings.Join(limits, ", ")
 }
