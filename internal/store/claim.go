@@ -152,23 +152,23 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 }
 
 func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, error) {
-	var found Claims
-	_, err := rows(ctx, s, func(row pgx.CollectableRow) (struct{}, error) {
-		var c nullableClaim
-		if err := c.scan(row, &found.Seen); err != nil || c.id == nil {
-			return struct{}{}, err
-		}
-		found.Jobs = append(found.Jobs, c.claimed())
-		return struct{}{}, nil
-	}, sql, args...)
+	// The rows of a first try that was not committed are not to be among those of the second: nothing is kept in scan.
+	list, err := rows(ctx, s, scanClaim, sql, args...)
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
+	}
+	found := Claims{Seen: list[0].seen}
+	for _, c := range list {
+		if c.id != nil {
+			found.Jobs = append(found.Jobs, c.claimed())
+		}
 	}
 	return found, nil
 }
 
 // nullableClaim is a row of the outer join: all null when nothing was claimed.
 type nullableClaim struct {
+	seen                                  int
 	id, pipeline, parent, fence           *int64
 	kind, lane, subject, submitter        *string
 	args, planned, checkpoint             []byte
@@ -178,10 +178,11 @@ type nullableClaim struct {
 	claimedAt, readyAt                    *time.Time
 }
 
-func (c *nullableClaim) scan(row pgx.CollectableRow, seen *int) error {
-	return row.Scan(seen, &c.id, &c.kind, &c.lane, &c.subject, &c.args, &c.pipeline, &c.parent, &c.step, &c.planned,
+func scanClaim(row pgx.CollectableRow) (c nullableClaim, err error) {
+	err = row.Scan(&c.seen, &c.id, &c.kind, &c.lane, &c.subject, &c.args, &c.pipeline, &c.parent, &c.step, &c.planned,
 		&c.maxAttempts, &c.maxCrashes, &c.submitter, &c.priority, &c.fence, &c.epoch, &c.attempt, &c.crash, &c.isolated,
 		&c.claimedAt, &c.readyAt, &c.checkpoint)
+	return c, err
 }
 
 func (c *nullableClaim) claimed() Claimed {

@@ -136,3 +136,20 @@ func (w *world) promote(n int) {
 }
 
 func first[A, B any](a A, _ B) A { return a }
+
+// PostgreSQL answers a statement with its rows before it commits; when the commit fails the statement is sent again.
+func TestTheRowsOfAClaimWhoseCommitFailedAreNotCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain, plain, plain)
+	w.exec(`create sequence public.tries`)
+	w.exec(`create function public.fail_once() returns trigger language plpgsql as $$ begin
+		if new.state = 'running' and nextval('public.tries') = 1 then
+			raise exception 'as a serialization failure' using errcode = '40001';
+		end if; return null; end $$`)
+	w.exec(`create constraint trigger fail_once after update on trapeze.live deferrable initially deferred
+		for each row execute function public.fail_once()`)
+	w.is.Equal(len(w.claims(boot, 2)), 2)
+	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'running'`), 2)
+}
