@@ -8,7 +8,7 @@ GO          ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
-TAGS        := failpoints long
+TAGS        := failpoints long mutants
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test race fault check format vet lint fmt bench torture clean

@@ -13,6 +13,7 @@ create table trapeze.slot_grants (
     boot        uuid not null,
     slots       integer not null check (slots >= 0),
     was         integer not null default 0,               -- before the latest change, so that the sum can follow it
+    asked       bigint not null default 0,                -- the number of the question that was answered last
     wants_since timestamptz,                              -- it waits for its share; null: it has it, or needs none
     primary key (lane, boot)
 ) with (fillfactor = 50);

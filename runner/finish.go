@@ -89,6 +89,9 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 	}
 	if next.Starts {
 		r.lanes.stepped(one.claimed.Lane, next.Lane, child != nil)
+		if child != nil && next.Lane != one.claimed.Lane {
+			r.slotFree(one.claimed.Lane)
+		}
 	}
 	if !ended.ChildRunning {
 		if ended.State == job.Succeeded {

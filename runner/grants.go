@@ -21,6 +21,7 @@ type grant struct {
 	held    int // what the table grants us
 	share   int // what we may keep while others wait
 	wanted  bool
+	over    bool      // all pods together hold more than the lane has
 	since   time.Time // when held last rose from nothing
 	short   time.Time // when we last got less than we asked for
 	touched bool      // a job was started since the last heartbeat
@@ -29,9 +30,12 @@ type grant struct {
 }
 
 // usable is how many jobs of the lane may run here now. While others wait it falls to our share; where there are more pods
-// than slots, to nothing when our turn is over.
+// than slots, to nothing when our turn is over. While pods hold more than there is, as after a limit was lowered, nobody
+// starts anything: what becomes free is given back, until there is room again.
 func (g *grant) usable(now time.Time) int {
 	switch {
+	case g.over:
+		return 0
 	case !g.wanted:
 		return g.held
 	case g.share > 0:
@@ -47,7 +51,7 @@ func (g *grant) settled(s store.Slots, wish int, now time.Time) {
 	if g.held == 0 && s.Held > 0 {
 		g.since = now
 	}
-	g.held, g.share, g.wanted = s.Held, s.Share, s.Want
+	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over
 	g.shed, g.unsure = false, false
 	g.short = time.Time{}
 	if s.Held < wish {
@@ -55,8 +59,9 @@ func (g *grant) settled(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// told takes what a heartbeat told of a lane, and reports whether that is worth a look.
-func (one *lane) told(wanted bool, free int) (look bool) {
+// told takes what a heartbeat told of a lane, and reports whether that is worth a look. That a lane is not overfull any more
+// is believed only when it was asked for: a heartbeat's answer may be older than what we were told meanwhile.
+func (one *lane) told(wanted, over bool, free int) (look bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}
@@ -65,6 +70,9 @@ func (one *lane) told(wanted bool, free int) (look bool) {
 	// Another pod waits; or we do, and something has come free without our having heard of it.
 	look = wanted && !g.wanted && g.held > 0 || free > 0 && !g.short.IsZero()
 	g.wanted = wanted
+	if over != g.over && g.held > 0 {
+		g.over, g.unsure, look = true, true, true
+	}
 	if idle := !g.touched && g.held > one.used; idle {
 		g.shed, look = true, true
 	}
@@ -84,7 +92,7 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 		}
 		g := &one.grant
 		wish := one.used
-		if one.open && !l.paused && !g.shed {
+		if one.open && !l.paused && !l.closing && !g.shed {
 			wish += max(0, l.total-l.used)
 			if one.limit != nil {
 				wish = min(wish, *one.limit)
@@ -92,11 +100,12 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 			wish = max(one.used, min(wish, *one.slots))
 		}
 		target := wish
-		if g.wanted && g.held > 0 {
+		if (g.wanted || g.over) && g.held > 0 {
 			target = max(one.used, min(target, g.usable(now)))
 		}
 		more := target > g.held && (heard || now.Sub(g.short) >= askAgainAfter)
-		if more || target < g.held || g.unsure || heard && g.held > 0 {
+		satisfied := !g.short.IsZero() && wish <= g.held // and to be known so, lest the others wait for us
+		if more || target < g.held || satisfied || g.unsure || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
 			// What is given back is not ours from here on, whatever becomes of the answer.
 			g.held, g.unsure = min(g.held, target), true
@@ -144,12 +153,12 @@ func (l *lanes) touched(name string) {
 	}
 }
 
-// overdue reports whether a slot of a lane that has just become free is to go to another pod.
+// overdue reports whether a slot of a lane that has just become free is to be given back.
 func (l *lanes) overdue(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.byName[name]
-	return one != nil && one.slots != nil && one.grant.wanted && one.grant.held > one.grant.usable(time.Now())
+	return one != nil && one.slots != nil && one.grant.held > one.grant.usable(time.Now())
 }
 
 // settleSlots asks for slots of limited lanes and gives back what others wait for, before a claim. Call it in the poller's
@@ -170,4 +179,19 @@ func (r *Runner) settleSlots(ctx context.Context) error {
 		r.wakePeers()
 	}
 	return nil
+}
+
+// returnSlots gives back what a pod that stops does not use any more, until ctx ends. Call it when the poller has ended.
+func (r *Runner) returnSlots(ctx context.Context) {
+	r.lanes.close()
+	for ok := true; ok; ok = rest(ctx, r.opts.HeartbeatEvery) {
+		_ = r.settleSlots(ctx) // what is left is taken back when the pod has left
+	}
+}
+
+// close ends the pod's wish for slots.
+func (l *lanes) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closing = true
 }

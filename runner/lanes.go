@@ -16,15 +16,16 @@ import (
 
 // lanes is this pod's view of the lanes, as the latest heartbeat told it, and the account of its slots.
 type lanes struct {
-	mu     sync.Mutex
-	total  int
-	used   int
-	known  bool // a heartbeat has told
-	paused bool
-	byName map[string]*lane
-	order  []string
-	turn   int // where the next share of scarce slots begins
-	kinds  map[string]string
+	mu      sync.Mutex
+	total   int
+	used    int
+	known   bool // a heartbeat has told
+	paused  bool
+	closing bool // the pod stops
+	byName  map[string]*lane
+	order   []string
+	turn    int // where the next share of scarce slots begins
+	kinds   map[string]string
 }
 
 type lane struct {
@@ -57,7 +58,7 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 		open := told.Enabled && !told.Drained
 		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
 		one.open, one.limit, one.slots = open, told.SlotsPerPod, told.Slots
-		opened = one.told(told.Wanted, told.Free) || opened
+		opened = one.told(told.Wanted, told.Over, told.Free) || opened
 		l.order = append(l.order, told.Name)
 	}
 	for name, one := range l.byName {
@@ -211,13 +212,14 @@ func (l *lanes) want() []store.Want {
 	return wants
 }
 
-// covers reports whether a claim of wants asked for every open lane: behind one that was full, others may wait.
+// covers reports whether a claim of wants asked for every open lane: behind one that was full, others may wait. One of whose
+// slots we hold none does not count: no slot that becomes free here is any of them.
 func (l *lanes) covers(wants []store.Want) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	open := 0
 	for _, name := range l.order {
-		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) {
+		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) && (one.slots == nil || one.grant.held > 0) {
 			open++
 		}
 	}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,6 +63,14 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	if !mutant.Is(mutant.NoListenRepoll) {
 		r.poller.Wake() // for what was notified while nobody listened
 	}
+	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
+	// for minutes after a storm, and learn only then that the connection has ended.
+	knock := make(chan struct{}, 1)
+	answering, stop := context.WithCancel(ctx)
+	var door sync.WaitGroup
+	door.Go(func() { r.answer(answering, knock) })
+	defer door.Wait()
+	defer stop()
 	for {
 		// Now and then a round trip shows that the connection is still there.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -79,10 +88,25 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 		if err != nil {
 			return err
 		}
+		select {
+		case knock <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// answer looks when somebody knocks, until ctx ends.
+func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-knock:
+		}
 		r.heard.Store(true)
 		r.poller.Wake()
 		if !rest(ctx, wakesApart) {
-			return ctx.Err()
+			return
 		}
 	}
 }

@@ -112,6 +112,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.closing.Store(true)
 	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, "running", r.runs.count())
 	claimers.Wait()
+	life.Go(func() { r.returnSlots(alive) })
 	r.drain(alive)
 	die()
 	life.Wait()

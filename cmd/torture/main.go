@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/torture"
+	"github.com/trapeze-run/trapeze/internal/torture/checker"
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
@@ -233,6 +234,10 @@ func list(c command, stdout io.Writer) int {
 		default:
 			fmt.Fprintf(stdout, "     by %s\n", strings.Join(slices.Sorted(slices.Values(f.Verbs)), ", "))
 		}
+	}
+	fmt.Fprintln(stdout, "\nInvariants that are not judged:")
+	for _, one := range checker.NotYet {
+		fmt.Fprintf(stdout, "%s: %s\n", one.Invariant, one.Why)
 	}
 	return exitGreen
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/mutant"
+	"github.com/trapeze-run/trapeze/internal/torture/checker"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
 func TestMutantsAreChosenByNameOrAllOfThem(t *testing.T) {
@@ -44,6 +48,43 @@ func TestAMatrixHasItsOwnDefaultsAndStandsAlone(t *testing.T) {
 	} {
 		_, err := parse(args, &stderr)
 		is.True(err != nil) // a usage error
+	}
+}
+
+func TestEveryMutantHasItsGuardsAmongTheInvariants(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.Equal(len(guards), len(mutant.Names()))
+	known := map[string]bool{}
+	for _, f := range checker.Check(&history.Run{}) {
+		known[f.Invariant] = true
+	}
+	for _, name := range mutant.Names() {
+		is.True(len(guards[name]) > 0) // somebody must notice it
+		for _, invariant := range guards[name] {
+			is.True(known[invariant]) // who exists
+		}
+	}
+}
+
+// The page that explains the mutants names each of them, and tests that exist.
+func TestEveryMutantIsOnThePageWithATest(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	page, err := os.ReadFile("../../docs/testing.md")
+	is.NoErr(err)
+	var tests strings.Builder
+	for _, file := range []string{"../../internal/store/mutants_test.go", "../../runner/mutants_test.go"} {
+		text, err := os.ReadFile(file)
+		is.NoErr(err)
+		tests.Write(text)
+	}
+	for _, name := range mutant.Names() {
+		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\|.*`Test.*$").FindString(string(page))
+		is.True(row != "") // a row that says what the mistake is, and a test that shows it
+		for _, test := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(row, -1) {
+			is.True(strings.Contains(tests.String(), "func "+test[1]+"(")) // which exists
+		}
 	}
 }
 

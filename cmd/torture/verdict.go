@@ -14,6 +14,9 @@ import (
 // mostShown is how many violations of an invariant are shown to people; all are in the JSON document.
 const mostShown = 5
 
+// busyFrom is from when the machine is called busy.
+const busyFrom = 0.3
+
 // document is the verdict as JSON.
 type document struct {
 	Green      bool           `json:"green"`
@@ -119,6 +122,10 @@ func print(to io.Writer, r *history.Run, d document) {
 		for _, line := range d.Timeline {
 			fmt.Fprintln(to, "  "+line)
 		}
+	}
+	if c.Starved > busyFrom {
+		fmt.Fprintf(to, "\nThe machine is busy with other things: a pod's threads waited %.2f s a second for a processor. What is judged by\n"+
+			"the clock is left out where that was so.\n", c.Starved)
 	}
 	if !d.Quiescent {
 		fmt.Fprintf(to, "\nThe quiet tail ended because its time was up: something was left to do.\n")

@@ -21,11 +21,12 @@ const (
 	ZombieHeartbeat     = "zombie_heartbeat"       // a heartbeat opens the row of a pod that was declared dead
 	BlindCommitRetry    = "blind_commit_retry"     // a commit whose reply was lost is sent again without asking what came of it
 	NoListenRepoll      = "no_listen_repoll"       // notifications are trusted: no poll, and no look after a reconnection
+	GrantsUncounted     = "grants_uncounted"       // slots of a lane are granted to each pod as if the others held none
 	LaunchBeforeCommit  = "launch_before_commit"   // the next step's handler starts while the finish is on its way
 )
 
 // Names lists all mutants.
 func Names() []string {
 	return []string{NoFence, FenceWithoutPod, DoubleChain, LostChild, EventGap, SlotsExceeded, SubjectMutexOff,
-		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, LaunchBeforeCommit}
+		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, GrantsUncounted, LaunchBeforeCommit}
 }

@@ -12,7 +12,8 @@ import (
 //
 // The lane's row lock orders the pods, and its column granted is the sum that the limit is held against: a sum over
 // slot_grants would be that of a snapshot from before the wait for the lock. For the same reason the pod's own row is
-// changed by an upsert, which sees its latest version, and which keeps the old number in was for the sum.
+// changed by an upsert, which sees its latest version, and which keeps the old number in was for the sum. A pod's questions
+// are numbered: one that comes late, after its connection was given up and the next one was answered, changes nothing.
 //
 // More is given only where jobs wait that this pod can run, and not what pods that have waited longer are to have. What
 // already runs is granted even beyond the limit: a limit that is lowered kills nothing. A pod that has less than its share
@@ -27,9 +28,10 @@ with asked as materialized (
 	where l.slots is not null
 	order by l.name for update of l
 ), room as materialized (
-	select k.*, k.slots / p.n as share, q.others, q.waited, w.work,
-		case when w.work then greatest(k.slots - k.granted - q.before, 0) else 0 end as free
+	select k.*, k.slots / p.n as share, q.others, q.waited, w.work, s.spare,
+		case when w.work then greatest(s.spare - q.before, 0) else 0 end as free
 	from locked k
+	cross join lateral (select k.slots - k.granted as spare) s
 	cross join (select greatest(count(*), 1)::int as n from trapeze.pods where closed_at is null and not draining and slots > 0) p
 	cross join lateral (select k.wish > 0 and exists (select from trapeze.live j
 		where j.lane = k.name and j.state = 'pending' and j.kind = any($6::text[])) as work) w
@@ -42,20 +44,21 @@ with asked as materialized (
 		group by m.wants_since
 	) q
 ), held as (
-	insert into trapeze.slot_grants as g (lane, boot, slots, wants_since)
-	select r.name, $1, n.slots, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
+	insert into trapeze.slot_grants as g (lane, boot, slots, asked, wants_since)
+	select r.name, $1, n.slots, $7::bigint, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
 	from room r cross join lateral (select greatest(least(r.target, r.free), r.used) as slots) n
-	on conflict (lane, boot) do update set (was, slots, wants_since) = (
-		select g.slots, n.slots,
+	on conflict (lane, boot) do update set (was, slots, asked, wants_since) = (
+		select g.slots, n.slots, $7,
 			case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then coalesce(g.wants_since, now()) end
 		from room r cross join lateral (select case when r.target <= g.slots then r.target
 			else greatest(least(r.target, g.slots + r.free), r.used) end as slots) n
 		where r.name = g.lane)
+	where g.asked < $7
 	returning g.lane, g.slots, g.was, g.wants_since
 ), settled as (
 	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
 )
-select h.lane, h.slots, r.share, r.others, h.was > h.slots or coalesce(h.wants_since = now(), r.waited) as wake
+select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited)
 from held h join room r on r.name = h.lane`
 
 // Slots is what a pod has of a limited lane.
@@ -64,6 +67,7 @@ type Slots struct {
 	Held  int  // what this pod may run
 	Share int  // what it may keep while others want some: the lane's slots over the open pods; 0 = less than one each
 	Want  bool // another pod waits for its share
+	Over  bool // all pods together hold more than the lane has: its limit was lowered, or is new
 	Wake  bool // the others may have something to gain from this, or to give
 }
 
@@ -76,14 +80,15 @@ type Ask struct {
 }
 
 // SettleSlots asks for slots of limited lanes, or gives them back, and returns what the pod holds then. A lane that is
-// missing from the answer is not limited any more, or gone; a closed pod holds nothing. It may be sent again.
+// missing from the answer is not limited any more, or gone; a closed pod holds nothing. After an error it may be called again,
+// but not at the same time as another call for the same pod.
 func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
 	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
 	for i, a := range asks {
 		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int32(a.Target), int32(a.Wish), int32(a.Used)
 	}
-	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds)
+	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds, s.asked.Add(1))
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 )
 
@@ -114,6 +115,46 @@ func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
 	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
 	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // what runs without a grant, as when the limit is new, is counted
+}
+
+func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	overfull := func(boot string) bool {
+		beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+		w.is.NoErr(err)
+		return beat.Lanes[0].Over
+	}
+	w.limited(2)
+	w.is.Equal(w.settle(a, 1, 1, 1).Over, false)
+	w.is.Equal(w.settle(b, 1, 1, 1).Over, false)
+	w.is.True(!overfull(a))
+	w.exec(`update trapeze.lanes set slots = 1 where name = 'default'`)
+	w.is.True(overfull(a) && overfull(b)) // both, for neither knows who is to give way
+	w.is.True(w.settle(a, 1, 1, 1).Over)  // still
+	w.is.True(!w.settle(b, 0, 1, 0).Over) // what is given back counts at once
+	w.is.True(!overfull(a))               // and whoever holds the rest may use it
+	w.is.True(w.settle(b, 2, 2, 2).Over)  // what runs without a grant counts too
+	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
+	w.is.True(!overfull(a)) // no limit, no more than it
+}
+
+// A question whose connection was given up may reach the table when a later one has been answered long ago.
+func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.limited(3)
+	w.is.Equal(w.settle(a, 3, 3, 0).Held, 3)
+	late := w.asked.Add(1) // gives two back, and is on its way
+	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
+	held, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[Slots], settleSlotsSQL, a, []string{"default"}, []int32{1}, []int32{1}, []int32{1},
+		[]string{"k"}, late)
+	w.is.NoErr(err)
+	w.is.Equal(len(held), 0)
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod goes on with three
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // until it gives back
 }
 
 // Pods ask and give back at the same time, some are closed in between; the limit is looked at in snapshots.

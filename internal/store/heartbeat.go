@@ -47,6 +47,7 @@ type Lane struct {
 	SlotsPerPod *int   `json:"slots_per_pod"` // nil: as many as the pod has
 	Wanted      bool   `json:"wanted"`        // another pod waits for its share of them
 	Free        int    `json:"free"`          // slots that no pod holds
+	Over        bool   `json:"over"`          // all pods together hold more than there are
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
 }
@@ -98,7 +99,7 @@ select exists (select from beat), clock_timestamp(), (select paused from trapeze
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> $1 and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'enabled', n.enabled, 'drained', n.drained))
+			'free', greatest(n.slots - n.granted, 0), 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained))
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))

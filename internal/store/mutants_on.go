@@ -56,6 +56,9 @@ var rewrites = map[string][]rewrite{
 	mutant.RecoveryOfTheLiving: {
 		{"close lapsed", closeLapsedSQL, leaseIsOver, "p.lease_until < now() + $2::bigint * interval '1 millisecond' or"},
 	},
+	mutant.GrantsUncounted: {
+		{"settle slots", settleSlotsSQL, "select k.slots - k.granted as spare", "select k.slots as spare"},
+	},
 	mutant.ZombieHeartbeat: {
 		{"heartbeat", heartbeatSQL, stillOpen, "draining = $3, closed_at = null, closed = null, swept_at = null\n\twhere boot = $1"},
 	},

@@ -208,6 +208,18 @@ func TestAZombiesHeartbeatOpensItsRow(t *testing.T) {
 	w.one(a) // and it claims as if nothing had been
 }
 
+func TestUncountedGrantsAreGivenToEveryPod(t *testing.T) {
+	w, _ := newWrongWorld(t, mutant.GrantsUncounted)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain)
+	w.exec(`update trapeze.lanes set slots = 2 where name = 'default'`)
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
+	w.is.Equal(w.settle(b, 2, 2, 0), Slots{Lane: "default", Held: 2, Share: 1}) // as if the first held none
+	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+	w.is.NoErr(err)
+	w.is.True(beat.Lanes[0].Over) // the mistake is in the grant, and not in the account
+}
+
 // The statement is a claim whose reply is lost.
 func TestABlindRetryLeavesAClaimThatNobodyKnows(t *testing.T) {
 	is := is.New(t)

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -54,6 +55,7 @@ type Store struct {
 	pooled bool
 	wait   time.Duration
 	ids    *ids
+	asked  *atomic.Int64 // questions for slots
 	named  *sync.Map // statement as written → statement in this schema
 }
 
@@ -100,7 +102,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, ids: &ids{}, named: &sync.Map{}}
+	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, ids: &ids{}, asked: &atomic.Int64{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}

@@ -3,6 +3,7 @@ package torture
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/torture/checker"
 	"github.com/trapeze-run/trapeze/internal/torture/history"
@@ -28,6 +29,10 @@ type Counts struct {
 	Chains    int `json:"chains"`
 	Takeovers int `json:"takeovers"` // jobs that another pod took over
 	Stale     int `json:"stale_writes_refused"`
+
+	// Starved is how long a pod's threads waited for a processor, per second, on average: what the machine did to them
+	// beside the torture. On a machine that is the run's own it is a few hundredths.
+	Starved float64 `json:"starved"`
 }
 
 // Judge judges a run's records: the invariants of what the system promises, and two of the processes themselves.
@@ -47,7 +52,7 @@ func (v Verdict) Broken() (list []checker.Finding) {
 }
 
 func count(r *history.Run) Counts {
-	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs)}
+	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs), Starved: starvation(r)}
 	for _, f := range r.Faults {
 		switch {
 		case f.Error != "":
@@ -92,6 +97,31 @@ func count(r *history.Run) Counts {
 		}
 	}
 	return c
+}
+
+// starvation is the average of what pods waited for a processor, per second.
+func starvation(r *history.Run) float64 {
+	type look struct {
+		at      time.Time
+		pid     int
+		starved time.Duration
+	}
+	last := map[string]look{}
+	var waited, total time.Duration
+	for _, s := range r.Samples {
+		for _, n := range s.Pods {
+			before := last[n.Pod]
+			last[n.Pod] = look{s.T, n.PID, n.Starved}
+			if n.PID != 0 && n.PID == before.pid && n.Starved >= before.starved {
+				waited += n.Starved - before.starved
+				total += s.T.Sub(before.at)
+			}
+		}
+	}
+	if total == 0 {
+		return 0
+	}
+	return waited.Seconds() / total.Seconds()
 }
 
 // noRaces checks what the race detector had to say. In a run without it there is nothing to check, which is no vacuity.

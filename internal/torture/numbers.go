@@ -6,15 +6,23 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// sessionsSQL counts the sessions of each pod, which has a role of its own.
-const sessionsSQL = `select usename::text, count(*)::int from pg_stat_activity where usename like 'pod%' group by usename`
+// sessionsSQL counts the sessions of each pod, which has a role of its own, by what they are at: busy, or waiting inside the
+// server, or for their client.
+const sessionsSQL = `
+select usename::text, case when state = 'active' then coalesce(wait_event_type || '/' || wait_event, 'busy') else coalesce(state, '') end,
+	count(*)::int
+from pg_stat_activity where usename like 'pod%' group by 1, 2`
 
 // numbers asks all pods at once, so that one that is stopped does not delay the others.
 func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
@@ -25,10 +33,13 @@ func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 		asking.Go(func() {
 			one := history.PodNumbers{Pod: p.Name(), Goroutines: -1, Stuck: -1, Files: -1, RSS: -1, Connections: -1}
 			if sessions != nil {
-				one.Connections = sessions[p.Name()]
+				one.Sessions, one.Connections = sessions[p.Name()], 0
+				for _, n := range one.Sessions {
+					one.Connections += n
+				}
 			}
 			if pid := p.PID(); pid != 0 {
-				one.Files, one.RSS = openFiles(pid), residentBytes(pid)
+				one.PID, one.Files, one.RSS, one.Starved = pid, openFiles(pid), residentBytes(pid), starved(pid)
 			}
 			if url := p.URL(); url != "" {
 				s.metrics(ctx, url, &one)
@@ -40,26 +51,28 @@ func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	return list, ctx.Err()
 }
 
-// sessions returns nil when the server does not say.
-func (s *sampler) sessions(ctx context.Context) map[string]int {
+// sessions counts sessions by pod and by what they are at. It returns nil when the server does not say.
+func (s *sampler) sessions(ctx context.Context) map[string]map[string]int {
 	ctx, cancel := context.WithTimeout(ctx, numberWithin)
 	defer cancel()
-	rows, err := s.w.Admin.Query(ctx, sessionsSQL)
+	found, err := s.w.Admin.Query(ctx, sessionsSQL)
 	if err != nil {
 		return nil
 	}
-	defer rows.Close()
-	count := map[string]int{}
-	for rows.Next() {
-		var name string
-		var n int
-		if rows.Scan(&name, &n) != nil {
-			return nil
-		}
-		count[name] = n
+	type row struct {
+		Pod, At string
+		Count   int
 	}
-	if rows.Err() != nil {
+	rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[row])
+	if err != nil {
 		return nil
+	}
+	count := map[string]map[string]int{}
+	for _, r := range rows {
+		if count[r.Pod] == nil {
+			count[r.Pod] = map[string]int{}
+		}
+		count[r.Pod][r.At] = r.Count
 	}
 	return count
 }
@@ -95,6 +108,22 @@ func openFiles(pid int) int {
 		return -1
 	}
 	return len(list)
+}
+
+// starved is how long the threads of a process have waited for a processor, 0 when the system does not say.
+func starved(pid int) (sum time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, name := range threads {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		var ran, waited int64
+		if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
+			sum += time.Duration(waited)
+		}
+	}
+	return sum
 }
 
 // residentBytes is what a process holds in memory, -1 when it has gone or the system does not say.

@@ -14,23 +14,30 @@ const narrowLane = "narrow"
 // narrowSlots is how many it has when nobody has changed it.
 const narrowSlots = 2
 
+// limitedLane has few slots on all pods together, and limitedSlots is how many when nobody has changed it.
+const (
+	limitedLane  = "limited"
+	limitedSlots = 3
+)
+
 // operator changes lanes and the gate in the database, while jobs run.
 type operator struct {
 	c *Crowd
 	r *rand.Rand
 }
 
-// prepare makes the narrow lane.
+// prepare makes the lanes.
 func (o *operator) prepare(ctx context.Context) error {
-	const sql = `insert into trapeze.lanes (name, slots_per_pod) values ($1, $2) on conflict (name) do nothing`
-	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots)
+	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4) on conflict (name) do nothing`
+	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots)
+	o.limit(ctx, limitedSlots) // which writes it down
 	return err
 }
 
 // run changes something every few seconds until ctx ends, and then opens everything.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
-		switch o.r.IntN(10) {
+		switch o.r.IntN(14) {
 		case 0, 1, 2, 3, 4:
 			slots := []int{0, 1, 2, 3, 5, -1}[o.r.IntN(6)]
 			o.lane(ctx, slots, true)
@@ -42,6 +49,13 @@ func (o *operator) run(ctx context.Context) {
 			o.lane(ctx, narrowSlots, false)
 			sleep(ctx, time.Duration(500+o.r.IntN(2500))*time.Millisecond)
 			o.lane(ctx, narrowSlots, true)
+		case 8, 9, 10, 11:
+			slots := o.r.IntN(5)
+			o.limit(ctx, slots)
+			if slots == 0 {
+				sleep(ctx, time.Second)
+				o.limit(ctx, 1+o.r.IntN(4))
+			}
 		default:
 			o.gate(ctx, true)
 			sleep(ctx, time.Second)
@@ -51,6 +65,7 @@ func (o *operator) run(ctx context.Context) {
 	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendWithin)
 	defer cancel()
 	o.lane(opening, narrowSlots, true)
+	o.limit(opening, limitedSlots)
 	o.gate(opening, false)
 }
 
@@ -59,6 +74,11 @@ func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
 	call := history.Call{Verb: "lane", Lane: narrowLane, Slots: &slots, Enabled: &enabled}
 	const sql = `update trapeze.lanes set slots_per_pod = nullif($2, -1), enabled = $3 where name = $1`
 	o.do(ctx, call, sql, narrowLane, slots, enabled)
+}
+
+// limit sets the slots of the limited lane over all pods.
+func (o *operator) limit(ctx context.Context, slots int) {
+	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, All: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
 }
 
 func (o *operator) gate(ctx context.Context, paused bool) {

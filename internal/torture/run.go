@@ -206,7 +206,7 @@ func (w *World) wakeServer(ctx context.Context) error {
 const quietSQL = `
 select not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
-	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0
+	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0 or coalesce(n.slots, 1) = 0
 		or (select paused from trapeze.gate)
 		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
 and not exists (

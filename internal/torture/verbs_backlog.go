@@ -9,7 +9,7 @@ import (
 
 // What is done while the fleet has no slot to spare, so that what is taken back from a pod lies there for a while.
 var backlogVerbs = []verb{
-	{name: "freeze_full_house", fault: "F2", weight: .05, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
+	{name: "freeze_full_house", fault: "F2", weight: .07, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
 }
 
 // freezeFullHouse freezes a pod in the middle of handlers while all others are busy until after it goes on: its jobs are

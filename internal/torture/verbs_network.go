@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // What is done to the network between a pod and PostgreSQL.
@@ -23,7 +24,7 @@ var networkVerbs = []verb{
 	{name: "limit", fault: "F23", weight: .01, aim: atPod, few: 1, many: 4, shortest: 2 * time.Second, longest: 2 * leaseFor, do: limit},
 	{name: "swizzle", fault: "F23", weight: .02, aim: atAll, shortest: 4 * time.Second, longest: 10 * time.Second, note: swizzleOrder, do: swizzle},
 	{name: "cut_claim", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutClaims},
-	{name: "cut_finish", fault: "F24", weight: .04, aim: atPod, few: 1, many: 8, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("'job.' || state")},
+	{name: "cut_finish", fault: "F24", weight: .05, aim: atPod, few: 1, many: 8, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutFinishes},
 	{name: "cut_submit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("(-w.priority)::smallint as ahead")},
 	{name: "cut_cancel", fault: "F24", weight: .02, aim: atPod, few: 1, many: 3, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutCancels},
 	{name: "cut_commit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
@@ -123,26 +124,42 @@ func cutReplies(text string) func(*strike) error {
 // cutClaims cuts the answers to claims. So that they are of claims which find something, it gives another pod more than it
 // can take at once, again and again.
 func cutClaims(s *strike) error {
+	end := s.beside(s.other(), 3*podSlots, 200*time.Millisecond, simple("demo.sleep", `{"ms":100}`))
+	defer end()
+	return cutReplies("'job.claimed' from claimed")(s)
+}
+
+// cutFinishes cuts the answers to the ends of jobs. So that most of them begin a next step, it gives the pod chains.
+func cutFinishes(s *strike) error {
+	chain := simple("demo.sleep", `{"ms":20}`)
+	for range 4 {
+		chain.Chain = append(chain.Chain, job.Step{Kind: chain.Kind, Args: chain.Args})
+	}
+	end := s.beside(s.pod, 2, 150*time.Millisecond, chain)
+	defer end()
+	return cutReplies("'job.' || state")(s)
+}
+
+// beside gives a pod so many jobs at a time, again and again, until end is called.
+func (s *strike) beside(pod *Pod, many int, apart time.Duration, what submission) (end func()) {
 	ended := make(chan struct{})
-	var filling sync.WaitGroup
-	defer filling.Wait()
-	defer close(ended)
-	filling.Go(func() {
-		for busy := s.other(); busy != nil; {
-			for range 3 * podSlots {
+	var giving sync.WaitGroup
+	giving.Go(func() {
+		for pod != nil {
+			for range many {
 				select {
 				case <-ended:
 					return
 				default:
-					s.crowd.submit(s.ctx, 0, busy, simple("demo.sleep", `{"ms":100}`))
+					s.crowd.submit(s.ctx, 0, pod, what)
 				}
 			}
-			if !s.wait(200 * time.Millisecond) {
+			if !s.wait(apart) {
 				return
 			}
 		}
 	})
-	return cutReplies("'job.claimed' from claimed")(s)
+	return func() { close(ended); giving.Wait() }
 }
 
 // other is a pod that answers and is not the one that the act is aimed at, nil when there is none.

@@ -26,6 +26,7 @@ const (
 	listenersSQL    = `from pg_stat_activity where usename like 'pod%' and (query ilike 'listen %' or query = '-- ping')`
 	endListenersSQL = `select count(*) filter (where pg_terminate_backend(pid)) ` + listenersSQL
 	noListenersSQL  = `select not exists (select ` + listenersSQL + `)`
+	allListenSQL    = `select count(distinct usename) = $1 ` + listenersSQL
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
 )
 
@@ -59,6 +60,9 @@ func (c *Crowd) unheard(ctx context.Context) (id int64, struck int, err error) {
 			p.Proxy().Pass()
 		}
 	}()
+	if !c.w.ask(ctx, wakeWithin, allListenSQL, len(c.w.Pods())) {
+		return 0, 0, errors.New("not every pod listens")
+	}
 	for _, p := range c.w.Pods() {
 		p.Proxy().Refuse()
 	}

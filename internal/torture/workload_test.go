@@ -33,7 +33,7 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 	is := is.New(t)
 	kinds, ends := map[string]int{}, map[string]int{}
 	var took time.Duration
-	jobs, keys, again, subjects, unique, delayed, narrow := 0, 0, 0, 0, 0, 0, 0
+	jobs, keys, again, subjects, unique, delayed, narrow, limited := 0, 0, 0, 0, 0, 0, 0, 0
 	for client := 1; client <= clients; client++ {
 		k := newErrands(7, client)
 		for range 2000 {
@@ -63,6 +63,7 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 			count(&unique, s.UniqueKey != "")
 			count(&delayed, s.Delay != "")
 			count(&narrow, s.Lane == narrowLane)
+			count(&limited, s.Lane == limitedLane)
 			is.True(json.Valid(s.Args) || len(s.Args) == 0)
 		}
 	}
@@ -71,7 +72,7 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 	for _, kind := range []string{"sleep", "noop", "echo", "result", "fail", "flaky", "panic", "goexit", "chain", "retry_later", "progress", "tx", "effect"} {
 		is.True(kinds["demo."+kind] > 20) // each kind has its part
 	}
-	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, ends["cancel"], ends["stop"]} {
+	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, limited, ends["cancel"], ends["stop"]} {
 		is.True(n > 100) // and so has every option
 	}
 }

@@ -223,6 +223,22 @@ var innocent = []struct {
 	}, nil},
 	{"JSON that is written differently and is the same", func(p *past) { p.submit("demo.noop", `{"b":"é","a":[1, 2]}`).claim("pod1").succeed() },
 		func(r *history.Run) { newest(r).Args = []byte(`{"a":[1,2],"b":"\u00e9"}`) }},
+	{"a submission whose commit is held up on its pod's way to the database", func(p *past) {
+		sleeper(p, "pod2").succeed()
+		var slow *tale
+		p.fault("F23", "one_way", "pod1", 4*time.Second, func() {
+			slow = p.submit("demo.sleep", `{"ms":1}`, key("slow"))
+			p.pass(3 * time.Second)
+			p.submit("demo.sleep", `{"ms":1}`, func(c *history.Call) { c.Pod = "pod2" }).claim("pod2").succeed()
+		})
+		slow.claim("pod1")
+		for i, c := range p.run.Calls {
+			if c.Job == slow.row.ID {
+				p.run.Calls[i].Ended = p.now // which is when anybody could see it
+			}
+		}
+		slow.succeed()
+	}, nil},
 	{"goroutines that a handler was asked to leave", func(p *past) { p.submit("demo.leak", `{"n":500}`).claim("pod1").succeed() },
 		inTheEnd(func(n *history.PodNumbers) {
 			if n.Pod == "pod1" {

@@ -16,6 +16,7 @@ const unlimited = -1
 type rule struct {
 	span
 	slots int // a pod
+	all   int // all pods together
 	open  bool
 }
 
@@ -29,7 +30,7 @@ type lanes struct {
 func lanesOf(run *history.Run) lanes {
 	began, ended := time.Time{}, run.Settings.Ended
 	always := span{began, ended}
-	l := lanes{byName: map[string][]rule{job.DefaultLane: {{always, unlimited, true}}}, gate: []rule{{always, unlimited, true}}}
+	l := lanes{byName: map[string][]rule{job.DefaultLane: {{always, unlimited, unlimited, true}}}, gate: []rule{{always, unlimited, unlimited, true}}}
 	var changes []*history.Call
 	for i := range run.Calls {
 		if c := &run.Calls[i]; c.Verb == "lane" || c.Verb == "gate" {
@@ -38,7 +39,7 @@ func lanesOf(run *history.Run) lanes {
 	}
 	slices.SortFunc(changes, func(a, b *history.Call) int { return cmp.Compare(a.Began.UnixNano(), b.Began.UnixNano()) })
 	for _, c := range changes {
-		next := rule{span: span{c.Ended, ended}, slots: unlimited, open: true}
+		next := rule{span: span{c.Ended, ended}, slots: unlimited, all: unlimited, open: true}
 		if c.Verb == "gate" {
 			next.open = c.Paused != nil && !*c.Paused
 			l.gate = changed(l.gate, c, next)
@@ -46,6 +47,9 @@ func lanesOf(run *history.Run) lanes {
 		}
 		if c.Slots != nil {
 			next.slots = *c.Slots
+		}
+		if c.All != nil {
+			next.all = *c.All
 		}
 		next.open = c.Enabled == nil || *c.Enabled
 		l.byName[c.Lane] = changed(l.byName[c.Lane], c, next)
@@ -82,12 +86,12 @@ func during(rules []rule, from, to time.Time) (rule, bool) {
 func (l lanes) free(lane string, from, to time.Time) bool {
 	r, ok := l.known(lane, from, to)
 	gate, okGate := during(l.gate, from, to)
-	return ok && okGate && r.open && gate.open && r.slots == unlimited
+	return ok && okGate && r.open && gate.open && r.slots == unlimited && r.all == unlimited
 }
 
 // shut reports whether nothing of a lane could run at a moment.
 func (l lanes) shut(lane string, at time.Time) bool {
 	r, ok := l.known(lane, at, at)
 	gate, okGate := during(l.gate, at, at)
-	return ok && (!r.open || r.slots == 0) || okGate && !gate.open
+	return ok && (!r.open || r.slots == 0 || r.all == 0) || okGate && !gate.open
 }

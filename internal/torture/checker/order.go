@@ -31,7 +31,7 @@ func orderHolds(v *view, f *Finding) {
 			l.claimed = append(l.claimed, w)
 		}
 		if !w.born && w.of.job.Subject == "" && w.of.job.UniqueKey == nil && !w.crashed && w.ranked {
-			if there[w] = v.there(w); there[w].Before(w.to) {
+			if there[w] = v.seen(w); there[w].Before(w.to) {
 				l.passed = append(l.passed, w)
 			}
 		}
@@ -55,10 +55,28 @@ func orderHolds(v *view, f *Finding) {
 	}
 }
 
+// seen is when a job that waits could be seen by everybody, whatever the load: a submitted one when that had been answered,
+// for its events bear the beginning of a transaction that may have been of several statements.
+func (v *view) seen(w *wait) time.Time {
+	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
+		return v.there(w)
+	}
+	at := w.to // without an answer it is not compared
+	for _, c := range v.calls[w.of.id] {
+		if c.Verb == "submit" && c.Outcome == history.OK {
+			at = earlier(at, c.Ended)
+		}
+	}
+	return at
+}
+
 // there is when a job that waits could certainly be seen by everybody: when its submission had been answered, or else a
 // while after the event that made it due.
 func (v *view) there(w *wait) time.Time {
 	at := w.since.At.Add(v.commitWithin())
+	if v.heldUp(w) {
+		at = w.to
+	}
 	if w.since.Event == "job.enqueued" {
 		for _, c := range v.calls[w.of.id] {
 			if c.Verb == "submit" && c.Outcome == history.OK {
@@ -67,6 +85,13 @@ func (v *view) there(w *wait) time.Time {
 		}
 	}
 	return at
+}
+
+// heldUp reports whether a job may have been in the database long before it could be seen: its event bears the beginning of
+// a transaction of several statements, each of which had to find its way there.
+func (v *view) heldUp(w *wait) bool {
+	from := w.since.At
+	return w.since.Event == "job.enqueued" && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
 // commitWithin is how long after its beginning a transaction has certainly been committed, where nothing disturbs the

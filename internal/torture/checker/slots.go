@@ -8,8 +8,10 @@ import (
 
 // slotsHold (I16): the handlers of one process, of all its boots, are never more than its slots, and those of one lane in
 // one process never more than the lane's limit there, by the ledger's own order of what began and ended. A limit counts
-// once every pod has heard of it; handlers that were there when it was lowered stay.
+// once every pod has heard of it; handlers that were there when it was lowered stay. What holds over all processes together
+// is said at fleetHolds.
 func slotsHold(v *view, f *Finding) {
+	v.fleetHolds(f)
 	type turn struct {
 		n     int64
 		at    time.Time

@@ -28,3 +28,30 @@ func stallsOf(run *history.Run) (list []span) {
 	}
 	return list
 }
+
+// starvedFrom is what part of the time a pod's threads, all together, wait for a processor when other programs keep the
+// machine so busy that the pod cannot be judged by the clock. On a machine that is its own it is a few hundredths.
+const starvedFrom = 0.5
+
+// starvedPods finds when pods got no processor, by their names.
+func starvedPods(run *history.Run) map[string][]span {
+	found := map[string][]span{}
+	type look struct {
+		at time.Time
+		n  history.PodNumbers
+	}
+	last := map[string]look{}
+	for _, s := range run.Samples {
+		for _, n := range s.Pods {
+			before := last[n.Pod]
+			last[n.Pod] = look{s.T, n}
+			if n.PID == 0 || n.PID != before.n.PID {
+				continue
+			}
+			if waited := n.Starved - before.n.Starved; waited.Seconds() >= starvedFrom*s.T.Sub(before.at).Seconds() {
+				found[n.Pod] = append(found[n.Pod], span{before.at, s.T})
+			}
+		}
+	}
+	return found
+}

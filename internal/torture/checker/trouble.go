@@ -26,7 +26,7 @@ type trouble struct {
 // its name only, so such a process is troubled for as long as it lived.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
-	t := trouble{all: stallsOf(v.run), of: map[string][]span{}, settle: s.Lease + s.Poll + v.slack}
+	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
 	for _, f := range v.run.Faults {
 		one := span{f.Began, f.Began}
 		if f.Healed.After(f.Began) {
@@ -61,6 +61,16 @@ func (t trouble) calm(pod string, from, to time.Time) bool {
 func (t trouble) still(pod string, from, to time.Time) bool {
 	meets := func(s span) bool { return s.meets(from, to) }
 	return !slices.ContainsFunc(t.all, meets) && (pod == "" || !slices.ContainsFunc(t.of[pod], meets))
+}
+
+// stillForAll reports whether nothing disturbed the database or any pod between two moments.
+func (t trouble) stillForAll(from, to time.Time) bool {
+	for pod := range t.of {
+		if !t.still(pod, from, to) {
+			return false
+		}
+	}
+	return t.still("", from, to)
 }
 
 // quietAfter is the first moment after from at which nothing has disturbed a pod for d.

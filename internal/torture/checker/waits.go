@@ -171,13 +171,16 @@ func (c *claim) handlerEnd(l *life) time.Time {
 // idleMeanwhile finds a process that could have run a job that waited, and had slots to spare, for longer than it may take
 // to find the job. Lanes with a limit, subjects, keys and jobs that have crashed may have other reasons to wait.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
-	enough := v.prompt()
-	if w.to.Sub(w.since.At) < enough || w.of.job.Subject != "" || w.of.job.UniqueKey != nil || w.of.job.Crashes > 1 {
+	enough, since := v.prompt(), w.since.At
+	if v.heldUp(w) {
+		since = v.there(w)
+	}
+	if w.to.Sub(since) < enough || w.of.job.Subject != "" || w.of.job.UniqueKey != nil || w.of.job.Crashes > 1 {
 		return nil, from
 	}
 	told := v.run.Settings.Heartbeat + v.slack // until every pod knows of a lane's change
 	looks := v.looks()
-	first, _ := slices.BinarySearchFunc(looks, w.since.At, func(l lookOn, at time.Time) int { return l.at.Compare(at) })
+	first, _ := slices.BinarySearchFunc(looks, since, func(l lookOn, at time.Time) int { return l.at.Compare(at) })
 	began := map[*life]time.Time{}
 	for _, look := range looks[first:] {
 		if look.at.After(w.to) {

@@ -122,6 +122,7 @@ type Call struct {
 	Enabled *bool `json:"enabled,omitempty"`
 	Paused  *bool `json:"paused,omitempty"`
 	Slots   *int  `json:"slots_per_pod,omitempty"` // -1: no limit
+	All     *int  `json:"slots,omitempty"`         // of all pods together
 }
 
 // Sample is what one look saw, the running jobs in one snapshot, taken after T.
@@ -162,6 +163,13 @@ type PodNumbers struct {
 	RSS         int64  `json:"rss"`   // bytes
 	Connections int    `json:"connections"`
 	Stuck       int    `json:"stuck"` // handlers that ignore the end of their context
+	PID         int    `json:"pid"`   // whose numbers these are; 0: there was no process
+	// Starved is how long its threads have waited for a processor since it began, all together: what other programs of
+	// the machine take from it. 0 where the system does not say.
+	Starved time.Duration `json:"starved,omitempty"`
+	// Sessions are the connections by what they are at: idle, idle in transaction, busy, or what they wait for inside the
+	// server, such as Lock/transactionid.
+	Sessions map[string]int `json:"sessions,omitempty"`
 }
 
 // Row is a row of the table demo_rows, which a demo.tx job writes in the transaction that ends it.

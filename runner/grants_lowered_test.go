@@ -1,0 +1,155 @@
+package runner_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// relimit changes a lane's limit, and waits until every open pod has heard of it: its lease was renewed twice since.
+func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
+	t.Helper()
+	exec(t, pool, `update trapeze.lanes set slots = $2 where name = $1`, lane, slots)
+	for range 2 {
+		now := one[time.Time](t, pool, `select now()`)
+		pgtest.Wait(t, "every pod beats", func() bool {
+			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8 seconds') from trapeze.pods where closed_at is null`, now)
+		})
+	}
+}
+
+// endless is a handler whose chain goes on until the test ends.
+func (c *crowd) endless(t *testing.T, d time.Duration) does {
+	stop, _ := gate(t)
+	run := c.handler(d)
+	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		_, err := run(ctx, j)
+		select {
+		case <-stop:
+			return nil, nil
+		default:
+			return runner.Then(of("endless")), err
+		}
+	}
+}
+
+// Each pod holds one slot and is never without work, so that none has a reason of its own to give it back.
+func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 3)`)
+	var c crowd
+	pods := fleet(t, url, 3, runner.Options{Slots: 4}, map[string]does{"endless": c.endless(t, 10*time.Millisecond)})
+	for _, pod := range pods {
+		for range 2 {
+			enqueue(t, pod, of("endless"), runner.Lane("l"))
+		}
+	}
+	pgtest.Wait(t, "the lane is full", func() bool { return c.now.Load() == 3 })
+	relimit(t, pool, "l", 1)
+	pgtest.Wait(t, "the lane has no more slots granted than it has", func() bool {
+		return one[bool](t, pool, `select granted <= slots from trapeze.lanes where name = 'l'`)
+	})
+	pgtest.Wait(t, "what ran before has ended", func() bool { return c.now.Load() <= 1 })
+	c.most.Store(0)
+	before := c.all.Load()
+	pgtest.Wait(t, "the lane goes on", func() bool { return c.all.Load() > before+50 })
+	is.Equal(c.most.Load(), int64(1)) // one at a time
+	accounted(t, pool)
+}
+
+func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 2)`)
+	var c crowd
+	pods := fleet(t, url, 2, runner.Options{Slots: 4}, map[string]does{"endless": c.endless(t, 10*time.Millisecond)})
+	for _, pod := range pods {
+		enqueue(t, pod, of("endless"), runner.Lane("l"))
+	}
+	pgtest.Wait(t, "both run", func() bool { return c.now.Load() == 2 })
+	relimit(t, pool, "l", 0)
+	pgtest.Wait(t, "what ran has ended", func() bool { return c.now.Load() == 0 })
+	is.True(!c.runsWithin(500 * time.Millisecond)) // and nothing follows
+	relimit(t, pool, "l", 1)
+	is.True(c.runsWithin(5 * time.Second))
+}
+
+// A pod waits for the slot of a lane, and then is full of other work.
+func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
+	wait, open := gate(t)
+	held, release := gate(t)
+	at := func(gate <-chan struct{}) does {
+		return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+			}
+			return nil, nil
+		}
+	}
+	handlers := map[string]does{"long": at(wait), "first": at(held), "k": nothing}
+	pods := fleet(t, url, 2, runner.Options{Slots: 2}, handlers)
+	begun(t, pods[0], of("first"), runner.Lane("one"))
+	k := enqueue(t, pods[1], of("k"), runner.Lane("one"))
+	pgtest.Wait(t, "the second pod waits", func() bool {
+		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where boot = $1 and wants_since is not null)`, pods[1].Boot())
+	})
+	begun(t, pods[1], of("long"))
+	begun(t, pods[1], of("long"))
+	release()
+	is.Equal(ended(t, pods[0], k).State, job.Succeeded) // the first pod has room, and so has the lane
+	open()
+}
+
+// A pod that stops needs its slots for what still runs there, not for what it might have claimed.
+func TestAPodThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 2)`)
+	wait, open := gate(t)
+	var short atomic.Int64
+	handlers := map[string]does{
+		"long": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"k":    func(context.Context, *raw) (*runner.Outcome, error) { short.Add(1); return nil, nil },
+	}
+	o := runner.Options{Slots: 4, ShutdownGrace: time.Minute, HeartbeatEvery: time.Second}
+	stops := make1(t, pgtest.Connect(t, url), o, handlers)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- stops.Run(ctx) }()
+	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := stops.Ready(); return ready })
+	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Slots: 4}, handlers)
+	begun(t, stops, of("long"), runner.Lane("l"))
+	pgtest.Wait(t, "the pod has both slots", func() bool {
+		enqueue(t, stops, of("k"), runner.Lane("l"))
+		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where boot = $1 and slots = 2)`, stops.Boot())
+	})
+	stop()
+	pgtest.Wait(t, "it stops", func() bool { ready, _ := stops.Ready(); return !ready })
+	began := time.Now()
+	is.Equal(ended(t, stays, enqueue(t, stays, of("k"), runner.Lane("l"))).State, job.Succeeded)
+	t.Logf("after %s", time.Since(began))
+	open()
+	is.NoErr(<-ran)
+	accounted(t, pool)
+}

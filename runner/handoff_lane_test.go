@@ -1,0 +1,48 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A chain goes on in another lane, and leaves its slot in the first one to whoever waits there: here, or on another pod.
+func TestTheSlotOfALaneThatAChainLeavesIsFilledAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]string{"on each pod": "slots_per_pod", "on all pods": "slots"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			pool := pgtest.Connect(t, url)
+			exec(t, pool, `insert into trapeze.lanes (name, `+limit+`) values ('one', 1)`)
+			wait, open := gate(t)
+			long, end := gate(t)
+			at := func(gate <-chan struct{}) does {
+				return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+					select {
+					case <-gate:
+					case <-ctx.Done():
+					}
+					return nil, nil
+				}
+			}
+			o := runner.Options{Slots: 4, HeartbeatEvery: 2 * time.Second, PollEvery: time.Minute}
+			pod := start(t, pgtest.Connect(t, url), o, map[string]does{"first": at(wait), "long": at(long), "k": nothing})
+			begun(t, pod, runner.Chain(of("first"), runner.Step(of("long"), runner.Lane("default"))), runner.Lane("one"))
+			k := enqueue(t, pod, of("k"), runner.Lane("one"))
+			is.Equal(get(t, pod, k).State, job.Pending)
+			began := time.Now()
+			open()
+			is.Equal(ended(t, pod, k).State, job.Succeeded)
+			is.True(time.Since(began) < 10*time.Second) // not by the poll
+			end()
+		})
+	}
+}

@@ -1,0 +1,31 @@
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// A pod hears notifications as fast as they come, however seldom it looks because of them: one that kept them waiting would
+// go on looking for minutes after a storm, and learn only then that its connection has ended.
+func TestAStormOfNotificationsIsOverWhenItEnds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := named("a")
+	o.PollEvery = time.Hour
+	r := start(t, pool, o, map[string]does{"a": nothing})
+	pgtest.Wait(t, "the pod listens", func() bool { return value(t, r, "trapeze_listen_connected") == 1 })
+	const listener = `select pid from pg_stat_activity where datname = current_database() and query ilike 'listen %' and pid <> pg_backend_pid()`
+	old := one[int](t, pool, listener)
+	for range 20 {
+		exec(t, pool, `select pg_notify('trapeze_wake', n::text) from generate_series(1, 200) n`)
+	}
+	is.True(one[bool](t, pool, `select pg_terminate_backend($1)`, old))
+	pgtest.WaitFor(t, 10*time.Second, "the pod listens on a new connection", func() bool {
+		return one[bool](t, pool, `select exists (`+listener+` and pid <> $1)`, old)
+	})
+}
