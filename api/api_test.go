@@ -1,10 +1,14 @@
 package api_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/labstack/echo/v4"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -166,6 +170,16 @@ func TestErrorsHaveStableCodes(t *testing.T) {
 			is.True(a.body["message"] != "")
 		})
 	}
+}
+
+// Callers that go away are no errors of the server: no alarm, no line at the level of one.
+func TestACallerThatHasGoneIsNoServerError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	answer := httptest.NewRecorder()
+	c := echo.New().NewContext(httptest.NewRequest("POST", "/jobs", nil), answer)
+	api.HandleError(fmt.Errorf("read job 7: %w", context.Canceled), c)
+	is.Equal(answer.Code, 499)
 }
 
 func TestAnEscapedBackslashIsNoNUL(t *testing.T) {

@@ -68,12 +68,19 @@ func problemOf(err error) *problem {
 			return &problem{status: k.status, code: k.code, message: k.err.Error(), detail: err.Error(), err: err}
 		}
 	}
+	if errors.Is(err, context.Canceled) {
+		return &problem{status: clientClosedRequest, code: "unavailable", message: "the caller has gone", err: err}
+	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
 		// What the driver says may name hosts and users: it goes to the log only.
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not answer: try again", err: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log", err: err}
 }
+
+// clientClosedRequest answers nobody; it keeps callers that go away apart from errors in logs and proxies, which know it
+// from nginx.
+const clientClosedRequest = 499
 
 func routeCode(status int) string {
 	switch status {
