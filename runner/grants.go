@@ -22,6 +22,7 @@ type grant struct {
 	share   int // what we may keep while others wait
 	wanted  bool
 	over    bool      // all pods together hold more than the lane has
+	warned  bool      // so a heartbeat told since we asked
 	since   time.Time // when held last rose from nothing
 	short   time.Time // when we last got less than we asked for
 	touched bool      // a job was started since the last heartbeat
@@ -51,8 +52,9 @@ func (g *grant) settled(s store.Slots, wish int, now time.Time) {
 	if g.held == 0 && s.Held > 0 {
 		g.since = now
 	}
-	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over
-	g.shed, g.unsure = false, false
+	// A heartbeat that told so meanwhile may have seen a later state of the lane.
+	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over || g.warned
+	g.shed, g.unsure = false, g.warned
 	g.short = time.Time{}
 	if s.Held < wish {
 		g.short = now
@@ -71,8 +73,9 @@ func (one *lane) told(wanted, over bool, free int) (look bool) {
 	look = wanted && !g.wanted && g.held > 0 || free > 0 && !g.short.IsZero()
 	g.wanted = wanted
 	if over != g.over && g.held > 0 {
-		g.over, g.unsure, look = true, true, true
+		g.unsure, look = true, true
 	}
+	g.over, g.warned = g.over || over, g.warned || over
 	if idle := !g.touched && g.held > one.used; idle {
 		g.shed, look = true, true
 	}
@@ -100,7 +103,11 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 			wish = max(one.used, min(wish, *one.slots))
 		}
 		target := wish
-		if (g.wanted || g.over) && g.held > 0 {
+		switch {
+		case g.held == 0:
+		case g.wanted && !g.over && g.share > g.held: // we are among those that wait
+			target = max(one.used, min(target, g.share))
+		case g.wanted || g.over:
 			target = max(one.used, min(target, g.usable(now)))
 		}
 		more := target > g.held && (heard || now.Sub(g.short) >= askAgainAfter)
@@ -108,7 +115,7 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 		if more || target < g.held || satisfied || g.unsure || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
 			// What is given back is not ours from here on, whatever becomes of the answer.
-			g.held, g.unsure = min(g.held, target), true
+			g.held, g.unsure, g.warned = min(g.held, target), true, false
 		}
 	}
 	return asks

@@ -227,6 +227,9 @@ func (c *contest) calm(t *testing.T) {
 	}
 	for round := 0; full() < 2*len(c.pods); round++ {
 		if round > 20 {
+			for _, p := range c.pods {
+				t.Logf("%+v", p.byName["default"].grant)
+			}
 			t.Fatalf("of %d slots %d can be used", 2*len(c.pods), full())
 		}
 		for n, p := range c.pods {
