@@ -121,7 +121,7 @@ type cancelled struct {
 // row as the claim left it, but not the run that the same claim put into current_runs, and leave that subject taken.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
-	shortWaitSQL   = `select set_config('lock_timeout', '300', true)`
+	shortWaitSQL   = `select set_config('lock_timeout', $1::bigint::text, true)`
 	tellHandlerSQL = `
 insert into trapeze.cancel_requests (pod, job_id, fence, reason)
 select pod, id, fence, 'cancelled' from trapeze.live where id = $1 and state = 'running'
@@ -133,7 +133,7 @@ returning job_id, fence, pod::text`
 func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor string) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
-		if _, err := tx.Exec(ctx, shortWaitSQL); err != nil {
+		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.in(lockLiveSQL), id); err != nil {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -47,6 +48,10 @@ func newStage(t *testing.T) *stage {
 	host.Close()
 	if err != nil {
 		t.Fatal(err)
+	}
+	// However slow the machine, nobody's patience ends while the first is held.
+	for _, s := range []*Store{w.Store, held} {
+		s.wait, s.shortWait = 5*time.Minute, 5*time.Minute
 	}
 	t.Cleanup(func() {
 		held.Close()

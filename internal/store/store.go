@@ -53,10 +53,12 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string
 	pooled bool
-	wait   time.Duration
-	ids    *ids
-	asked  *atomic.Int64 // questions for slots
-	named  *sync.Map // statement as written → statement in this schema
+	// shortWait is how long a command waits for a row that somebody holds before it tells its handler instead.
+	shortWait time.Duration
+	wait      time.Duration
+	ids       *ids
+	asked     *atomic.Int64 // questions for slots
+	named     *sync.Map     // statement as written → statement in this schema
 }
 
 // pins keep the planner on index plans: its estimates for arrays and for tables that fill and empty all day lead it to
@@ -102,7 +104,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, ids: &ids{}, asked: &atomic.Int64{}, named: &sync.Map{}}
+	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, ids: &ids{}, asked: &atomic.Int64{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}
