@@ -3,15 +3,20 @@ package checker
 import "time"
 
 // shutdownGraceful (I11): a pod that was sent SIGTERM, and left alone otherwise, claims nothing and starts no handler a
-// second later, gives back whatever it does not finish, and exits with 0 within its grace and two seconds.
+// second later, gives back whatever it does not finish, and exits with 0 within its grace and two seconds. With what code it
+// exits is judged whatever the machine and the database are at.
 func shutdownGraceful(v *view, f *Finding) {
 	more := v.slack / 2 // for a loaded machine
 	for _, l := range v.lives {
-		if l.TermAt == nil || l.Signal != "" || len(l.Fired) > 0 || v.diedOfAJob(l) || !v.trouble.calm(l.Pod, *l.TermAt, l.Ended) {
+		if l.TermAt == nil || l.Signal != "" || len(l.Fired) > 0 || v.diedOfAJob(l) {
 			continue
 		}
+		calm := v.trouble.calm(l.Pod, *l.TermAt, l.Ended)
+		if l.Ready == nil && !calm {
+			continue // it may have been told while it could not start
+		}
 		f.judge(l.Exit == 0, 0, "%s (process %d), which was told to end at %s, exited with %d", l.Pod, l.PID, clock(*l.TermAt), l.Exit)
-		if l.Ready == nil {
+		if l.Ready == nil || !calm {
 			continue
 		}
 		most := v.run.Settings.Grace + 2*time.Second + more
