@@ -1,6 +1,8 @@
 package store
 
 import (
+	"database/sql/driver"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,4 +17,11 @@ func TestADatabaseThatRefusesConnectionsIsWorthAnotherTry(t *testing.T) {
 	is.True(!Unknown(err)) // nothing was sent
 	is.True(!Refused(err))
 	is.Equal(Class(err), "conn")
+}
+
+func TestAConnectionThatBreaksUnderAMigrationIsWorthAnotherTry(t *testing.T) {
+	is := is.New(t)
+	err := fmt.Errorf("migrate schema trapeze: %w", driver.ErrBadConn)
+	is.True(Transient(err))
+	is.True(!Unknown(err)) // what says so was not sent
 }

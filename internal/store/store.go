@@ -8,6 +8,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -259,7 +260,8 @@ func Transient(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
-	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || broken(err)
+	// Migrations go through database/sql, which calls a connection that is gone a bad one.
+	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || broken(err) || errors.Is(err, driver.ErrBadConn)
 }
 
 // broken reports whether err is that of a connection that ended under a statement.
