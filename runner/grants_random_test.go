@@ -42,7 +42,9 @@ type contest struct {
 	log    []string
 }
 
-func (c *contest) note(format string, args ...any) { c.log = append(c.log, fmt.Sprintf(format, args...)) }
+func (c *contest) note(format string, args ...any) {
+	c.log = append(c.log, fmt.Sprintf(format, args...))
+}
 
 func (c *contest) join(p *claimant) {
 	p.boot = uuid.NewString()

@@ -14,9 +14,9 @@ import (
 )
 
 // In a busy fleet something wakes every pod all the time, so that a wake-up which one of them missed never shows. This is
-// asked of the fleet when it has come to rest.
+// asked of the fleet when it has come to rest, again and again: now and then a pod still looks for what the faults left.
 const (
-	wakeUps    = 3                // how often
+	askFor     = 8 * time.Second  // new jobs
 	restWithin = 15 * time.Second // of the fleet, before
 	wakeWithin = 8 * time.Second  // of a job that nobody heard of; more than a poll, and more than the checker bears
 )
@@ -33,9 +33,9 @@ const (
 // LostWakeUps submits jobs at moments at which nobody can hear of it, from a program that runs none: every pod's
 // listening session has been ended, and it gets no new one until the job is there. Everything else goes on.
 func (c *Crowd) LostWakeUps(ctx context.Context) error {
-	c.w.enter("lost wake-ups", restWithin+wakeUps*wakeWithin)
+	c.w.enter("lost wake-ups", restWithin+askFor+wakeWithin)
 	c.w.ask(ctx, restWithin, quietSQL)
-	for n := range wakeUps {
+	for n, began := 0, time.Now(); time.Since(began) < askFor; n++ {
 		record := history.Fault{Act: history.Act{No: -1 - n, At: c.w.Since(), Fault: "F34", Verb: "lost_wake_up"}, Began: time.Now()}
 		id, struck, err := c.unheard(ctx)
 		record.Healed, record.Struck = time.Now(), struck
