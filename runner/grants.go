@@ -25,6 +25,7 @@ type grant struct {
 	warned  bool      // so a heartbeat told since we asked
 	since   time.Time // when held last rose from nothing
 	short   time.Time // when we last got less than we asked for
+	waits   bool      // so we did while there were jobs to run
 	touched bool      // a job was started since the last heartbeat
 	unsure  bool      // the latest answer was lost
 	shed    bool      // idle for a heartbeat: what is not used goes back
@@ -55,9 +56,9 @@ func (g *grant) settled(s store.Slots, wish int, now time.Time) {
 	// A heartbeat that told so meanwhile may have seen a later state of the lane.
 	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over || g.warned
 	g.shed, g.unsure = false, g.warned
-	g.short = time.Time{}
+	g.short, g.waits = time.Time{}, false
 	if s.Held < wish {
-		g.short = now
+		g.short, g.waits = now, s.Work
 	}
 }
 
@@ -70,7 +71,7 @@ func (one *lane) told(wanted, over bool, free int) (look bool) {
 		return false
 	}
 	// Another pod waits; or we do, and something has come free without our having heard of it.
-	look = wanted && !g.wanted && g.held > 0 || free > 0 && !g.short.IsZero()
+	look = wanted && !g.wanted && g.held > 0 || free > 0 && g.waits
 	g.wanted = wanted
 	if over != g.over && g.held > 0 {
 		g.unsure, look = true, true
@@ -111,7 +112,7 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 			target = max(one.used, min(target, g.usable(now)))
 		}
 		more := target > g.held && (heard || now.Sub(g.short) >= askAgainAfter)
-		satisfied := !g.short.IsZero() && wish <= g.held // and to be known so, lest the others wait for us
+		satisfied := g.waits && wish <= g.held // and to be known so, lest the others wait for us
 		if more || target < g.held || satisfied || g.unsure || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
 			// What is given back is not ours from here on, whatever becomes of the answer.

@@ -125,6 +125,33 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	accounted(t, pool)
 }
 
+// Who has nothing to run wants no slots: what is limited over all pods costs an idle pod nothing but the look of a poll.
+func TestAnIdlePodAsksForNoSlots(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 2)`)
+	r := start(t, pool, runner.Options{PollEvery: time.Hour, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{"k": nothing})
+	enqueue(t, r, of("k"), runner.Lane("narrow"))
+	quiet(t, pool)
+	// The slot goes back after an idle heartbeat, and that is the last question.
+	beats := func(n int) {
+		for range n {
+			seen := one[time.Time](t, pool, `select lease_until from trapeze.pods`)
+			pgtest.Wait(t, "another heartbeat", func() bool {
+				return one[time.Time](t, pool, `select lease_until from trapeze.pods`).After(seen)
+			})
+		}
+	}
+	pgtest.Wait(t, "the slot goes back", func() bool {
+		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
+	})
+	beats(3)
+	asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
+	beats(10)
+	is.Equal(one[int64](t, pool, `select asked from trapeze.slot_grants`), asked)
+}
+
 func TestTheSlotsOfADeadPodComeBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

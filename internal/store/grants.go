@@ -58,7 +58,7 @@ with asked as materialized (
 ), settled as (
 	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
 )
-select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited)
+select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work
 from held h join room r on r.name = h.lane`
 
 // Slots is what a pod has of a limited lane.
@@ -69,6 +69,7 @@ type Slots struct {
 	Want  bool // another pod waits for its share
 	Over  bool // all pods together hold more than the lane has: its limit was lowered, or is new
 	Wake  bool // the others may have something to gain from this, or to give
+	Work  bool // jobs that this pod can run wait in the lane
 }
 
 // Ask is what a pod would have of a limited lane.
