@@ -56,6 +56,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	held, err := w.SettleSlots(w.ctx(), a, []Ask{{"default", 2, 2, 0}}, []string{"other"})
 	w.is.NoErr(err)
 	w.is.Equal(held[0].Held, 0) // no job that this pod can run
+	w.is.True(!held[0].Work)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // nothing waits any more: no more, and no less
@@ -66,13 +67,13 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
 	w.limited(1)
-	w.is.Equal(w.settle(a, 1, 1, 0), Slots{Lane: "default", Held: 1})
-	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Wake: true})             // waits: the holder is to hear
-	w.is.Equal(w.settle(c, 1, 1, 0), Slots{Lane: "default", Want: true, Wake: true}) // too
-	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Want: true})             // still, which is no news
-	w.is.True(w.settle(a, 1, 1, 1).Want)                                             // the holder hears
-	back := w.settle(a, 0, 1, 0)                                                     // it gives back, and would have it again
-	w.is.Equal(back, Slots{Lane: "default", Want: true, Wake: true})
+	w.is.Equal(w.settle(a, 1, 1, 0), Slots{Lane: "default", Held: 1, Work: true})
+	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Wake: true, Work: true})             // waits: the holder is to hear
+	w.is.Equal(w.settle(c, 1, 1, 0), Slots{Lane: "default", Want: true, Wake: true, Work: true}) // too
+	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Want: true, Work: true})             // still, which is no news
+	w.is.True(w.settle(a, 1, 1, 1).Want)                                                         // the holder hears
+	back := w.settle(a, 0, 1, 0)                                                                 // it gives back, and would have it again
+	w.is.Equal(back, Slots{Lane: "default", Want: true, Wake: true, Work: true})
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // after the others
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // who was second waits
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // who was first has it
