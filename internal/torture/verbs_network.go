@@ -27,7 +27,7 @@ var networkVerbs = []verb{
 	{name: "cut_finish", fault: "F24", weight: .05, aim: atPod, few: 1, many: 8, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutFinishes},
 	{name: "cut_submit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("(-w.priority)::smallint as ahead")},
 	{name: "cut_cancel", fault: "F24", weight: .02, aim: atPod, few: 1, many: 3, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutCancels},
-	{name: "cut_commit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
+	{name: "cut_commit", fault: "F24", weight: .06, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
 }
 
 // through does something to a pod's network for as long as the act lasts. What it strikes are the connections there are.

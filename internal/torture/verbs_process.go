@@ -13,7 +13,7 @@ import (
 
 // What is done to the processes of pods. A place that is left empty is filled again by the world.
 var processVerbs = []verb{
-	{name: "kill", fault: "F1", weight: .14, aim: atPod, do: kill},
+	{name: "kill", fault: "F1", weight: .11, aim: atPod, do: kill},
 	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
 	{name: "freeze", fault: "F2", weight: .06, aim: atPod, shortest: leaseFor + pollEvery, longest: 3 * leaseFor, do: freeze},
 	{name: "freeze_near_lease", fault: "F3", weight: .05, aim: atPod, shortest: leaseFor - 200*time.Millisecond, longest: leaseFor + 200*time.Millisecond, do: freeze},
