@@ -86,9 +86,11 @@ keyed as materialized (
 	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
 	select id, event_no, fence, $1, 'pending', 'running', 'job.claimed' from claimed
 )
-select (select count(*) from picked) as seen, c.id, c.kind, c.lane, c.subject, j.args, j.pipeline_id, j.parent_id, j.step,
-	j.planned, j.max_attempts, j.max_crashes, j.submitter, c.priority, c.fence, c.epoch, c.attempt, c.crashes, c.isolated,
-	c.claimed_at, c.ready_at, (select g.checkpoint from trapeze.job_progress g where g.id = c.id) as checkpoint
+select (select count(*) from picked) as seen, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
+	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
+	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
+	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
+	coalesce(c.ready_at, now()), (select g.checkpoint from trapeze.job_progress g where g.id = c.id) as checkpoint
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
@@ -158,39 +160,26 @@ func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, err
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}
 	found := Claims{Seen: list[0].seen}
-	for _, c := range list {
-		if c.id != nil {
-			found.Jobs = append(found.Jobs, c.claimed())
+	if list[0].ID != 0 {
+		found.Jobs = make([]Claimed, len(list))
+		for i := range list {
+			found.Jobs[i] = list[i].Claimed
 		}
 	}
 	return found, nil
 }
 
-// nullableClaim is a row of the outer join: all null when nothing was claimed.
-type nullableClaim struct {
-	seen                                  int
-	id, pipeline, parent, fence           *int64
-	kind, lane, subject, submitter        *string
-	args, planned, checkpoint             []byte
-	step, priority, epoch, attempt, crash *int
-	maxAttempts, maxCrashes               *int
-	isolated                              *bool
-	claimedAt, readyAt                    *time.Time
+// claimedRow is a row of a claim: one with id 0 when nothing was claimed, so that seen has a row to be in.
+type claimedRow struct {
+	seen int
+	Claimed
 }
 
-func scanClaim(row pgx.CollectableRow) (c nullableClaim, err error) {
-	err = row.Scan(&c.seen, &c.id, &c.kind, &c.lane, &c.subject, &c.args, &c.pipeline, &c.parent, &c.step, &c.planned,
-		&c.maxAttempts, &c.maxCrashes, &c.submitter, &c.priority, &c.fence, &c.epoch, &c.attempt, &c.crash, &c.isolated,
-		&c.claimedAt, &c.readyAt, &c.checkpoint)
+func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
+	var args, planned, checkpoint []byte
+	err = row.Scan(&c.seen, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
+		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint)
+	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err
-}
-
-func (c *nullableClaim) claimed() Claimed {
-	return Claimed{
-		ID: *c.id, Kind: *c.kind, Lane: *c.lane, Subject: *c.subject, Args: c.args, PipelineID: *c.pipeline,
-		ParentID: c.parent, Step: *c.step, Planned: c.planned, MaxAttempts: c.maxAttempts, MaxCrashes: c.maxCrashes,
-		Submitter: *c.submitter, Priority: *c.priority, Fence: *c.fence, Epoch: *c.epoch, Attempt: *c.attempt,
-		Crashes: *c.crash, Isolated: *c.isolated, ClaimedAt: *c.claimedAt, ReadyAt: *c.readyAt, Checkpoint: c.checkpoint,
-		Path: "poll",
-	}
 }

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the plans of testdata/explain ane
 // hot are the statements that run for every job or every heartbeat. Their plans are kept, so that a change is seen in a
 // review.
 var hot = map[string]string{
-	"enqueue": enqueueSQL, "claim": claimSQL, "claim_subjects": claimSubjectsSQL, "finish": finishSQL,
+	"enqueue": enqueueSQL, "claim": claimSQL, "claim_subjects": claimSubjectsSQL, "finish": finishSQL, "finish_alone": endSQL,
 	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
 	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL,
 	"whereabouts": whereaboutsSQL,

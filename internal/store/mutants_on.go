@@ -18,7 +18,7 @@ const (
 	ownsRow       = "id = $1 and fence = $2 and pod = $3"
 	ownsAnyFence  = "id = $1 and state = 'running' and $2::bigint is not null and $3::uuid is not null"
 	ownsAnyPod    = "id = $1 and fence = $2 and $3::uuid is not null"
-	endsOwn       = "where l.fence = e.fence and l.pod = $27::uuid\n\tfor update"
+	endsOwn       = "where l.fence = e.fence and l.pod = $8::uuid\n\tfor update"
 	handsBackOwn  = "where l.fence = w.fence and l.pod = $1 and not l.cancel_requested"
 	leaseIsOver   = "p.lease_until < now() or"
 	stillOpen     = "draining = $3\n\twhere boot = $1 and closed_at is null"
@@ -30,6 +30,7 @@ const (
 var rewrites = map[string][]rewrite{
 	mutant.NoFence: {
 		{"finish", finishSQL, endsOwn, "where l.state = 'running'\n\tfor update"},
+		{"end", endSQL, endsOwn, "where l.state = 'running'\n\tfor update"},
 		{"hand back", handBackSQL, handsBackOwn, "where l.state = 'running' and not l.cancel_requested"},
 		{"park", parkSQL, ownsRow, ownsAnyFence},
 		{"hold", holdSQL, ownsRow, ownsAnyFence},
@@ -38,6 +39,7 @@ var rewrites = map[string][]rewrite{
 	},
 	mutant.FenceWithoutPod: {
 		{"finish", finishSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
+		{"end", endSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
 		{"hand back", handBackSQL, handsBackOwn, "where l.fence = w.fence and not l.cancel_requested"},
 		{"park", parkSQL, ownsRow, ownsAnyPod},
 		{"hold", holdSQL, ownsRow, ownsAnyPod},

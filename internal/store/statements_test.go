@@ -21,7 +21,7 @@ var statements = map[string]string{
 	"pinSQL": pinSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
 	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "inheritKeySQL": inheritKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
 	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL,
-	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
+	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "endSQL": endSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
 	"parkSQL": parkSQL, "promoteSQL": promoteSQL, "handBackSQL": handBackSQL, "heldSQL": heldSQL, "lockLiveSQL": lockLiveSQL, "shortWaitSQL": shortWaitSQL, "tellHandlerSQL": tellHandlerSQL, "nameSubmissionSQL": nameSubmissionSQL,
 	"registerSQL": registerSQL, "heartbeatSQL": heartbeatSQL, "leaveSQL": leaveSQL, "closeLapsedSQL": closeLapsedSQL,
 	"sweepsDueSQL": sweepsDueSQL, "sweptSQL": sweptSQL, "recoverPageSQL": recoverPageSQL, "cancelLiveSQL": cancelLiveSQL,
