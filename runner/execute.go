@@ -38,14 +38,14 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	return one
 }
 
-// launch starts the handler of a claim in a goroutine of its own. The slot of its lane is reserved.
+// launch has a claim performed. The slot of its lane is reserved.
 func (r *Runner) launch(c store.Claimed, boot string, handed time.Time) bool {
 	one := r.newRun(c, boot)
 	if one == nil {
 		return false
 	}
 	one.handed = handed
-	go r.work(one)
+	r.hands.give(one)
 	return true
 }
 
@@ -70,7 +70,7 @@ func (r *Runner) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
 	began := time.Now()
-	r.metrics.Handoffs.WithLabelValues(one.claimed.Path).Inc()
+	r.count.started(one.claimed.Path).Inc()
 	if !one.handed.IsZero() {
 		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
@@ -90,7 +90,7 @@ func (r *Runner) perform(one *run) (next *run) {
 		}
 		unwatch()
 		_ = failpoint.Hit(failpoint.Handled)
-		r.metrics.RunSeconds.WithLabelValues(one.claimed.Kind).Observe(time.Since(began).Seconds())
+		one.kind.runSeconds.Observe(time.Since(began).Seconds())
 		next = r.settle(one, outcome, err)
 	}()
 	outcome, err = one.kind.run(one.ctx, one.core)
@@ -102,16 +102,25 @@ func (r *Runner) perform(one *run) (next *run) {
 	return nil
 }
 
-// settle writes the end of a claim, unless it was written without the handler, and moves or releases the slot.
+// settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
+// already; after an end by group commit landed goes on.
 func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
+	one.notes.close()
 	if one.settled.CompareAndSwap(false, true) {
-		one.notes.close()
-		next = r.conclude(one, o, err)
+		var underWay bool
+		if next, underWay = r.conclude(one, o, err); underWay {
+			return nil
+		}
 	} else {
-		one.notes.close()
 		r.metrics.Stuck.Dec()
 		r.log.WarnContext(one.ctx, "stuck handler returned", one.attrs()...)
 	}
+	r.close(one, next)
+	return next
+}
+
+// close ends a claim that is settled, and moves its slot to the next step or releases it.
+func (r *Runner) close(one *run, next *run) {
 	close(one.ended)
 	one.done()
 	one.cancel(nil)
@@ -123,7 +132,6 @@ func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 	if one.claimed.Isolated {
 		r.poller.Wake()
 	}
-	return next
 }
 
 // watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
@@ -150,8 +158,9 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// conclude decides what a handler's return means and writes it. It returns the next step when that is ours already.
-func (r *Runner) conclude(one *run, o *Outcome, err error) *run {
+// conclude decides what a handler's return means and writes it, or has it written: then the end is under way. It returns
+// the next step when that is ours already.
+func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay bool) {
 	if o == nil {
 		o = Done(nil)
 	}
@@ -162,26 +171,27 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) *run {
 			failure = err.Error()
 		}
 		r.stale(one, failure)
-		return nil
+		return nil, false
 	}
 	if err == nil && o.later != nil && o.inTx != nil {
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
 		r.park(one, "retry_later", *o.later, clean(o.why, 500))
-		return nil
+		return nil, false
 	}
 	if err != nil {
-		return r.concludeError(one, err, cause)
+		return r.concludeError(one, err, cause), false
 	}
-	ending, next, err := r.succeeded(one, o)
+	ending, step, err := r.succeeded(one, o)
 	if err != nil {
-		return r.concludeError(one, job.Permanent(err), cause)
+		return r.concludeError(one, job.Permanent(err), cause), false
 	}
 	if o.inTx != nil {
-		return r.finishInTx(one, o, ending, next)
+		return r.finishInTx(one, o, ending, step), false
 	}
-	return r.finish(one, ending, next)
+	r.flusher.put(r.ending(one, ending, step))
+	return nil, true
 }
 
 // concludeError decides between handing back, another attempt, and failure.

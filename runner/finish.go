@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -17,23 +18,55 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that
-// is ours already.
-func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
+// ending prepares the end of a claim and its hand-off to the next step.
+func (r *Runner) ending(one *run, e store.Ending, next *store.NewJob) *flush {
 	e.ID, e.Fence, e.Next = one.lease.JobID, one.lease.Fence, next
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
-		defer r.flights.remove(next.ID)
 		if mutant.Is(mutant.LaunchBeforeCommit) && r.launchEarly(one, *next) {
-			defer func(next *store.NewJob) { r.steppedBack(one, next) }(next)
+			r.flights.remove(next.ID)
+			r.steppedBack(one, next)
 			next = nil
 		}
 		if mutant.Is(mutant.LostChild) {
 			e.Next = nil
 		}
 	}
-	ended, err := r.flusher.submit(one, e)
+	return &flush{one: one, ending: e, next: next}
+}
+
+// finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that
+// is ours already.
+func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
+	w := r.ending(one, e, next)
+	w.ended, w.err = r.flusher.submit(one, w.ending)
+	return r.pursue(w)
+}
+
+// landed goes on after an end that nobody waited for, on the flusher's goroutine: what may take time has one of its own.
+func (r *Runner) landed(w *flush) {
+	goOn := func() {
+		next := r.pursue(w)
+		r.close(w.one, next)
+		if next != nil {
+			r.hands.give(next)
+		}
+	}
+	if w.err != nil || w.ended.State != job.Succeeded || r.log.Enabled(w.one.ctx, slog.LevelDebug) {
+		go goOn()
+		return
+	}
+	goOn()
+}
+
+// pursue sees to it that a claim ends when its end could not be written at first. It returns the next step when that is ours
+// already.
+func (r *Runner) pursue(w *flush) *run {
+	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
+	if next != nil {
+		defer r.flights.remove(next.ID)
+	}
 	if err != nil && store.Refused(err) {
 		// What the handler returned cannot be stored: its failure can.
 		r.steppedBack(one, next)
@@ -69,7 +102,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
 	committed := time.Now()
-	r.metrics.Finished.WithLabelValues(string(ended.State)).Inc()
+	r.count.finished(ended.State).Inc()
 	r.logEnd(one, ended)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
@@ -120,7 +153,9 @@ func (r *Runner) steppedBack(one *run, next *store.NewJob) {
 
 func (r *Runner) logEnd(one *run, ended store.Ended) {
 	if ended.State == job.Succeeded {
-		r.log.DebugContext(one.ctx, "job succeeded", one.attrs()...)
+		if r.log.Enabled(one.ctx, slog.LevelDebug) {
+			r.log.DebugContext(one.ctx, "job succeeded", one.attrs()...)
+		}
 		return
 	}
 	r.log.WarnContext(one.ctx, "job "+string(ended.State), one.attrs()...)

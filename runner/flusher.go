@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,29 +19,35 @@ import (
 // fills its batches by itself.
 type flusher struct {
 	r     *Runner
-	queue chan *flush
 	alive context.Context // ends when the runner gives up writing
 	die   context.CancelFunc
+	some  chan struct{} // a hint that the queue is not empty
+
+	mu     sync.Mutex
+	queue  []*flush
+	closed bool
 }
 
 const (
-	flushers     = 2
-	flushAtMost  = 500
-	flushBacklog = 4096
+	flushers    = 2
+	flushAtMost = 500
 )
 
 // flush is one end on its way, answered once.
 type flush struct {
 	one    *run
 	ending store.Ending
+	next   *store.NewJob
 	ended  store.Ended
 	err    error
-	done   chan struct{}
-	tries  int // times that its row was held by somebody
+	done   chan struct{} // closed with the answer; nil: landed goes on
+	tries  int           // times that its row was held by somebody
 }
 
+var errStopped = errors.New("the runner has stopped")
+
 func newFlusher(r *Runner) *flusher {
-	f := &flusher{r: r, queue: make(chan *flush, flushBacklog)}
+	f := &flusher{r: r, some: make(chan struct{}, 1)}
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f
 }
@@ -48,9 +55,9 @@ func newFlusher(r *Runner) *flusher {
 // life ends when the runner gives up writing: after that every write fails.
 func (f *flusher) life() context.Context { return f.alive }
 
-// run flushes until ctx ends.
+// run flushes until ctx ends, and then answers what is left.
 func (f *flusher) run(ctx context.Context) {
-	defer f.die()
+	defer f.close()
 	var workers sync.WaitGroup
 	for range flushers {
 		workers.Go(func() {
@@ -58,8 +65,10 @@ func (f *flusher) run(ctx context.Context) {
 				select {
 				case <-ctx.Done():
 					return
-				case first := <-f.queue:
-					f.flush(ctx, f.gather(first))
+				case <-f.some:
+					if batch := f.take(); len(batch) > 0 {
+						f.flush(ctx, batch)
+					}
 				}
 			}
 		})
@@ -67,15 +76,58 @@ func (f *flusher) run(ctx context.Context) {
 	workers.Wait()
 }
 
+// put queues an end. After close its answer is an error.
+func (f *flusher) put(w *flush) {
+	f.mu.Lock()
+	closed := f.closed
+	if !closed {
+		f.queue = append(f.queue, w)
+	}
+	f.mu.Unlock()
+	if closed {
+		f.answer(w, store.Ended{}, errStopped)
+		return
+	}
+	f.hint()
+}
+
+func (f *flusher) hint() {
+	select {
+	case f.some <- struct{}{}:
+	default:
+	}
+}
+
+// take takes a batch from the queue, and leaves a hint when that is not all.
+func (f *flusher) take() []*flush {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	batch := f.queue
+	f.queue = nil
+	if len(batch) > flushAtMost {
+		batch, f.queue = batch[:flushAtMost:flushAtMost], slices.Clone(batch[flushAtMost:])
+		f.hint()
+	}
+	return batch
+}
+
+func (f *flusher) close() {
+	f.die()
+	f.mu.Lock()
+	f.closed = true
+	left := f.queue
+	f.queue = nil
+	f.mu.Unlock()
+	for _, w := range left {
+		f.answer(w, store.Ended{}, errStopped)
+	}
+}
+
 // submit writes one end and waits for the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
 // end of the runner.
 func (f *flusher) submit(one *run, e store.Ending) (store.Ended, error) {
 	w := &flush{one: one, ending: e, done: make(chan struct{})}
-	select {
-	case f.queue <- w:
-	case <-f.alive.Done():
-		return store.Ended{}, errors.New("the runner has stopped")
-	}
+	f.put(w)
 	select {
 	case <-w.done:
 		return w.ended, w.err
@@ -84,22 +136,9 @@ func (f *flusher) submit(one *run, e store.Ending) (store.Ended, error) {
 		case <-w.done:
 			return w.ended, w.err
 		default:
-			return store.Ended{}, errors.New("the runner has stopped")
+			return store.Ended{}, errStopped
 		}
 	}
-}
-
-func (f *flusher) gather(first *flush) []*flush {
-	batch := []*flush{first}
-	for len(batch) < flushAtMost {
-		select {
-		case next := <-f.queue:
-			batch = append(batch, next)
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 // flush writes a batch and answers every member. Members are of one pod, except after a lost lease.
@@ -127,14 +166,14 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			var missing []*flush
 			for _, w := range batch {
 				if end, ok := ended[w.ending.ID]; ok {
-					w.answer(end, nil)
+					f.answer(w, end, nil)
 				} else {
 					missing = append(missing, w)
 				}
 			}
 			if len(missing) > 0 {
 				// Lost; or ended by a first try whose reply was lost; or held by somebody at this moment.
-				f.later(ctx, f.readBack(ctx, pod, missing))
+				f.later(f.readBack(ctx, pod, missing))
 			}
 			return
 		}
@@ -147,13 +186,13 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			return
 		case store.Refused(err) || !store.Transient(err) && !store.Unknown(err):
 			for _, w := range batch {
-				w.answer(store.Ended{}, err)
+				f.answer(w, store.Ended{}, err)
 			}
 			return
 		}
 		if !wait.sleep(ctx) {
 			for _, w := range batch {
-				w.answer(store.Ended{}, err)
+				f.answer(w, store.Ended{}, err)
 			}
 			return
 		}
@@ -162,15 +201,10 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 }
 
 // later puts ends whose rows somebody holds back into the queue after a moment, so that nobody waits for them here.
-func (f *flusher) later(ctx context.Context, batch []*flush) {
+func (f *flusher) later(batch []*flush) {
 	for _, w := range batch {
 		w.tries++
-		time.AfterFunc(min(time.Duration(w.tries)*20*time.Millisecond, time.Second), func() {
-			select {
-			case f.queue <- w:
-			case <-ctx.Done():
-			}
-		})
+		time.AfterFunc(min(time.Duration(w.tries)*20*time.Millisecond, time.Second), func() { f.put(w) })
 	}
 }
 
@@ -187,7 +221,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 	if err != nil {
 		for _, w := range batch {
 			if w.one.isLost() {
-				w.answer(store.Ended{}, job.ErrLeaseLost)
+				f.answer(w, store.Ended{}, job.ErrLeaseLost)
 				continue
 			}
 			again = append(again, w)
@@ -200,17 +234,21 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 			if mutant.Is(mutant.DoubleChain) {
 				f.r.chainTwice(ctx, w.ending.Next)
 			}
-			w.answer(store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning}, nil)
+			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning}, nil)
 		case at.Held:
 			again = append(again, w)
 		default:
-			w.answer(store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
+			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
 		}
 	}
 	return again
 }
 
-func (w *flush) answer(ended store.Ended, err error) {
+func (f *flusher) answer(w *flush, ended store.Ended, err error) {
 	w.ended, w.err = ended, err
-	close(w.done)
+	if w.done != nil {
+		close(w.done)
+		return
+	}
+	f.r.landed(w)
 }

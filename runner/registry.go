@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -46,6 +48,7 @@ type kind struct {
 	backoff     job.Backoff
 	keepRunning bool
 	run         func(ctx context.Context, c *core) (*Outcome, error)
+	runSeconds  prometheus.Observer
 }
 
 // Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
@@ -81,7 +84,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, run: run}
+	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
 	for _, o := range options {
 		o(k)
 	}

@@ -29,6 +29,7 @@ type Runner struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	count   counts
 
 	mu      sync.Mutex
 	kinds   map[string]*kind
@@ -39,6 +40,7 @@ type Runner struct {
 	lanes   *lanes
 	pod     *pod
 	runs    *runs
+	hands   *hands
 	flights flights
 	flusher *flusher
 	poller  *poller.Poller
@@ -79,6 +81,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		kinds: map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
 		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
+	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher = newFlusher(r)
 	if mutant.Is(mutant.NoListenRepoll) {
 		o.PollEvery = time.Hour
@@ -116,6 +119,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.drain(alive)
 	die()
 	life.Wait()
+	r.hands.close()
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := r.heart.Leave(leaving, r.Boot()); err != nil {

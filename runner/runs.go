@@ -42,7 +42,7 @@ func (c *core) isLost() bool {
 }
 
 func (one *run) attrs() []any {
-	c := one.claimed
+	c := &one.claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
 }
@@ -50,15 +50,21 @@ func (one *run) attrs() []any {
 // runs are the claims that this process works on.
 type runs struct {
 	mu     sync.Mutex
-	all    map[job.Lease]*run
+	all    map[claimKey]*run
+	alone  int           // isolated ones among them
 	empty  chan struct{} // closed when all is empty; replaced when it is not
 	closed bool
 }
 
+// claimKey names a claim: fences are not reset, so whose it was adds nothing.
+type claimKey struct{ id, fence int64 }
+
+func (one *run) key() claimKey { return claimKey{one.lease.JobID, one.lease.Fence} }
+
 func newRuns() *runs {
 	empty := make(chan struct{})
 	close(empty)
-	return &runs{all: map[job.Lease]*run{}, empty: empty}
+	return &runs{all: map[claimKey]*run{}, empty: empty}
 }
 
 // add takes a claim in, unless the runner has stopped.
@@ -71,17 +77,23 @@ func (s *runs) add(one *run) bool {
 	if len(s.all) == 0 {
 		s.empty = make(chan struct{})
 	}
-	s.all[one.lease] = one
+	s.all[one.key()] = one
+	if one.claimed.Isolated {
+		s.alone++
+	}
 	return true
 }
 
 func (s *runs) remove(one *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all[one.lease] != one {
+	if s.all[one.key()] != one {
 		return
 	}
-	delete(s.all, one.lease)
+	delete(s.all, one.key())
+	if one.claimed.Isolated {
+		s.alone--
+	}
 	if len(s.all) == 0 {
 		close(s.empty)
 	}
@@ -114,20 +126,16 @@ func (s *runs) each(do func(*run)) {
 
 // find returns the claim of a job with a fence.
 func (s *runs) find(id, fence int64) *run {
-	var found *run
-	s.each(func(one *run) {
-		if one.lease.JobID == id && one.lease.Fence == fence {
-			found = one
-		}
-	})
-	return found
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[claimKey{id, fence}]
 }
 
 // isolated reports whether an isolated job runs here.
 func (s *runs) isolated() bool {
-	found := false
-	s.each(func(one *run) { found = found || one.claimed.Isolated })
-	return found
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alone > 0
 }
 
 // wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
