@@ -53,7 +53,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 	}
 	is.Equal(lines, []int{3, 4, 6, 7, 8, 9, 10})                                     // lines as an editor counts them
 	is.Equal(decode[handlers.Totalled](t, steps[3]).KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
-	is.Equal(b.count(is, "select count(*) from trapeze.job_events where job = $1 and event = 'csv.bad_row' and level = 'warn'",
+	is.Equal(b.count(is, "select count(*) from trapeze.job_event where job = $1 and event = 'csv.bad_row' and level = 'warn'",
 		steps[0].ID), int64(7)) // each is in the job's history
 }
 

@@ -228,7 +228,7 @@ func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
 			enqueue(t, submitter, runner.Chain(of("a"), of("b"), of("c")), runner.Subject("s"))
 			quiet(t, pool)
 		}
-		fast = one[int](t, pool, `select count(*) from trapeze.job_events e join trapeze.jobs j on j.id = e.job
+		fast = one[int](t, pool, `select count(*) from trapeze.job_event e join trapeze.jobs j on j.id = e.job
 			where e.event = 'job.claimed' and e.fields->>'path' = 'fast' and j.step > 0`)
 		list, err := pool.Query(t.Context(), `select concat_ws(' ', j.kind, j.step, j.subject, d.state, d.reason, d.result, d.attempt, d.fence, d.event_no)
 			from trapeze.jobs j join trapeze.done d using (id) order by j.pipeline_id, j.step`)

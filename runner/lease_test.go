@@ -91,17 +91,17 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	}
 	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0)
 	quiet(t, direct)
-	before := one[int](t, direct, `select count(*) from trapeze.job_events where job is not null`)
+	before := one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()
 	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != boot })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
 	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // refused, and counted
 	is.Equal(value(t, a, "trapeze_leases_lost_total"), 1.0)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_events where job is not null`), before) // no event
-	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                          // no row of the handler's
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                          // no progress, no checkpoint
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)             // no second child
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`), before) // no event
+	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                         // no row of the handler's
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                         // no progress, no checkpoint
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)            // no second child
 	checkHistory(t, direct, b)
 	id := enqueue(t, a, of("child"))
 	is.Equal(ended(t, b, id).State, job.Succeeded) // and a is a pod like any other again

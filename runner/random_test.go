@@ -68,7 +68,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 			list, _ := pgx.CollectRows(rows, pgx.RowTo[string])
 			t.Logf("left in live: %q", list)
 			rows, _ = direct.Query(context.Background(), `select concat_ws(' ', c, e.event_no, e.event, e.fence, e.from_state, e.to_state, e.xid)
-				from trapeze.current_runs c join trapeze.job_events e on e.job = c.job_id where c.state = 'running' order by e.job, e.event_no`)
+				from trapeze.current_runs c join trapeze.job_event e on e.job = c.job_id where c.state = 'running' order by e.job, e.event_no`)
 			list, _ = pgx.CollectRows(rows, pgx.RowTo[string])
 			t.Logf("subjects taken: %s", strings.Join(list, "\n"))
 		}

@@ -54,8 +54,10 @@ type history struct {
 const (
 	rowsSQL = `select id, pipeline_id, parent_id, step, kind, subject, submitter, state, reason, error, fence, event_no, attempt, crashes,
 		coalesce((select max_crashes from trapeze.jobs j where j.id = v.id), $1) from trapeze.job v`
-	eventsSQL = `select job, written, event_no, xid::text, fence, boot::text, from_state, to_state, event, at
-		from trapeze.job_events where job is not null order by job, event_no, written`
+	eventsSQL = `select coalesce(e.job, b.job), written, coalesce(e.event_no, b.event_no), xid::text, coalesce(e.fence, b.fence),
+			boot::text, from_state, to_state, event, at
+		from trapeze.job_events e left join lateral unnest(e.jobs, e.event_nos, e.fences) b(job, event_no, fence) on true
+		where e.job is not null or b.job is not null order by 1, 3, written`
 	// What a write that happens exactly once must have left: one row, by the claim that ended the job.
 	effectsSQL = `select j.id, format('job %s (%s): %s effects, by fences %s, ended by fence %s', j.id, j.kind, count(e.job),
 			array_agg(e.fence), max(d.fence))

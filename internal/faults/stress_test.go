@@ -64,8 +64,8 @@ func TestTheDefaultsHoldUnderStress(t *testing.T) {
 			w.settle()
 			is.True(stressed.alive())
 			is.True(judge.alive())
-			is.Equal(read[int](w, `select count(*) from trapeze.job_events where event = 'pod.lapsed'`), 0)    // nobody was taken for dead
-			is.Equal(read[int](w, `select count(*) from trapeze.job_events where event = 'job.recovered'`), 0) // and nothing taken over
+			is.Equal(read[int](w, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)    // nobody was taken for dead
+			is.Equal(read[int](w, `select count(*) from trapeze.job_event where event = 'job.recovered'`), 0) // and nothing taken over
 			w.finish()
 		})
 	}

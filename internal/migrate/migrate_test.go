@@ -127,6 +127,25 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 	is.Equal(shape(t, pool, "trapeze"), before)
 }
 
+func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	_, err := pool.Exec(t.Context(), `insert into trapeze.job_events (jobs, event_nos, fences, to_state, event) values ('{1,2}', '{1,3}', '{null,7}', 'pending', 'a');
+		insert into trapeze.job_events (job, event_no, to_state, event) values (1, 2, 'pending', 'b'); insert into trapeze.job_events (event) values ('c')`)
+	is.NoErr(err)
+	read := func(from string) (all string) {
+		is.NoErr(pool.QueryRow(t.Context(), `select string_agg(concat_ws(' ', job, event_no, fence, event), ', ' order by event, job)
+			from trapeze.`+from).Scan(&all))
+		return all
+	}
+	is.Equal(read("job_event"), "1 1 a, 2 3 7 a, 1 2 b, c")
+	is.NoErr(migrate.Down(t.Context(), url, "trapeze", 9))
+	is.Equal(read("job_events"), "1 1 a, 2 3 7 a, 1 2 b, c")
+}
+
 func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{"trapeze", "other_1"} {

@@ -30,9 +30,10 @@ with held as materialized (
 	select pod, id, fence, case when $2 then 'stopped' else 'cancelled' end from held where state = 'running'
 	on conflict (pod, job_id, fence) do update set reason = excluded.reason
 ), ended as (
-	insert into trapeze.done (id, state, outcome, reason, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at)
+	insert into trapeze.done (id, state, outcome, reason, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at,
+		claim_xid)
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, pod, event_no + 1, epoch,
-		attempt, crashes, priority, lane, started_at from gone
+		attempt, crashes, priority, lane, started_at, claim_xid from gone
 ), ` + freeKeysTailSQL + `, ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id

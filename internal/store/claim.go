@@ -74,7 +74,7 @@ keyed as materialized (
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 ), claimed as (
 	update trapeze.live l set state = 'running', fence = l.fence + 1, attempt = l.attempt + 1, pod = $1,
-		event_no = l.event_no + 1, claimed_at = now(), started_at = coalesce(l.started_at, now()),
+		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = coalesce(l.started_at, now()),
 		unique_while = case when l.unique_while = 'active' then 'active' end
 	from open o
 	where l.id = o.id and (o.subject = '' or o.id in (select job_id from taken))
@@ -83,8 +83,9 @@ keyed as materialized (
 ), freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
 ), events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
-	select id, event_no, fence, $1, 'pending', 'running', 'job.claimed' from claimed
+	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event)
+	select array_agg(id), array_agg(event_no), array_agg(fence), $1, 'pending', 'running', 'job.claimed' from claimed
+	having count(*) > 0
 )
 select (select count(*) from picked) as seen, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,

@@ -16,21 +16,48 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	case when e.job is not null then e.event_no end, e.at, e.from_state, e.to_state, e.actor, e.boot::text,
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields`
 
-// jobEventsSQL reads a job's history. Plan: job_events_of_job in each day kept.
-const jobEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e
-where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
+// historySQL is the history of the jobs in the CTE of(id), as the CTE e with the columns of the view job_event: rows of their
+// own, found by job, and their parts of rows that they share with others of the same statement, found by the transactions
+// that the jobs' rows and the events that ended a claim name.
+// Plan: primary keys, done_by_id; job_events_of_job and job_events_in_commit_order in each day kept.
+const historySQL = `
+commits as (
+	select j.xid from trapeze.jobs j join of on of.id = j.id
+	union select l.claim_xid from trapeze.live l join of on of.id = l.id
+	union select x.xid from trapeze.done d join of on of.id = d.id cross join lateral (values (d.xid), (d.claim_xid)) x(xid)
+	union select v.claim_xid from trapeze.job_events v join of on of.id = v.job
+), e as (
+	select v.job, v.event_no, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
+	from trapeze.job_events v join of on of.id = v.job
+	union all
+	select b.job, b.event_no, v.xid, v.at, b.fence, v.boot, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
+	from commits c join trapeze.job_events v on v.xid = c.xid
+	cross join lateral unnest(v.jobs, v.event_nos, v.fences) as b(job, event_no, fence)
+	where b.job in (select id from of)
+)`
+
+// jobEventsSQL reads a job's history. Where the job's row is gone, what is kept of its history is searched for.
+const jobEventsSQL = `with of as materialized (select id from trapeze.jobs where id = $1), ` + historySQL + `
+select ` + eventColumns + ` from (
+	select * from e
+	union all
+	select v.job, v.event_no, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
+	from trapeze.job_event v where v.job = $1 and not exists (select from trapeze.jobs where id = $1)
+) e where e.event_no > $2 order by e.event_no limit $3`
 
 // pipelineEventsSQL reads the history of all jobs of a pipeline, below the same horizon as feedSQL.
-const pipelineEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e
-where e.job in (select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0)
-	and (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4::int)
+const pipelineEventsSQL = `with of as materialized (
+	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
+), ` + historySQL + `
+select ` + eventColumns + ` from e
+where (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4::int)
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
 // feedSQL reads the whole history in the order of transaction ids (a job's own events may differ in it: sort by their
 // number), below the horizon under which no transaction can still appear, so
 // that a reader who goes on from its last cursor skips nothing. Plan: job_events_in_commit_order.
-const feedSQL = `select ` + eventColumns + ` from trapeze.job_events e
+const feedSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
@@ -86,7 +113,7 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 
 // exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order: the order of
 // transaction ids is not that of a job's events, whose transactions may have begun before they waited for its row.
-const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_events e order by e.job nulls first, e.event_no, e.xid`
+const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e order by e.job nulls first, e.event_no, e.xid`
 
 // ExportEvents streams the whole history to do, in the caller's transaction.
 func (s *Store) ExportEvents(ctx context.Context, db DB, do func(job.Event) error) error {

@@ -45,22 +45,28 @@ free as materialized (
 		case when l.cancel_requested then 'error' else e.outcome end as outcome,
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,
 		case when not l.cancel_requested then e.result end as result, e.error, l.fence, l.epoch, l.attempt, l.crashes,
-		l.priority, l.lane, l.kind, l.subject, l.started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while`
+		l.priority, l.lane, l.kind, l.subject, l.started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
+		l.claim_xid`
 
 // endedTailSQL is how every end goes on: its row in done, its unique key, what was to be told to its pod, its event.
 const endedTailSQL = `
 ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, fence, pod, event_no, epoch, attempt, crashes,
-		priority, lane, started_at)
+		priority, lane, started_at, xid, claim_xid)
 	select id, state, outcome, reason, result::json, error, fence, $8::uuid, event_no, epoch, attempt, crashes, priority,
-		lane, started_at from gone
+		lane, started_at, pg_current_xact_id(), claim_xid from gone
 ), ` + freeKeysTailSQL + `, told as (
 	delete from trapeze.cancel_requests c using gone g
 	where g.cancel_requested and c.pod = $8::uuid and c.job_id = g.id and c.fence = g.fence
 ), end_events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
-	select id, event_no, fence, $8::uuid, 'running', state, 'job.' || state,
-		case when state = 'failed' then 'error' when outcome = 'warning' then 'warn' end, left(error, 500) from gone
+	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
+		message)
+	select array_agg(id), array_agg(event_no), array_agg(fence), null, null, null, $8::uuid, 'running', 'succeeded',
+		'job.succeeded', null, null from gone where outcome = 'ok' having count(*) > 0
+	union all
+	select null, null, null, id, event_no, fence, $8::uuid, 'running', state, 'job.' || state,
+		case when state = 'failed' then 'error' when outcome = 'warning' then 'warn' end, left(error, 500)
+	from gone where outcome <> 'ok'
 )`
 
 // endSQL ends jobs that no step follows: most of a drain, for which the inserts of [finishSQL] are a quarter of the cost.

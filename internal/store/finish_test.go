@@ -100,12 +100,12 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			claims := w.claims(boot, 3)
 			batch := []Ending{ending(claims[0]), ending(claims[1]), endingWith(claims[2], w.new(then(claims[2]))[0])}
 			poison(w, &batch[1])
-			before := w.count(`select count(*) from trapeze.job_events`)
+			before := w.count(`select count(*) from trapeze.job_event`)
 			_, err := w.Finish(w.ctx(), boot, batch)
 			w.is.True(err != nil)
 			w.is.True(Refused(err)) // the caller learns that it is what is in it
 			w.is.True(!Unknown(err))
-			w.is.Equal(w.count(`select count(*) from trapeze.job_events`), before) // and nothing was written
+			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // and nothing was written
 			for i, e := range batch {
 				_, err := w.Finish(w.ctx(), boot, []Ending{e})
 				w.is.Equal(Refused(err), i == 1) // sent singly, the others go in

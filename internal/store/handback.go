@@ -21,13 +21,13 @@ with mine as materialized (
 ), back as (
 	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
 	from mine m where l.id = m.id
-	returning l.id, l.fence, l.kind, l.subject, l.event_no
+	returning l.id, l.fence, l.kind, l.subject, l.event_no, l.claim_xid
 ), ended_runs as (
 	update trapeze.current_runs c set state = 'ended' from back b
 	where b.subject <> '' and c.kind = b.kind and c.subject = b.subject and c.job_id = b.id and c.state = 'running'
 ), events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, message)
-	select id, event_no, fence, $1, 'running', 'pending', 'job.handed_back', $2 from back
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, message)
+	select id, event_no, claim_xid, fence, $1, 'running', 'pending', 'job.handed_back', $2 from back
 )
 select id from back`
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +23,7 @@ func (w *world) checkHistory() {
 		Fence    *int64
 		Event    string
 	}
-	result, err := w.pool.Query(ctx, w.in(`select job, event_no, from_state, to_state, fence, event from trapeze.job_events
+	result, err := w.pool.Query(ctx, w.in(`select job, event_no, from_state, to_state, fence, event from trapeze.job_event
 		where job is not null order by job, event_no`))
 	if err != nil {
 		w.t.Errorf("read the history: %v", err)
@@ -88,6 +89,7 @@ func (w *world) checkHistory() {
 				j.ID, j.State, j.No, j.Fence, s.state, s.no, s.fence)
 		}
 	}
+	w.checkReading(seen)
 	for what, sql := range map[string]string{
 		"running rows of current_runs without their running job": `select count(*) from trapeze.current_runs c
 			where c.state = 'running' and not exists (select from trapeze.live l where l.id = c.job_id and l.fence = c.fence
@@ -111,4 +113,43 @@ func deref(fence *int64) any {
 		return "none"
 	}
 	return *fence
+}
+
+// checkReading fails unless what is read of a job's history, by following what its rows name, is all there is of it. It
+// reads those of a few jobs.
+func (w *world) checkReading(jobs map[int64]bool) {
+	w.t.Helper()
+	ctx := context.Background()
+	left := 20
+	for id := range jobs {
+		if left--; left < 0 {
+			return
+		}
+		result, err := w.pool.Query(ctx, w.in(`select event_no, event from trapeze.job_event where job = $1 order by event_no`), id)
+		if err != nil {
+			w.t.Errorf("read the history of job %d: %v", id, err)
+			return
+		}
+		type entry struct {
+			No    int
+			Event string
+		}
+		all, err := pgx.CollectRows(result, pgx.RowToStructByPos[entry])
+		if err != nil {
+			w.t.Errorf("read the history of job %d: %v", id, err)
+			return
+		}
+		read, err := w.JobEvents(ctx, id, 0, len(all)+1)
+		if err != nil {
+			w.t.Errorf("%v", err)
+			return
+		}
+		got := make([]entry, len(read))
+		for i, e := range read {
+			got[i] = entry{*e.EventNo, e.Event}
+		}
+		if !slices.Equal(got, all) {
+			w.t.Errorf("job %d: %v was read of its history %v", id, got, all)
+		}
+	}
 }

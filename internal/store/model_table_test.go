@@ -36,7 +36,7 @@ union all select json_build_array('lane', name, slots_per_pod, enabled, drained)
 union all select json_build_array('gate', paused)::text from trapeze.gate
 union all select json_build_array('event', coalesce(job, 0), case when job is null then 0 else event_no end, from_state, to_state,
 	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt'))::text
-from trapeze.job_events
+from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
 where not exists (select from trapeze.job v where v.id = j.id)`
 

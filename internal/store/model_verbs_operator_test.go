@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -194,7 +197,7 @@ func ages(ids ...int64) verb {
 			at := time.Now().UTC().AddDate(0, 0, -oldDay)
 			_, err := s.pool.Exec(ctx, `update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)
 			if err == nil {
-				_, err = s.pool.Exec(ctx, `update trapeze.job_events set at = $2 where job = any($1)`, ids, at)
+				err = ageEvents(ctx, s.pool, ids, at)
 			}
 			return err
 		},
@@ -207,6 +210,26 @@ func ages(ids ...int64) verb {
 			}
 			return nil
 		})
+}
+
+// ageEvents gives the history of jobs another time, out of the rows that they share with others.
+func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Time) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, sql := range []string{
+			`insert into trapeze.job_events (job, event_no, xid, fence, boot, from_state, to_state, event, actor, level, message, fields)
+			select job, event_no, xid, fence, boot, from_state, to_state, event, actor, level, message, fields from trapeze.job_event
+			where job = any($1) and not exists (select from trapeze.job_events e where e.job = job_event.job and e.event_no = job_event.event_no)`,
+			`delete from trapeze.job_events where jobs <@ $1`,
+			`update trapeze.job_events e set (jobs, event_nos, fences) = (select array_agg(job), array_agg(event_no), array_agg(fence)
+			from unnest(e.jobs, e.event_nos, e.fences) b(job, event_no, fence) where job <> all($1)) where jobs && $1`,
+		} {
+			if _, err := tx.Exec(ctx, sql, ids); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, `update trapeze.job_events set at = $2 where job = any($1)`, ids, at)
+		return err
+	})
 }
 
 // makeOldDay makes the partitions of the day that is over, where they are missing.

@@ -111,7 +111,7 @@ func TestNoFenceLetsAZombieEndTheJobOfAnother(t *testing.T) {
 	w.is.Equal(w.at(old.ID).State, job.Succeeded)
 	_, ok = w.end(b, ending(Claimed{ID: old.ID, Fence: 2}))
 	w.is.True(!ok) // and the owner's is not
-	w.is.Equal(w.count(`select count(*) from trapeze.job_events e where e.to_state = 'succeeded' and e.boot = $1`, a), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.job_event e where e.to_state = 'succeeded' and e.boot = $1`, a), 1)
 	w.checkHistory()
 	w.is.Equal(len(heard.list), 0) // the fence in the history is the row's: only who knows the pods sees it
 }

@@ -28,8 +28,9 @@ with gone as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 ), event as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor, level, message, fields)
-	select id, event_no + 1, fence, pod, 'running', 'pending', case when $4 = 'retry' then 'job.retried' else 'job.retry_later' end,
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, level, message,
+		fields)
+	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when $4 = 'retry' then 'job.retried' else 'job.retry_later' end,
 		'handler', 'warn', $6, json_build_object('attempt', attempt, 'delay_ms', $5::bigint) from gone
 )
 select run_after from parked`

@@ -72,14 +72,15 @@ may as materialized (
 	from may m
 ), new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
-		max_crashes, submitter, unique_key)
+		max_crashes, submitter, unique_key, xid)
 	select id, kind, lane, subject, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
-		max_crashes, submitter, unique_key from placed
+		max_crashes, submitter, unique_key, pg_current_xact_id() from placed
 ), new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
-		unique_while, lane, kind, subject)
+		unique_while, lane, kind, subject, claim_xid)
 	select id, now(), born_at, born_at, born, case when born = 1 then boot end, 1 + born, born, priority, place,
-		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject
+		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject,
+		case when born = 1 then pg_current_xact_id() end
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
 			case place when 'running' then now() end as born_at
 		from placed p where place <> 'parked') p
@@ -88,11 +89,12 @@ may as materialized (
 	select id, 'scheduled', now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject
 	from placed where place = 'parked'
 ), new_events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor, fields)
-	select id, 1, null, null, '', 'pending', 'job.enqueued', actor, null from placed
+	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, actor, fields)
+	select array_agg(id), array_agg(1), null, null, '', 'pending', 'job.enqueued', actor, null from placed group by actor
 	union all
-	select id, 2, 1, boot, 'pending', 'running', 'job.claimed', 'system', '{"path":"fast"}'::json
-	from placed where place = 'running'
+	select array_agg(id), array_agg(2), array_agg(1::bigint), boot, 'pending', 'running', 'job.claimed', 'system',
+		'{"path":"fast"}'::json
+	from placed where place = 'running' group by boot
 )`
 
 // columns are the arrays that unnest turns back into rows.

@@ -86,18 +86,18 @@ with page as materialized (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
 	from hit h where l.id = h.id and not h.cancel_requested and h.crashes < h.max_crashes
-	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes
+	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
 ), gone as (
 	delete from trapeze.live l using hit h
 	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
 	returning l.*, h.crashes as crashes_now, h.name as pod_name
 ), ended as (
 	insert into trapeze.done (id, state, outcome, reason, error, fence, pod, event_no, epoch, attempt, crashes, priority,
-		lane, started_at)
+		lane, started_at, claim_xid)
 	select id, case when cancel_requested then 'cancelled' else 'failed' end, 'error',
 		case when cancel_requested then 'cancelled' else 'crashed' end,
 		'the pod ' || pod_name || ' that ran it died or lost its lease', fence, pod, event_no + 1, epoch, attempt,
-		crashes_now, priority, lane, started_at
+		crashes_now, priority, lane, started_at, claim_xid
 	from gone
 ), ` + freeKeysTailSQL + `, over as materialized (
 	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
@@ -105,11 +105,11 @@ with page as materialized (
 	update trapeze.current_runs c set state = 'ended' from over r
 	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
 ), events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, fields)
-	select id, event_no, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, fields)
+	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
 		json_build_object('reason', 'lease_lapsed', 'pod', name, 'boot', pod, 'crashes', crashes) from again
 	union all
-	select id, event_no + 1, fence, pod, 'running', case when cancel_requested then 'cancelled' else 'failed' end,
+	select id, event_no + 1, claim_xid, fence, pod, 'running', case when cancel_requested then 'cancelled' else 'failed' end,
 		case when cancel_requested then 'job.cancelled' else 'job.failed' end, 'error',
 		json_build_object('reason', case when cancel_requested then 'cancelled' else 'crashed' end, 'pod', pod_name,
 			'boot', pod, 'crashes', crashes_now) from gone

@@ -62,7 +62,7 @@ func (w *world) age(ids ...int64) {
 	}
 	at := time.Date(day.Year(), day.Month(), day.Day(), 12, 0, 0, 0, time.UTC)
 	w.exec(`update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)
-	w.exec(`update trapeze.job_events set at = $2 where job = any($1)`, ids, at)
+	w.is.NoErr(ageEvents(w.ctx(), w.pool, ids, at))
 }
 
 func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {

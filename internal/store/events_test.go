@@ -1,0 +1,115 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// history names the events of a job with their fences.
+func (w *world) history(id int64) string {
+	w.t.Helper()
+	list, err := w.JobEvents(w.ctx(), id, 0, 100)
+	w.is.NoErr(err)
+	var b strings.Builder
+	for i, e := range list {
+		w.is.Equal(*e.EventNo, i+1)
+		fmt.Fprintf(&b, " %s", strings.TrimPrefix(e.Event, "job."))
+		if e.Fence != nil {
+			fmt.Fprintf(&b, "/%d", *e.Fence)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// Each of these ways out of running ends a claim whose event stands in a row that other jobs share.
+func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	ids := w.put(plain, plain, plain)
+	first := w.claims(a, 3)
+	_, err := w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, first[0])}, "why not")
+	w.is.NoErr(err)
+	again := w.one(a)
+	w.is.Equal(again.ID, first[0].ID)
+	_, err = w.Park(w.ctx(), leaseOf(a, again), "retry", 0, "later")
+	w.is.NoErr(err)
+	w.promote(1)
+	w.is.Equal(w.one(a).ID, again.ID)
+	w.dies(a, b)
+	last := w.claims(b, 3)
+	w.is.Equal(len(last), 3)
+	for i, c := range last {
+		e := ending(c)
+		if i == 1 {
+			e.Outcome = job.Warning
+		}
+		w.end(b, e)
+	}
+	w.is.Equal(w.history(first[0].ID), "enqueued claimed/1 handed_back/1 claimed/2 retried/2 promoted/2 claimed/3 recovered/3 claimed/4 succeeded/4")
+	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
+	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // one row for the three
+	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
+
+	// What is kept longer than the jobs themselves is still there.
+	w.exec(`delete from trapeze.done`)
+	w.exec(`delete from trapeze.jobs`)
+	w.is.Equal(w.history(ids[0]), "enqueued claimed/1 handed_back/1 claimed/2 retried/2 promoted/2 claimed/3 recovered/3 claimed/4 succeeded/4")
+}
+
+// A page of the feed may end within what one statement wrote.
+func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain, plain, about("s"), plain, plain)
+	for _, c := range w.claims(boot, 5) {
+		w.end(boot, endingWith(c, w.new(then(c))[0]))
+	}
+	all := w.count(`select count(*) from trapeze.job_event`)
+	for _, limit := range []int{1, 2, 3, 7, 1000} {
+		var seen map[string]bool
+		pgtest.Wait(t, "the feed has everything", func() bool { // other tests' transactions hold it up
+			seen = map[string]bool{}
+			for cursor := ""; ; {
+				page, err := w.Events(w.ctx(), 0, cursor, limit)
+				w.is.NoErr(err)
+				for _, e := range page {
+					w.is.True(!seen[e.Cursor])
+					seen[e.Cursor], cursor = true, e.Cursor
+				}
+				if len(page) < limit {
+					break
+				}
+			}
+			return len(seen) == all
+		})
+	}
+}
+
+// A statement ends thousands of jobs at most; reading the history of one of them reads that row, and no other job's.
+func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.put(plain)
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer tx.Rollback(w.ctx())
+	_, err = tx.Exec(w.ctx(), pinSQL)
+	w.is.NoErr(err)
+	result, err := tx.Query(w.ctx(), w.in("explain (analyze, costs off, timing off) "+jobEventsSQL), ids[0], 0, 100)
+	w.is.NoErr(err)
+	lines, err := pgx.CollectRows(result, pgx.RowTo[string])
+	w.is.NoErr(err)
+	for _, l := range lines {
+		if strings.Contains(l, "Seq Scan") && !strings.Contains(l, "never executed") {
+			t.Errorf("%s\nin\n%s", l, strings.Join(lines, "\n"))
+		}
+	}
+}
