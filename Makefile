@@ -11,10 +11,10 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault check format vet lint fmt bench torture clean
+.PHONY: help demo test race fault check format vet lint fmt bench bench-peers torture clean
 
 help: ## list all targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo, bench and torture."
 	@echo "  make torture SEED=7 MINUTES=5 ARGS='-only F2,F24'; ARGS=-help lists what it can do."
@@ -40,6 +40,7 @@ format: ## fail when a file is not formatted
 vet: ## go vet, with and without the build tags of the long leg
 	$(GO) vet ./...
 	$(GO) vet -tags '$(TAGS)' ./...
+	cd bench && $(GO) vet ./trapeze ./common ./driver
 
 lint: ## staticcheck, pinned
 	$(GO) run $(STATICCHECK) ./...
@@ -52,8 +53,11 @@ bench: ## measure takeover, hand-off gap, throughput and chains
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/bench $(ARGS)
 
+bench-peers: ## beside River, graphile-worker, pg-boss, gue and DBOS (needs npm; an hour, ARGS narrows it)
+	@bench/run.sh $(ARGS)
+
 torture: ## break a fleet as a seed says (SEED, MINUTES), and check what must hold
 	@$(GO) run ./cmd/torture $(if $(SEED),-seed $(SEED)) -minutes $(or $(MINUTES),1) $(ARGS)
 
 clean: ## remove what was built
-	rm -rf bin dist trapeze bench coverage.*
+	rm -rf bin dist trapeze bench/bin coverage.*

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Builds the adapters and runs them on a throw-away PostgreSQL. Options: see README.md
+#   ./run.sh -peers trapeze,river -workloads W1,W4C -rounds 3 -out results.jsonl
+set -e
+cd "$(dirname "$0")"
+mkdir -p bin
+for p in trapeze river gue dbos driver; do go build -o bin/$p ./$p; done
+for p in graphile pgboss; do
+  [ -d $p/node_modules ] || (cd $p && npm install --no-audit --no-fund --silent)
+  printf '#!/bin/sh\nd=$(cd "$(dirname "$0")/.." && pwd); exec "$d/%s/node_modules/.bin/node" "$d/%s/main.mjs"\n' $p $p > bin/$p
+  chmod +x bin/$p
+done
+exec bin/driver "$@"

@@ -1,0 +1,94 @@
+// Adapter for Trapeze: its public API with default options; the bench says how many workers.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"bench/common"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type step struct{ common.Payload }
+
+func (step) Kind() string { return "noop" }
+
+type peer struct {
+	pool *pgxpool.Pool
+	r    *runner.Runner
+}
+
+func (p *peer) Config() string { return "trapeze, default options, slots = workers" }
+
+func (p *peer) Setup(ctx context.Context, url string) error {
+	pool := common.Pool(ctx, url, 4)
+	defer pool.Close()
+	return runner.Migrate(ctx, pool, "")
+}
+
+func quiet() runner.Options {
+	return runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+}
+
+func (p *peer) Open(ctx context.Context, url string) (err error) {
+	p.pool = common.Pool(ctx, url, 4)
+	p.r, err = runner.New(p.pool, quiet())
+	return err
+}
+
+func (p *peer) Close() { p.r.Close(); p.pool.Close() }
+
+func (p *peer) Bulk(ctx context.Context, ps []common.Payload) error {
+	list := make([]runner.Args, len(ps))
+	for i, x := range ps {
+		list[i] = step{x}
+	}
+	_, err := p.r.EnqueueMany(ctx, list, runner.Foreign())
+	return err
+}
+
+func (p *peer) Enqueue(ctx context.Context, x common.Payload) error {
+	_, err := p.r.Enqueue(ctx, step{x})
+	return err
+}
+
+func (p *peer) Start(ctx context.Context, url string, workers int, h common.Handler) (func(), error) {
+	pool := common.Pool(ctx, url, 4)
+	o := quiet()
+	o.Slots = workers
+	r, err := runner.New(pool, o)
+	if err != nil {
+		return nil, err
+	}
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		var after *runner.Outcome
+		err := h(ctx, j.Args.Payload, func(next common.Payload) error {
+			after = runner.Then(step{next})
+			return nil
+		})
+		return after, err
+	})
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	p.r, p.pool = r, pool
+	return func() {
+		stop()
+		if err := <-ended; err != nil {
+			fmt.Println("run:", err)
+		}
+		r.Close()
+		pool.Close()
+	}, nil
+}
+
+func (p *peer) PendingSQL() string {
+	return `select exists (select from trapeze.live) or exists (select from trapeze.parked)`
+}
+
+func main() { common.Main("trapeze", &peer{}) }
