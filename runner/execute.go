@@ -115,23 +115,25 @@ func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 		r.metrics.Stuck.Dec()
 		r.log.WarnContext(one.ctx, "stuck handler returned", one.attrs()...)
 	}
-	r.close(one, next)
+	if r.close(one, next) {
+		r.slotFree(one.claimed.Lane)
+	}
 	return next
 }
 
-// close ends a claim that is settled, and moves its slot to the next step or releases it.
-func (r *Runner) close(one *run, next *run) {
+// close ends a claim that is settled, and moves its slot to the next step or releases it. It reports whether it is free.
+func (r *Runner) close(one *run, next *run) (free bool) {
 	close(one.ended)
 	one.done()
 	one.cancel(nil)
 	r.runs.remove(one)
 	if next == nil {
 		r.lanes.release(one.claimed.Lane)
-		r.slotFree(one.claimed.Lane)
 	}
 	if one.claimed.Isolated {
 		r.poller.Wake()
 	}
+	return next == nil
 }
 
 // watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,20 +45,35 @@ func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
 	return r.pursue(w)
 }
 
-// landed goes on after an end that nobody waited for, on the flusher's goroutine: what may take time has one of its own.
-func (r *Runner) landed(w *flush) {
-	goOn := func() {
-		next := r.pursue(w)
-		r.close(w.one, next)
-		if next != nil {
-			r.hands.give(next)
+// landed goes on after ends that nobody waited for, on the flusher's goroutine: what may take time has one of its own. The
+// slots that come free are free together, so that one claim fills them all.
+func (r *Runner) landed(ends []*flush) {
+	var lanes []string
+	for _, w := range ends {
+		if w.err != nil || w.ended.State != job.Succeeded || r.log.Enabled(w.one.ctx, slog.LevelDebug) {
+			go func() {
+				if r.goOn(w) {
+					r.slotFree(w.one.claimed.Lane)
+				}
+			}()
+		} else if lane := w.one.claimed.Lane; r.goOn(w) && !slices.Contains(lanes, lane) {
+			lanes = append(lanes, lane)
 		}
 	}
-	if w.err != nil || w.ended.State != job.Succeeded || r.log.Enabled(w.one.ctx, slog.LevelDebug) {
-		go goOn()
-		return
+	for _, lane := range lanes {
+		r.slotFree(lane)
 	}
-	goOn()
+}
+
+// goOn closes the claim of an end that was written, or not, and has the next step performed. It reports whether the slot of
+// its lane is free.
+func (r *Runner) goOn(w *flush) bool {
+	next := r.pursue(w)
+	free := r.close(w.one, next)
+	if next != nil {
+		r.hands.give(next)
+	}
+	return free
 }
 
 // pursue sees to it that a claim ends when its end could not be written at first. It returns the next step when that is ours

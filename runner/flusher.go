@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -14,23 +15,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// flusher merges the ends of claims that come at the same time into one statement and one commit. There is no timer: a
-// flusher takes one end, drains what waits, and flushes at once, so that an idle pod pays one round trip and a busy one
-// fills its batches by itself.
+// flusher merges the ends of claims that come at the same time into one statement and one commit. There is no timer: the
+// first end is written at once, and what comes meanwhile by the next statement, so that an idle pod pays one round trip
+// and a busy one fills its batches by itself.
 type flusher struct {
 	r     *Runner
 	alive context.Context // ends when the runner gives up writing
 	die   context.CancelFunc
 	some  chan struct{} // a hint that the queue is not empty
 
-	mu     sync.Mutex
-	queue  []*flush
-	closed bool
+	mu      sync.Mutex
+	queue   []*flush
+	writing int // batches under way
+	closed  bool
 }
 
 const (
 	flushers    = 2
 	flushAtMost = 500
+	flushBeside = 32 // so many ends are worth a second batch while the first is under way; fewer wait for it
 )
 
 // flush is one end on its way, answered once.
@@ -66,8 +69,10 @@ func (f *flusher) run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case <-f.some:
-					if batch := f.take(); len(batch) > 0 {
+					runtime.Gosched() // handlers that are about to return come along
+					for batch := f.take(); len(batch) > 0; batch = f.take() {
 						f.flush(ctx, batch)
+						f.written()
 					}
 				}
 			}
@@ -83,12 +88,20 @@ func (f *flusher) put(w *flush) {
 	if !closed {
 		f.queue = append(f.queue, w)
 	}
+	wanted := f.wanted()
 	f.mu.Unlock()
 	if closed {
 		f.answer(w, store.Ended{}, errStopped)
 		return
 	}
-	f.hint()
+	if wanted {
+		f.hint()
+	}
+}
+
+// wanted reports whether another batch is to be written now. Call it with mu held.
+func (f *flusher) wanted() bool {
+	return len(f.queue) > 0 && (f.writing == 0 || len(f.queue) >= flushBeside && f.writing < flushers)
 }
 
 func (f *flusher) hint() {
@@ -98,17 +111,30 @@ func (f *flusher) hint() {
 	}
 }
 
-// take takes a batch from the queue, and leaves a hint when that is not all.
+// take takes a batch from the queue when one is wanted, and leaves a hint when another one is.
 func (f *flusher) take() []*flush {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.wanted() {
+		return nil
+	}
 	batch := f.queue
 	f.queue = nil
 	if len(batch) > flushAtMost {
 		batch, f.queue = batch[:flushAtMost:flushAtMost], slices.Clone(batch[flushAtMost:])
+	}
+	f.writing++
+	if f.wanted() {
 		f.hint()
 	}
 	return batch
+}
+
+// written notes that a batch is not under way any more.
+func (f *flusher) written() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writing--
 }
 
 func (f *flusher) close() {
@@ -163,14 +189,20 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		}
 		ended, err := f.r.store.Finish(ctx, pod, endings)
 		if err == nil {
-			var missing []*flush
+			var landed, missing []*flush
 			for _, w := range batch {
-				if end, ok := ended[w.ending.ID]; ok {
-					f.answer(w, end, nil)
-				} else {
+				end, ok := ended[w.ending.ID]
+				switch {
+				case !ok:
 					missing = append(missing, w)
+				case w.done == nil:
+					w.ended = end
+					landed = append(landed, w)
+				default:
+					f.answer(w, end, nil)
 				}
 			}
+			f.r.landed(landed)
 			if len(missing) > 0 {
 				// Lost; or ended by a first try whose reply was lost; or held by somebody at this moment.
 				f.later(f.readBack(ctx, pod, missing))
@@ -200,11 +232,16 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
+// heldFor is how long the row of an end is held, usually: by a claim of another pod whose snapshot is of before ours, and
+// which locks the row before it sees that it runs.
+const heldFor = 2 * time.Millisecond
+
 // later puts ends whose rows somebody holds back into the queue after a moment, so that nobody waits for them here.
 func (f *flusher) later(batch []*flush) {
 	for _, w := range batch {
-		w.tries++
-		time.AfterFunc(min(time.Duration(w.tries)*20*time.Millisecond, time.Second), func() { f.put(w) })
+		wait := min(heldFor<<w.tries, time.Second)
+		w.tries = min(w.tries+1, 10)
+		time.AfterFunc(wait, func() { f.put(w) })
 	}
 }
 
@@ -250,5 +287,5 @@ func (f *flusher) answer(w *flush, ended store.Ended, err error) {
 		close(w.done)
 		return
 	}
-	f.r.landed(w)
+	f.r.landed([]*flush{w})
 }

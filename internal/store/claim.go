@@ -91,7 +91,8 @@ select (select count(*) from picked) as seen, coalesce(c.id, 0), coalesce(c.kind
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
-	coalesce(c.ready_at, now()), (select g.checkpoint from trapeze.job_progress g where g.id = c.id) as checkpoint
+	coalesce(c.ready_at, now()),
+	case when c.fence > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
