@@ -49,14 +49,14 @@ func (s *server) events(c echo.Context) error {
 			return err
 		}
 	}
+	if _, err := s.r.Get(c.Request().Context(), id); err != nil {
+		return err
+	}
 	list, err := s.r.Store().JobEvents(c.Request().Context(), id, after, limit)
 	if err != nil {
 		return err
 	}
-	if len(list) == 0 {
-		if _, err := s.r.Get(c.Request().Context(), id); err != nil {
-			return err
-		}
+	if list == nil {
 		list = []job.Event{}
 	}
 	next := ""

@@ -1,7 +1,8 @@
 -- One row of the history for all jobs that one statement enqueued, claimed or ended alike: these events say what columns
 -- of the job's row say, and a row each cost more than the transition itself. Whose event it is stands in arrays, and the
 -- job's row, or the event that ended a claim, names the transaction (xid, claim_xid) in which to look. Rows of before stay
--- as they are. Locks: ACCESS EXCLUSIVE on jobs, live, done and job_events for a moment (no row is rewritten).
+-- as they are. Pods of builds without this migration are to be stopped first: they do not know shared rows. Locks: ACCESS
+-- EXCLUSIVE on jobs, live, done and job_events (no row is rewritten).
 
 -- +goose Up
 alter table trapeze.jobs add column xid xid8;                 -- of the transaction that submitted it

@@ -50,7 +50,9 @@ func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
 func (r *Runner) landed(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
-		if w.err != nil || w.ended.State != job.Succeeded || r.log.Enabled(w.one.ctx, slog.LevelDebug) {
+		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
+			!r.log.Enabled(w.one.ctx, slog.LevelDebug)
+		if !quick {
 			go func() {
 				if r.goOn(w) {
 					r.slotFree(w.one.claimed.Lane)

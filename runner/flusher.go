@@ -27,13 +27,16 @@ type flusher struct {
 	mu      sync.Mutex
 	queue   []*flush
 	writing int // batches under way
+	slow    int // those of them that take long
+	held    map[*flush]*time.Timer
 	closed  bool
 }
 
 const (
 	flushers    = 2
 	flushAtMost = 500
-	flushBeside = 32 // so many ends are worth a second batch while the first is under way; fewer wait for it
+	flushBeside = 32                   // so many ends are worth a second batch while the first is under way; fewer wait for it
+	flushSlow   = 5 * time.Millisecond // but no longer than this
 )
 
 // flush is one end on its way, answered once.
@@ -71,8 +74,7 @@ func (f *flusher) run(ctx context.Context) {
 				case <-f.some:
 					runtime.Gosched() // handlers that are about to return come along
 					for batch := f.take(); len(batch) > 0; batch = f.take() {
-						f.flush(ctx, batch)
-						f.written()
+						f.watched(func() { f.flush(ctx, batch) })
 					}
 				}
 			}
@@ -101,7 +103,7 @@ func (f *flusher) put(w *flush) {
 
 // wanted reports whether another batch is to be written now. Call it with mu held.
 func (f *flusher) wanted() bool {
-	return len(f.queue) > 0 && (f.writing == 0 || len(f.queue) >= flushBeside && f.writing < flushers)
+	return len(f.queue) > 0 && (f.writing == f.slow || len(f.queue) >= flushBeside) && f.writing < flushers
 }
 
 func (f *flusher) hint() {
@@ -130,11 +132,31 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// written notes that a batch is not under way any more.
-func (f *flusher) written() {
+// watched writes a batch. When it takes long, as when its statement waits for somebody or its members are sent one by one,
+// what comes meanwhile does not wait for it.
+func (f *flusher) watched(write func()) {
+	over, slow := false, false
+	timer := time.AfterFunc(flushSlow, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if over {
+			return
+		}
+		slow = true
+		f.slow++
+		if f.wanted() {
+			f.hint()
+		}
+	})
+	write()
+	timer.Stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	over = true
 	f.writing--
+	if slow {
+		f.slow--
+	}
 }
 
 func (f *flusher) close() {
@@ -143,6 +165,12 @@ func (f *flusher) close() {
 	f.closed = true
 	left := f.queue
 	f.queue = nil
+	for w, timer := range f.held {
+		if timer.Stop() {
+			left = append(left, w)
+		}
+	}
+	f.held = nil
 	f.mu.Unlock()
 	for _, w := range left {
 		f.answer(w, store.Ended{}, errStopped)
@@ -241,7 +269,28 @@ func (f *flusher) later(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)
 		w.tries = min(w.tries+1, 10)
-		time.AfterFunc(wait, func() { f.put(w) })
+		f.hold(w, wait)
+	}
+}
+
+// hold puts an end into the queue after a while, or answers it when the flusher is closed before that.
+func (f *flusher) hold(w *flush, wait time.Duration) {
+	f.mu.Lock()
+	closed := f.closed
+	if !closed {
+		if f.held == nil {
+			f.held = map[*flush]*time.Timer{}
+		}
+		f.held[w] = time.AfterFunc(wait, func() {
+			f.mu.Lock()
+			delete(f.held, w)
+			f.mu.Unlock()
+			f.put(w)
+		})
+	}
+	f.mu.Unlock()
+	if closed {
+		f.answer(w, store.Ended{}, errStopped)
 	}
 }
 

@@ -35,3 +35,33 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 	id := enqueue(t, r, of("free"))
 	pgtest.WaitFor(t, 5*time.Second, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }
+
+// A finish whose next step waits for somebody else's subject holds up the ends of nobody else.
+func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{Slots: 8}, map[string]does{"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Then(of("step"), runner.Subject("taken")), nil
+	}, "step": nothing, "free": nothing})
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('step', 'taken', 0, 1, 'running')`); err != nil {
+		t.Fatal(err)
+	}
+	parent := enqueue(t, r, of("parent"))
+	pgtest.Wait(t, "its finish waits", func() bool {
+		return one[int](t, pool, `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'`) > 0
+	})
+	for range 3 {
+		id := enqueue(t, r, of("free"))
+		pgtest.WaitFor(t, 5*time.Second, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, r, parent)
+	quiet(t, pool)
+}

@@ -18,6 +18,8 @@ import (
 // Its context ends with a cause ([context.Cause]) when an operator cancels or stops the job, its timeout is over, the pod
 // lost its lease or shuts down; a handler that returns an error then is not blamed for it. What a handler writes outside
 // [Outcome.InTx] and [Job.Tx] may happen twice, after a crash: at-least-once.
+//
+// Its goroutine is used again: a handler that locks its thread (runtime.LockOSThread) or sets labels for profiles undoes it.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
 
 // HandleOption sets what holds for all jobs of a kind.

@@ -11,7 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// run is one claim that this process works on. Its goroutine alone performs it; settled decides who writes its end.
+// run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
+// success the flusher closes it.
 type run struct {
 	*core
 	kind    *kind

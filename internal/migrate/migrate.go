@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -48,7 +49,7 @@ type Migration struct {
 // Up applies every pending migration to the schema, which it creates when it is missing. It waits for another process
 // that is migrating, as long as ctx lasts. Safe for concurrent use.
 func Up(ctx context.Context, url, schema string) error {
-	return within(ctx, url, schema, func(p *goose.Provider) error {
+	return withLocks(ctx, url, schema, func(p *goose.Provider) error {
 		_, err := p.Up(ctx)
 		return err
 	})
@@ -56,7 +57,7 @@ func Up(ctx context.Context, url, schema string) error {
 
 // Down undoes migrations until to is the latest one applied; 0 undoes all. It drops data.
 func Down(ctx context.Context, url, schema string, to int64) error {
-	return within(ctx, url, schema, func(p *goose.Provider) error {
+	return withLocks(ctx, url, schema, func(p *goose.Provider) error {
 		_, err := p.DownTo(ctx, to)
 		return err
 	})
@@ -185,6 +186,35 @@ func Print(w io.Writer, schema string, to int64) error {
 	return nil
 }
 
+// A migration waits lockTimeout for the lock of a table. Longer, and whoever came after it, which is every claim and every
+// submission, would wait behind it for a transaction that somebody forgot to end; and where two wait for each other
+// PostgreSQL would end the other one (deadlock_timeout, one second). It tries again until patience is over.
+const (
+	lockTimeout = 500 * time.Millisecond
+	patience    = 2 * time.Minute
+)
+
+// withLocks runs goose again while it cannot have the locks that it needs.
+func withLocks(ctx context.Context, url, schema string, do func(*goose.Provider) error) error {
+	began := time.Now()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		err := within(ctx, url, schema, do)
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || pg.Code != "55P03" && pg.Code != "40P01" {
+			return err
+		}
+		if time.Since(began) > patience {
+			return fmt.Errorf("a transaction has held a lock for %s that the migration needs; look for it in pg_stat_activity: %w",
+				patience, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
 // within runs goose over one connection, in one transaction.
 func within(ctx context.Context, url, schema string, do func(*goose.Provider) error) (err error) {
 	if !validSchema.MatchString(schema) {
@@ -257,6 +287,7 @@ func (t oneTransaction) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		"begin",
 		fmt.Sprintf("select pg_advisory_xact_lock(%d)", lockKey),
 		"set local client_min_messages = warning",
+		fmt.Sprintf("set local lock_timeout = %d", lockTimeout.Milliseconds()),
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err

@@ -127,6 +127,34 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 	is.Equal(shape(t, pool, "trapeze"), before)
 }
 
+// A migration that waits for a table would have everybody else wait behind it.
+func TestAMigrationDoesNotQueueForATable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	is.NoErr(migrate.Down(t.Context(), url, "trapeze", 9))
+	forgotten, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer forgotten.Rollback(context.WithoutCancel(t.Context()))
+	_, err = forgotten.Exec(t.Context(), `select count(*) from trapeze.jobs`)
+	is.NoErr(err)
+	up := make(chan error)
+	go func() { up <- migrate.Up(t.Context(), url, "trapeze") }()
+	for range 2 {
+		pgtest.Wait(t, "the migration waits", func() bool {
+			return count(t, pool, `select count(*) from pg_locks where relation = 'trapeze.jobs'::regclass and not granted`) == 1
+		})
+		_, err = pool.Exec(t.Context(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
+			select coalesce(max(id), 0) + 1, 'k', 'default', '{}', 1 from trapeze.jobs`)
+		is.NoErr(err) // behind it for half a second, and through
+	}
+	is.NoErr(forgotten.Rollback(t.Context()))
+	is.NoErr(<-up)
+	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+}
+
 func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -32,7 +32,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
-	ids := w.put(plain, plain, plain)
+	w.put(plain, plain, plain)
 	first := w.claims(a, 3)
 	_, err := w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, first[0])}, "why not")
 	w.is.NoErr(err)
@@ -57,10 +57,9 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // one row for the three
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
-	// What is kept longer than the jobs themselves is still there.
-	w.exec(`delete from trapeze.done`)
-	w.exec(`delete from trapeze.jobs`)
-	w.is.Equal(w.history(ids[0]), "enqueued claimed/1 handed_back/1 claimed/2 retried/2 promoted/2 claimed/3 recovered/3 claimed/4 succeeded/4")
+	// Who recovered it did not say where the event of its claim is: a pod of an earlier release.
+	w.exec(`update trapeze.job_events set claim_xid = null where job = $1`, first[1].ID)
+	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
 }
 
 // A page of the feed may end within what one statement wrote.

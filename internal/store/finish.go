@@ -62,11 +62,11 @@ ended as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
 		message)
 	select array_agg(id), array_agg(event_no), array_agg(fence), null, null, null, $8::uuid, 'running', 'succeeded',
-		'job.succeeded', null, null from gone where outcome = 'ok' having count(*) > 0
+		'job.succeeded', null, null from gone where state = 'succeeded' and outcome = 'ok' having count(*) > 0
 	union all
 	select null, null, null, id, event_no, fence, $8::uuid, 'running', state, 'job.' || state,
 		case when state = 'failed' then 'error' when outcome = 'warning' then 'warn' end, left(error, 500)
-	from gone where outcome <> 'ok'
+	from gone where state <> 'succeeded' or outcome <> 'ok'
 )`
 
 // endSQL ends jobs that no step follows: most of a drain, for which the inserts of [finishSQL] are a quarter of the cost.

@@ -29,7 +29,7 @@ var statements = map[string]string{
 	"progressSQL": progressSQL, "checkpointSQL": checkpointSQL, "forgiveSQL": forgiveSQL, "emitSQL": emitSQL,
 	"staleResultSQL": staleResultSQL, "parentSQL": parentSQL, "jobSQL": jobSQL, "jobsSQL": jobsSQL,
 	"exportJobsSQL": exportJobsSQL, "podsSQL": podsSQL, "laneUseSQL": laneUseSQL, "foreignLaneSQL": foreignLaneSQL,
-	"jobEventsSQL": jobEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
+	"jobEventsSQL": jobEventsSQL, "searchEventsSQL": searchEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
 	"exportEventsSQL": exportEventsSQL, "ensurePartitionsSQL": ensurePartitionsSQL, "oldDaysSQL": oldDaysSQL,
 	"forgetJobsSQL": forgetJobsSQL, "dropPartitionSQL": dropPartitionSQL, "prunePodsSQL": prunePodsSQL,
 	"pruneSubmissionsSQL": pruneSubmissionsSQL, "settledSQL": settledSQL, "awaitedSQL": awaitedSQL, "settleSlotsSQL": settleSlotsSQL, "voidSlotsSQL": voidSlotsSQL,
