@@ -18,9 +18,14 @@ import (
 
 // lab makes a fresh database for each measurement.
 type lab struct {
-	url string
-	n   atomic.Int64
+	url   string
+	scale float64
+	quiet bool // nothing beside the results
+	n     atomic.Int64
 }
+
+// size is how large a workload of n is at the lab's scale, at least one.
+func (b *lab) size(n int) int { return max(int(float64(n)*b.scale), 1) }
 
 func (b *lab) version(ctx context.Context) (version string, err error) {
 	conn, err := pgx.Connect(ctx, b.url)

@@ -4,6 +4,7 @@
 //	go run ./cmd/bench                        everything
 //	go run ./cmd/bench -only drain,chains     a part
 //	go run ./cmd/bench -json                  one JSON object a line
+//	go run ./cmd/bench -scale 0.1             smaller, to see whether it works
 package main
 
 import (
@@ -47,20 +48,23 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", "takeover,handoff,drain,chains", "which workloads, separated by commas")
+	only := flag.String("only", "", "which `workloads`, separated by commas; all, unless said: "+strings.Join(names(), ", "))
 	asJSON := flag.Bool("json", false, "one JSON object a line")
-	rounds := flag.Int("rounds", 10, "rounds of takeover")
-	jobs := flag.Int("jobs", 100_000, "jobs of drain")
+	scale := flag.Float64("scale", 1, "multiply the size of every workload: 0.1 tries them out in a minute")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx, strings.Split(*only, ","), *asJSON, *rounds, *jobs); err != nil {
+	if err := bench(ctx, *only, *asJSON, *scale); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context, only []string, asJSON bool, rounds, jobs int) (err error) {
+func bench(ctx context.Context, only string, asJSON bool, scale float64) (err error) {
+	chosen, err := choose(only)
+	if err != nil {
+		return err
+	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	url := os.Getenv("DATABASE_URL")
 	if url == "" {
@@ -71,7 +75,7 @@ func bench(ctx context.Context, only []string, asJSON bool, rounds, jobs int) (e
 		defer server.Stop()
 		url = server.URL()
 	}
-	b := &lab{url: url}
+	b := &lab{url: url, scale: scale, quiet: asJSON}
 	version, err := b.version(ctx)
 	if err != nil {
 		return err
@@ -79,24 +83,12 @@ func bench(ctx context.Context, only []string, asJSON bool, rounds, jobs int) (e
 	if !asJSON {
 		fmt.Printf("PostgreSQL %s, %d CPUs shared by client and server, %s, default options unless said\n\n", version, runtime.NumCPU(), runtime.Version())
 	}
-	for _, name := range only {
-		var l line
-		switch name {
-		case "takeover":
-			l, err = b.takeover(ctx, rounds, !asJSON)
-		case "handoff":
-			l, err = b.handoff(ctx, 300)
-		case "drain":
-			l, err = b.drain(ctx, jobs)
-		case "chains":
-			l, err = b.chains(ctx, 2000)
-		default:
-			err = fmt.Errorf("unknown workload %q", name)
-		}
+	for _, w := range chosen {
+		l, err := w.do(b, ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
-		l.Name = name
+		l.Name = w.name
 		if asJSON {
 			if err := json.NewEncoder(os.Stdout).Encode(l); err != nil {
 				return err

@@ -47,7 +47,8 @@ func podProcess() error {
 }
 
 // takeover measures how long after kill -9 of a pod with 50 running jobs each of them runs on another pod.
-func (b *lab) takeover(ctx context.Context, rounds int, talk bool) (l line, err error) {
+func (b *lab) takeover(ctx context.Context) (l line, err error) {
+	rounds := b.size(10)
 	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, else defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each runs elsewhere, %d rounds", takeoverJobs, rounds),
 		Goal: "maximum ≤ 10 s"}
 	var all []float64
@@ -57,7 +58,7 @@ func (b *lab) takeover(ctx context.Context, rounds int, talk bool) (l line, err 
 			return l, err
 		}
 		slices.Sort(seconds)
-		if talk {
+		if !b.quiet {
 			fmt.Fprintf(os.Stderr, "takeover round %d: %.2f to %.2f s\n", round+1, seconds[0], seconds[len(seconds)-1])
 		}
 		all = append(all, seconds...)

@@ -22,7 +22,8 @@ type step struct {
 func (step) Kind() string { return "bench.step" }
 
 // drain measures how fast a pod works off jobs that do nothing and are there already.
-func (b *lab) drain(ctx context.Context, n int) (l line, err error) {
+func (b *lab) drain(ctx context.Context) (l line, err error) {
+	n := b.size(100_000)
 	l = line{What: "enqueue no-op jobs in calls of 2,000, then start one pod with 100 slots; clock stops when nothing is unfinished in the database",
 		Goal: "design's prototype: 58,143 jobs/s, 445 B WAL a job; target ≤ 700 B"}
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
@@ -64,7 +65,8 @@ func (b *lab) drain(ctx context.Context, n int) (l line, err error) {
 }
 
 // handoff measures the gap between two steps on an idle pod, and from a submission to its start.
-func (b *lab) handoff(ctx context.Context, n int) (l line, err error) {
+func (b *lab) handoff(ctx context.Context) (l line, err error) {
+	n := b.size(300)
 	l = line{What: "chains of five steps, one at a time: handler start to next handler start; and submission to first start",
 		Goal: "gap p50 ≤ 0.8 ms, p99 ≤ 2 ms"}
 	g, err := b.rig(ctx, runner.Options{})
@@ -114,7 +116,8 @@ func (b *lab) handoff(ctx context.Context, n int) (l line, err error) {
 }
 
 // chains measures chains of five steps, many at once.
-func (b *lab) chains(ctx context.Context, n int) (l line, err error) {
+func (b *lab) chains(ctx context.Context) (l line, err error) {
+	n := b.size(2000)
 	l = line{What: "2,000 chains of five steps submitted at once to a pod with 100 slots",
 		Goal: "design's prototype: 11,399 chains/s; target ≥ 12 × River's 626, ≤ 0.05 transactions a step"}
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
