@@ -131,7 +131,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 			<-block
 		}
 		return nil, nil
-	}}, Timeout(50*time.Millisecond), Retry(5, job.Backoff{}))
+	}}, Timeout(50*time.Millisecond), Retry(5, job.Backoff{Base: time.Hour, Cap: time.Hour}))
 	t.Cleanup(func() { close(block) })
 	s, err := r.Submit(t.Context(), Raw{Name: "k"})
 	if err != nil {
