@@ -38,21 +38,16 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	return one
 }
 
-// launch has a claim performed. The slot of its lane is reserved.
-func (r *Runner) launch(c store.Claimed, boot string, handed time.Time) bool {
-	one := r.newRun(c, boot)
+// launchBorn has a job performed that an insert of ours made running. The slot of its lane is reserved.
+func (r *Runner) launchBorn(boot string, n store.NewJob) bool {
+	now := time.Now()
+	one := r.newRun(born(n, now), boot)
 	if one == nil {
 		return false
 	}
-	one.handed = handed
+	one.handed = now
 	r.hands.give(one)
 	return true
-}
-
-// launchBorn starts a job that an insert of ours made running.
-func (r *Runner) launchBorn(boot string, n store.NewJob) bool {
-	now := time.Now()
-	return r.launch(born(n, now), boot, now)
 }
 
 // work performs a claim and, in the same goroutine, the steps that it hands over to.

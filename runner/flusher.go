@@ -26,8 +26,9 @@ type flusher struct {
 
 	mu      sync.Mutex
 	queue   []*flush
-	writing int // batches under way
-	slow    int // those of them that take long
+	writing int           // batches under way
+	landing chan struct{} // closed when none is; nil: none is
+	slow    int           // those of them that take long
 	held    map[*flush]*time.Timer
 	closed  bool
 }
@@ -72,7 +73,7 @@ func (f *flusher) run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case <-f.some:
-					runtime.Gosched() // handlers that are about to return come along
+					f.gather()
 					for batch := f.take(); len(batch) > 0; batch = f.take() {
 						f.watched(func() { f.flush(ctx, batch) })
 					}
@@ -81,6 +82,18 @@ func (f *flusher) run(ctx context.Context) {
 		})
 	}
 	workers.Wait()
+}
+
+// flushGather is for how long ends wait for claims whose handlers are about to be called.
+const flushGather = 100 * time.Microsecond
+
+// gather lets handlers that are about to return come along. When claims have just come in, theirs are called one after the
+// other, and the first that returns would otherwise be written alone.
+func (f *flusher) gather() {
+	runtime.Gosched()
+	for since := time.Now(); f.r.hands.waiting() && time.Since(since) < flushGather; {
+		runtime.Gosched()
+	}
 }
 
 // put queues an end. After close its answer is an error.
@@ -125,7 +138,9 @@ func (f *flusher) take() []*flush {
 	if len(batch) > flushAtMost {
 		batch, f.queue = batch[:flushAtMost:flushAtMost], slices.Clone(batch[flushAtMost:])
 	}
-	f.writing++
+	if f.writing++; f.landing == nil {
+		f.landing = make(chan struct{})
+	}
 	if f.wanted() {
 		f.hint()
 	}
@@ -153,9 +168,28 @@ func (f *flusher) watched(write func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	over = true
-	f.writing--
+	if f.writing--; f.writing == 0 {
+		close(f.landing)
+		f.landing = nil
+	}
 	if slow {
 		f.slow--
+	}
+}
+
+// lands waits until no batch is under way, or one takes long.
+func (f *flusher) lands() {
+	f.mu.Lock()
+	landing := f.landing
+	f.mu.Unlock()
+	if landing == nil {
+		return
+	}
+	long := time.NewTimer(flushSlow)
+	defer long.Stop()
+	select {
+	case <-landing:
+	case <-long.C:
 	}
 }
 
@@ -232,8 +266,7 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			}
 			f.r.landed(landed)
 			if len(missing) > 0 {
-				// Lost; or ended by a first try whose reply was lost; or held by somebody at this moment.
-				f.later(f.readBack(ctx, pod, missing))
+				f.missed(ctx, pod, missing)
 			}
 			return
 		}
@@ -263,6 +296,22 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 // heldFor is how long the row of an end is held, usually: by a claim of another pod whose snapshot is of before ours, and
 // which locks the row before it sees that it runs.
 const heldFor = 2 * time.Millisecond
+
+// missed sees to ends that the statement passed by. Nearly always somebody holds their rows for a moment, so they are sent
+// again once before anybody asks: they may be lost, or ended by an earlier try whose reply was lost.
+func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
+	var asked []*flush
+	for _, w := range batch {
+		if w.tries == 0 {
+			f.later([]*flush{w})
+		} else {
+			asked = append(asked, w)
+		}
+	}
+	if len(asked) > 0 {
+		f.later(f.readBack(ctx, pod, asked))
+	}
+}
 
 // later puts ends whose rows somebody holds back into the queue after a moment, so that nobody waits for them here.
 func (f *flusher) later(batch []*flush) {

@@ -27,8 +27,8 @@ type hands struct {
 
 func newHands(perform func(*run)) *hands { return &hands{perform: perform} }
 
-// give has a claim performed. It never waits.
-func (h *hands) give(one *run) {
+// give has claims performed. It never waits.
+func (h *hands) give(claims ...*run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.head > len(h.queue)/2 {
@@ -36,8 +36,15 @@ func (h *hands) give(one *run) {
 		clear(h.queue[rest:])
 		h.queue, h.head = h.queue[:rest], 0
 	}
-	h.queue = append(h.queue, one)
+	h.queue = append(h.queue, claims...)
 	h.send()
+}
+
+// waiting reports whether there are claims whose handler has not been called yet.
+func (h *hands) waiting() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.head < len(h.queue)
 }
 
 // send has somebody come for what is in the queue, unless somebody comes already. Call it with mu held.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -18,6 +19,10 @@ const partitionsAhead = 7
 // when two pods do it.
 const maintenanceLock = 420021
 
+// maintainAfter is when a pod does its first round, at the earliest; at the latest after twice as long. A pod that has just
+// started has other things to do, and pods that start together need not all do it.
+const maintainAfter = 2 * time.Second
+
 // keepPods and keepSubmissions are for how long closed pods and idempotency keys are remembered.
 const (
 	keepPods        = 168 * time.Hour
@@ -26,6 +31,11 @@ const (
 
 // maintain does this pod's share of the maintenance until ctx ends.
 func (r *Runner) maintain(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(maintainAfter + rand.N(maintainAfter)):
+	}
 	lead := &leader{r: r}
 	defer lead.resign()
 	chore := func(name string, all bool, do func(ctx context.Context) (int, error)) func(context.Context) {

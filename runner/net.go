@@ -219,6 +219,9 @@ func (f *freedSubjects) take() []store.Key {
 	return keys
 }
 
+// claimBeside is how many free slots are worth a claim at once, while ends are being written that free others.
+const claimBeside = flushBeside
+
 // claim claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
 func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	if len(r.mineAll) == 0 || r.closing.Load() {
@@ -231,6 +234,9 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 			}
 			return false, err
 		}
+	}
+	if r.lanes.unused() < claimBeside {
+		r.flusher.lands() // the slots that come free with it are filled by the same claim
 	}
 	if err := r.settleSlots(ctx); err != nil {
 		return false, err
@@ -275,17 +281,21 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	r.metrics.Claims.Add(float64(len(found.Jobs)))
+	claims := make([]*run, 0, len(found.Jobs))
 	for _, c := range found.Jobs {
 		if wait := c.ClaimedAt.Sub(c.ReadyAt); wait >= 0 && c.ReadyAt.Unix() > 0 {
 			r.metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(wait.Seconds())
 		}
-		if r.launch(c, boot, time.Time{}) {
-			reserved[c.Lane]--
-			r.lanes.touched(c.Lane)
-		} else {
+		one := r.newRun(c, boot)
+		if one == nil {
 			r.doubt.raise()
+			continue
 		}
+		claims = append(claims, one)
+		reserved[c.Lane]--
+		r.lanes.touched(c.Lane)
 	}
+	r.hands.give(claims...)
 }
 
 // claimSubjects claims the next job of each subject whose run has just ended, one slot each.

@@ -108,6 +108,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
+	claimers.Go(func() { r.warm(ctx) })
 	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, "boot", r.Boot(), "slots", r.slots(), "kinds", r.mineAll)
 	<-ctx.Done()
 
@@ -164,6 +165,29 @@ func (r *Runner) start(ctx context.Context) error {
 			return fmt.Errorf("start the runner: %w", err)
 		}
 		r.log.WarnContext(ctx, "not started yet", telemetry.Err, err)
+	}
+}
+
+// warmAfter is when a pod that has found nothing to do gets ready for what may come.
+const warmAfter = 500 * time.Millisecond
+
+// warm opens connections and has the hot statements planned on them, so that the first jobs of an idle pod are as fast as
+// the next. A pod that has jobs at once is warm by then.
+func (r *Runner) warm(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(warmAfter):
+	}
+	if r.opts.Disabled || r.runs.count() > 0 {
+		return
+	}
+	err := r.front.Warm(ctx, 1)
+	if err == nil {
+		err = r.store.Warm(ctx, flushers+1) // and one that claims
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
 	}
 }
 
