@@ -92,13 +92,17 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 // either goes in or is refused by the primary key, which waits for a first try that is still committing; then it is read
 // back where they are.
 func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (map[int64]store.Place, error) {
-	places, err := r.front.Enqueue(ctx, boot, list)
+	entered, err := r.front.EnqueueSince(ctx, boot, list, r.marks.of(list[0].Lane))
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
 	}
 	if !store.Unknown(err) {
-		return places, r.dbError(err)
+		if list[0].Starts && entered.Took > markSlow {
+			go r.mark(context.WithoutCancel(ctx))
+		}
+		return entered.Places, r.dbError(err)
 	}
+	var places map[int64]store.Place
 	cause := r.dbError(err)
 	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)

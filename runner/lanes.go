@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -242,6 +243,13 @@ func (l *lanes) anyFree(reserved map[string]int) bool {
 		back += n
 	}
 	return l.total-l.used+back > 0
+}
+
+// names are all lanes, as the latest heartbeat told.
+func (l *lanes) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.order)
 }
 
 // openLanes names the lanes that could start a job here.

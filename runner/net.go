@@ -247,8 +247,9 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	reserved := map[string]int{}
-	for _, w := range wants {
+	for i, w := range wants {
 		reserved[w.Lane] = w.N
+		wants[i].Since = r.marks.of(w.Lane)
 	}
 	defer func() {
 		for lane, n := range reserved {
@@ -268,6 +269,9 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.launchClaims(boot, found, reserved)
+	if found.Took > markSlow+time.Duration(len(found.Jobs))*markSlowEach {
+		r.mark(ctx)
+	}
 	filled := false
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0

@@ -46,6 +46,7 @@ type Runner struct {
 	poller  *poller.Poller
 	due     dueTimes
 	freed   freedSubjects
+	marks   marks
 	backlog atomic.Bool // the latest claim left jobs behind
 	heard   atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt   doubts      // a reply was lost: the table may give us jobs that we do not know

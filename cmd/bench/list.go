@@ -12,6 +12,7 @@ var workloads = []workload{
 	{"handoff", (*lab).handoff},
 	{"drain", (*lab).drain},
 	{"chains", (*lab).chains},
+	{"deadrows", (*lab).deadRows},
 }
 
 // workload measures one thing; its sizes are multiplied by the lab's scale.

@@ -37,8 +37,9 @@ type Claimed struct {
 
 // Want is how many jobs of a lane are wanted.
 type Want struct {
-	Lane string
-	N    int
+	Lane  string
+	N     int
+	Since time.Time // what became ready before it is passed by; zero: nothing is
 }
 
 // Claims is what one claim statement found.
@@ -47,6 +48,7 @@ type Claims struct {
 	// Seen counts the jobs that were locked: when it exceeds len(Jobs), some lost the race for their subject or key, and
 	// another look may find others behind them.
 	Seen int
+	Took time.Duration // in the server
 }
 
 // claimTailSQL is the tail of every claim. It reads the CTE picked, pending rows that are locked, and makes them ours in
@@ -87,7 +89,7 @@ keyed as materialized (
 	select array_agg(id), array_agg(event_no), array_agg(fence), $1, 'pending', 'running', 'job.claimed' from claimed
 	having count(*) > 0
 )
-select (select count(*) from picked) as seen, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
+select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
@@ -106,15 +108,43 @@ const claimSQL = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
 	cross join lateral (
-		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
-		where l.lane = w.lane and l.state = 'pending' and l.kind = any($4::text[]) and (not l.isolated or $5::boolean)
-			and (l.subject = '' or not exists (select from trapeze.current_runs r
-				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))
+		select ` + claimColumns + ` from trapeze.live l
+		where l.lane = w.lane and ` + claimable + `
 		order by l.lane, (-l.priority), l.ready_at, l.id
 		limit w.want for update of l skip locked
 	) c
 	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
 ), ` + claimTailSQL
+
+// claimSinceSQL is claimSQL without what became ready before a moment: it looks at each rank from there on, for the dead
+// rows of what has ended may stand before it, and as long as anybody holds an old snapshot they are walked over again and
+// again. The nested loop takes the ranks in their order and stops with the limit.
+// Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment); else as claimSQL.
+const claimSinceSQL = `
+with picked as materialized (
+	select c.* from unnest($2::text[], $3::int[], $6::timestamptz[]) as w(lane, want, since)
+	cross join lateral (
+		select r.* from ` + allRanks + ` cross join lateral (
+			select ` + claimColumns + ` from trapeze.live l
+			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= w.since and ` + claimable + `
+			order by l.lane, (-l.priority), l.ready_at, l.id
+			limit w.want for update of l skip locked
+		) r limit w.want
+	) c
+	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
+), ` + claimTailSQL
+
+const (
+	claimColumns = `l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while`
+	claimable    = `l.state = 'pending' and l.kind = any($4::text[]) and (not l.isolated or $5::boolean)
+			and (l.subject = '' or not exists (select from trapeze.current_runs r
+				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
+	// allRanks are all ranks, the most urgent first: the negated priorities of package job. Of an array the planner expects
+	// ten elements, and keeps to the plans that are right for the few jobs which come of it.
+	allRanks = `unnest(array(select generate_series(-100, 100))) as rank`
+	// tookMicros is for how long the statement has run in the server, in microseconds.
+	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
+)
 
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 // Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
@@ -136,9 +166,14 @@ with picked as materialized (
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
 // is true the claim may have been committed: see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
-	lanes, numbers := make([]string, len(wants)), make([]int32, len(wants))
+	lanes, numbers, since := make([]string, len(wants)), make([]int32, len(wants)), make([]time.Time, len(wants))
+	marked := false
 	for i, w := range wants {
-		lanes[i], numbers[i] = w.Lane, int32(w.N)
+		lanes[i], numbers[i], since[i] = w.Lane, int32(w.N), w.Since
+		marked = marked || !w.Since.IsZero()
+	}
+	if marked {
+		return s.claim(ctx, claimSinceSQL, boot, lanes, numbers, kinds, isolated, since)
 	}
 	return s.claim(ctx, claimSQL, boot, lanes, numbers, kinds, isolated)
 }
@@ -161,7 +196,7 @@ func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, err
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}
-	found := Claims{Seen: list[0].seen}
+	found := Claims{Seen: list[0].seen, Took: list[0].took}
 	if list[0].ID != 0 {
 		found.Jobs = make([]Claimed, len(list))
 		for i := range list {
@@ -174,14 +209,17 @@ func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, err
 // claimedRow is a row of a claim: one with id 0 when nothing was claimed, so that seen has a row to be in.
 type claimedRow struct {
 	seen int
+	took time.Duration
 	Claimed
 }
 
 func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var args, planned, checkpoint []byte
-	err = row.Scan(&c.seen, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
+	var micros int64
+	err = row.Scan(&c.seen, &micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
 		&c.ClaimedAt, &c.ReadyAt, &checkpoint)
+	c.took = time.Duration(micros) * time.Microsecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err
 }

@@ -30,7 +30,7 @@ func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
 	other := func(n *NewJob) { n.Lane = "other" }
 	foreign := func(n *NewJob) { n.Kind = "foreign" }
 	w.put(foreign, plain, plain, plain, other, other, other)
-	found, err := w.Claim(w.ctx(), boot, []Want{{"default", 2}, {"other", 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	lanes := map[string]int{}
 	for _, c := range found.Jobs {

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,24 +25,45 @@ with wish as (
 		$18::boolean[]) as w(id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
 		submitter, actor, unique_key, unique_while, priority, delay_ms, starts)
 ), ` + placeSQL + `
-select id, place from placed`
+select id, place, ` + tookMicros + ` from placed`
+
+// enqueueSinceSQL is enqueueSQL for a lane in which nothing waits that became ready before a moment.
+// Plan: per rank up to the job's own one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
+var enqueueSinceSQL = strings.Replace(enqueueSQL, goesAhead, goesAheadSince, 1)
+
+// Enqueued is what became of new jobs.
+type Enqueued struct {
+	Places map[int64]Place
+	Took   time.Duration // in the server
+}
 
 // Enqueue inserts jobs in one statement of the store's own pool and tells where each was put. After an error for which
 // [Unknown] is true, ask [Store.Exists].
 func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[int64]Place, error) {
+	e, err := s.EnqueueSince(ctx, boot, list, time.Time{})
+	return e.Places, err
+}
+
+// EnqueueSince is [Store.Enqueue] where nothing is taken to wait in the jobs' lanes that became ready before a moment, unless
+// that is zero.
+func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
 	var c columns
 	for _, n := range list {
 		c.add(n)
 	}
-	placed, err := rows(ctx, s, scanPlaced, enqueueSQL, append(c.all(), boot)...)
+	sql, args := enqueueSQL, append(c.all(), boot)
+	if !since.IsZero() {
+		sql, args = enqueueSinceSQL, append(args, since)
+	}
+	placed, err := rows(ctx, s, scanPlaced, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
+		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
 	}
-	places := make(map[int64]Place, len(placed))
+	e := Enqueued{Places: make(map[int64]Place, len(placed))}
 	for _, p := range placed {
-		places[p.id] = p.place
+		e.Places[p.id], e.Took = p.place, max(e.Took, p.took)
 	}
-	return places, nil
+	return e, nil
 }
 
 // EnqueueIn inserts jobs in the caller's transaction, pending or parked.
@@ -63,11 +86,14 @@ func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) error {
 type placedRow struct {
 	id    int64
 	place Place
+	took  time.Duration // of the whole statement so far
 }
 
 func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {
 	var place string
-	if err = row.Scan(&p.id, &place); err == nil {
+	var micros int64
+	if err = row.Scan(&p.id, &place, &micros); err == nil {
+		p.took = time.Duration(micros) * time.Microsecond
 		p.place, err = placeOf(place)
 	}
 	return p, err

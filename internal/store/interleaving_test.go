@@ -29,7 +29,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
 	claim := func(boot, lane string) func() (Claims, error) {
 		return async(func() (Claims, error) {
-			return w.Claim(context.Background(), boot, []Want{{lane, 20}}, []string{"k"}, true)
+			return w.Claim(context.Background(), boot, []Want{{Lane: lane, N: 20}}, []string{"k"}, true)
 		})
 	}
 	up, down := claim(a, "up"), claim(b, "down")

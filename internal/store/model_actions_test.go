@@ -130,7 +130,7 @@ func (b *bench) drawClaim(t *rapid.T) []verb {
 	boot := b.drawPod(t)
 	var wants []Want
 	for _, lane := range []string{"default", "side"} {
-		w := Want{lane, evenly(t, lane, 5)}
+		w := Want{Lane: lane, N: evenly(t, lane, 5)}
 		for _, told := range b.beats[boot] {
 			if told.Name == lane && (!told.Enabled || told.Drained) {
 				w.N = 0

@@ -200,7 +200,7 @@ func (b *bench) settle() {
 		b.try(comesDue(j.ID))
 	}
 	b.try(promotes(1000))
-	everywhere := []Want{{"default", 1000}, {"side", 1000}}
+	everywhere := []Want{{Lane: "default", N: 1000}, {Lane: "side", N: 1000}}
 	for n := len(b.m.jobs) + 1; ; n-- {
 		b.try(claims(last, everywhere, []string{"k", "other"}, true))
 		var ends []Ending

@@ -52,7 +52,9 @@ var rewrites = map[string][]rewrite{
 	mutant.SubjectMutexOff: {
 		{"claim", claimSQL, tookSubject, ""},
 		{"claim subjects", claimSubjectsSQL, tookSubject, ""},
+		{"claim since", claimSinceSQL, tookSubject, ""},
 		{"enqueue", enqueueSQL, bornOnSubject, "when m.free then"},
+		{"enqueue since", enqueueSinceSQL, bornOnSubject, "when m.free then"},
 		{"finish", finishSQL, bornOnSubject, "when m.free then"},
 	},
 	mutant.RecoveryOfTheLiving: {

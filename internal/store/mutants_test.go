@@ -238,7 +238,7 @@ func TestABlindRetryLeavesAClaimThatNobodyKnows(t *testing.T) {
 	a := w.pod("a")
 	w.put(plain)
 	cut := proxy.CutReplyOnce(func(b []byte) bool { return strings.Contains(string(b), "claim-me") })
-	found, err := w.Claim(w.ctx(), a, []Want{{"default", 1}}, []string{"k", "claim-me"}, true)
+	found, err := w.Claim(w.ctx(), a, []Want{{Lane: "default", N: 1}}, []string{"k", "claim-me"}, true)
 	is.NoErr(err) // the second try found nothing, and says so
 	is.Equal(len(found.Jobs), 0)
 	<-cut

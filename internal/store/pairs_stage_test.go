@@ -72,7 +72,7 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 	n := b.job()
 	n.Subject = "s"
 	list := []verb{b.join(), b.join(), b.join(), b.join(), enqueues(bootOf(0), []NewJob{n}),
-		claims(theLease.Pod, []Want{{"default", 1}}, []string{"k"}, true)}
+		claims(theLease.Pod, []Want{{Lane: "default", N: 1}}, []string{"k"}, true)}
 	for _, v := range append(list, begin[from]...) {
 		if got, want := v.ask(context.Background(), s.st), v.apply(b.m); got != want {
 			t.Fatalf("%s answers %s, want %s", v.name, got, want)

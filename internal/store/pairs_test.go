@@ -35,7 +35,7 @@ var pairVerbs = []pairVerb{
 		if first {
 			boot = theLease.Pod // then only the fence tells its old claim from the new one
 		}
-		return claims(boot, []Want{{"default", 5}}, []string{"k"}, true)
+		return claims(boot, []Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	}},
 	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) verb { return beats(theLease.Pod, false) }},
 	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) verb {
@@ -64,7 +64,7 @@ var begin = map[string][]verb{
 	"cancelling": {cancels(1, false)},
 	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends
 	"running anew": {handsBack(theLease.Pod, theLease),
-		claims(theLease.Pod, []Want{{"default", 1}}, []string{"k"}, true)}, // in the same pod: only the fence tells
+		claims(theLease.Pod, []Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // in the same pod: only the fence tells
 	"lapsed":             {lapses(theLease.Pod)},
 	"closed":             {lapses(theLease.Pod), closesLapsed(theNet)},
 	"closed, cancelling": {cancels(1, false), lapses(theLease.Pod), closesLapsed(theNet)},

@@ -52,8 +52,7 @@ const placeSQL = `
 may as materialized (
 	select w.*, w.starts and w.delay_ms = 0
 		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
-		and not exists (select from trapeze.live l
-			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending')
+		and not exists (` + goesAhead + `)
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
 			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free
 	from wish w
@@ -96,6 +95,16 @@ may as materialized (
 		'{"path":"fast"}'::json
 	from placed where place = 'running' group by boot
 )`
+
+// goesAhead is what goes before a job in its lane. goesAheadSince looks only at what became ready since a moment, for the
+// reason of [claimSinceSQL].
+const (
+	goesAhead = `select from trapeze.live l
+			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
+	goesAheadSince = `select from ` + allRanks + ` cross join lateral (select from trapeze.live l
+			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $20::timestamptz and l.state = 'pending' limit 1) l
+			where rank <= w.ahead`
+)
 
 // columns are the arrays that unnest turns back into rows.
 type columns struct {

@@ -80,7 +80,7 @@ func TestRecoveryNeedsNoOpenLaneAndNoHandler(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	ids := w.put(func(n *NewJob) { n.Kind = "nobody_knows" })
-	found, err := w.Claim(w.ctx(), a, []Want{{"default", 1}}, []string{"nobody_knows"}, false)
+	found, err := w.Claim(w.ctx(), a, []Want{{Lane: "default", N: 1}}, []string{"nobody_knows"}, false)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids)
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
@@ -123,10 +123,10 @@ func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
 	boot := w.pod("a")
 	ids := w.put(plain, plain, plain)
 	w.exec(`update trapeze.live set crashes = 2, isolated = true where id = any($1)`, ids[:2])
-	found, err := w.Claim(w.ctx(), boot, []Want{{"default", 3}}, []string{"k"}, false)
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 3}}, []string{"k"}, false)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job takes no other
-	found, err = w.Claim(w.ctx(), boot, []Want{{"default", 3}}, []string{"k"}, true)
+	found, err = w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1) // one a claim
 	w.is.True(found.Jobs[0].Isolated)

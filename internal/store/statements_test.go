@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var statements = map[string]string{
 	"pinSQL": pinSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
 	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "inheritKeySQL": inheritKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
-	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL,
+	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL, "claimSinceSQL": claimSinceSQL, "enqueueSinceSQL": enqueueSinceSQL, "marksSQL": marksSQL,
 	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "endSQL": endSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
 	"parkSQL": parkSQL, "promoteSQL": promoteSQL, "handBackSQL": handBackSQL, "heldSQL": heldSQL, "lockLiveSQL": lockLiveSQL, "shortWaitSQL": shortWaitSQL, "tellHandlerSQL": tellHandlerSQL, "nameSubmissionSQL": nameSubmissionSQL,
 	"registerSQL": registerSQL, "heartbeatSQL": heartbeatSQL, "leaveSQL": leaveSQL, "closeLapsedSQL": closeLapsedSQL,

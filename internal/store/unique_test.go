@@ -35,7 +35,7 @@ func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(holder, id) // a no-op: somebody is waiting already
 	plainID := w.put(plain)[0]
-	found, err := w.Claim(w.ctx(), boot, []Want{{"default", 5}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the job waits for the data of the no-op's transaction; others do not
 	w.is.Equal(found.Seen, 2)

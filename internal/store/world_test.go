@@ -100,7 +100,7 @@ func (w *world) put(changes ...func(*NewJob)) []int64 {
 // claims claims up to n jobs of kind k in lane default, isolated ones too.
 func (w *world) claims(boot string, n int) []Claimed {
 	w.t.Helper()
-	found, err := w.Claim(w.ctx(), boot, []Want{{"default", n}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: n}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	return found.Jobs
 }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// deadRows measures a pod while a snapshot that another connection holds keeps what it has worked off from being cleaned up.
+func (b *lab) deadRows(ctx context.Context) (l line, err error) {
+	n, more := b.size(300_000), b.size(20_000)
+	l = line{What: fmt.Sprintf("a snapshot is held open while one pod with 500 slots works off %d jobs, whose dead rows stay; then single submissions, chains of five one at a time, and %d more jobs; and the same once the snapshot is gone and the tables are vacuumed", n, more),
+		Goal: "under the snapshot as without it"}
+	g, err := b.rig(ctx, runner.Options{Slots: 500})
+	if err != nil {
+		return l, err
+	}
+	defer g.close()
+	began, ended := make(chan time.Time, 8), make(chan struct{}, 8)
+	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
+	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		began <- time.Now()
+		if j.Args.Left == 0 {
+			ended <- struct{}{}
+			return nil, nil
+		}
+		return runner.Then(step{Left: j.Args.Left - 1}), nil
+	})
+	g.start(ctx)
+	release, err := hold(ctx, g.url)
+	if err != nil {
+		return l, err
+	}
+	defer release()
+	if err := g.workOff(ctx, n); err != nil {
+		return l, err
+	}
+	for _, when := range []string{"held", "released"} {
+		var first, gaps []float64
+		for range b.size(50) {
+			at := time.Now()
+			if _, err := g.r.Enqueue(ctx, step{Left: 4}); err != nil {
+				return l, err
+			}
+			for i := range 5 {
+				select {
+				case now := <-began:
+					if i == 0 {
+						first = append(first, ms(now.Sub(at)))
+					} else {
+						gaps = append(gaps, ms(now.Sub(at)))
+					}
+					at = now
+				case <-ctx.Done():
+					return l, ctx.Err()
+				}
+			}
+			<-ended
+		}
+		report(&l, when+", enqueue to start ms", first)
+		report(&l, when+", hand-off gap ms", gaps)
+		at := time.Now()
+		if err := g.workOff(ctx, more); err != nil {
+			return l, err
+		}
+		l.set(when+", enqueue and drain jobs/s", float64(more)/time.Since(at).Seconds())
+		release()
+		if err := g.tidy(ctx); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// workOff submits jobs that do nothing and waits for their ends.
+func (g *rig) workOff(ctx context.Context, n int) error {
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = noop{}
+	}
+	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+		return err
+	}
+	return g.drained(ctx)
+}
+
+// hold opens a transaction with a snapshot of now; release ends it, once.
+func hold(ctx context.Context, url string) (release func(), err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select 1"); err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	return func() {
+		if !conn.IsClosed() {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+	}, nil
+}

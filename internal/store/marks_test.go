@@ -1,0 +1,168 @@
+package store
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// urgent makes a job of another priority.
+func urgent(priority int) func(*NewJob) { return func(n *NewJob) { n.Priority = priority } }
+
+// ready gives a pending job another moment of readiness.
+func (w *world) ready(id int64, ago time.Duration) time.Time {
+	w.t.Helper()
+	var at time.Time
+	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `update trapeze.live set ready_at = now() - $2::bigint * interval '1 microsecond' where id = $1
+		returning ready_at`, id, ago.Microseconds()).Scan(&at))
+	return at
+}
+
+func TestAClaimFromAMarkOnTakesTheMostUrgentFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(urgent(10), urgent(-100), urgent(100), urgent(10), about("s"), about("s"), urgent(50))
+	mark := w.ready(ids[3], time.Hour)
+	claim := func(n int) []int64 {
+		found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: n, Since: mark}, {Lane: "other", N: n}}, []string{"k"}, true)
+		w.is.NoErr(err)
+		got := make([]int64, 0, n)
+		for _, c := range found.Jobs {
+			got = append(got, c.ID)
+		}
+		return got
+	}
+	w.is.Equal(claim(3), []int64{ids[2], ids[6], ids[3]}) // by priority, then by age, and no more than are wanted
+	w.is.Equal(claim(9), []int64{ids[0], ids[4], ids[1]}) // one of the subject
+	w.is.Equal(claim(9), []int64{})
+}
+
+func TestAClaimPassesByWhatBecameReadyBeforeItsMark(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(urgent(100), plain)
+	w.ready(ids[0], time.Hour)
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), ids[1:])
+	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // and a look at everything finds it
+}
+
+func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	mark := func(since time.Time) time.Time {
+		found, took, err := w.Marks(w.ctx(), map[string]time.Time{"default": since, "other": {}}, []string{"k"})
+		w.is.NoErr(err)
+		w.is.True(took > 0 && took < time.Minute)
+		w.is.Equal(len(found), 2) // every lane has one
+		return found["default"]
+	}
+	empty := mark(time.Time{})
+	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // what is on its way comes after it
+
+	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *NewJob) { n.Kind = "foreign" })
+	w.ready(ids[0], time.Hour)
+	second := w.ready(ids[2], 2*time.Hour)
+	first := w.ready(ids[1], 3*time.Hour)
+	w.ready(ids[5], 9*time.Hour)              // somebody else's
+	w.is.True(mark(time.Time{}).Equal(first)) // the oldest, whatever its rank
+	w.is.True(mark(first.Add(time.Minute)).Equal(second))
+
+	running := w.ready(ids[3], 20*time.Hour)
+	w.ready(ids[4], 10*time.Hour)
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 2}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
+	w.is.True(mark(running).Equal(first)) // the subject runs: its next job is found by its subject
+}
+
+func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	waits := w.put(urgent(20))[0]
+	at := w.ready(waits, time.Hour)
+	submit := func(priority int, since time.Time) Place {
+		n := w.new(func(n *NewJob) { n.Priority, n.Starts = priority, true })
+		e, err := w.EnqueueSince(w.ctx(), boot, n, since)
+		w.is.NoErr(err)
+		return e.Places[n[0].ID]
+	}
+	w.is.Equal(submit(20, at), PlacedPending) // as urgent, and younger
+	w.is.Equal(submit(10, at), PlacedPending) // less urgent
+	w.is.Equal(submit(21, at), PlacedRunning) // more urgent
+	w.is.Equal(submit(21, at.Add(time.Minute)), PlacedRunning)
+	w.is.Equal(submit(19, at.Add(time.Minute)), PlacedPending) // behind the first of these
+}
+
+var buffers = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
+
+// What has ended leaves dead rows, in the table and in its indexes, which nobody may clean up as long as somebody holds a
+// snapshot in which it had not.
+func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	snapshot, err := w.Pool().Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = snapshot.Rollback(w.ctx()) }()
+	_, err = snapshot.Exec(w.ctx(), `set transaction isolation level repeatable read`)
+	w.is.NoErr(err)
+	_, err = snapshot.Exec(w.ctx(), `select from trapeze.live`)
+	w.is.NoErr(err)
+	workOff := func(n int) {
+		changes := make([]func(*NewJob), n)
+		for i := range changes {
+			changes[i] = plain
+		}
+		w.put(changes...)
+		claimed := w.claims(boot, n)
+		w.is.Equal(len(claimed), n)
+		ends := make([]Ending, n)
+		for i, c := range claimed {
+			ends[i] = ending(c)
+		}
+		_, err := w.Finish(w.ctx(), boot, ends)
+		w.is.NoErr(err)
+	}
+	conn := pinned(t, w.pool.Config().ConnString())
+	pages := func(name, sql string, args ...string) int {
+		plan := explain(t, conn, name, sql, "analyze, buffers, costs off, timing off", args...)
+		found := buffers.FindStringSubmatch(plan)
+		if found == nil {
+			t.Fatalf("%s tells no buffers:\n%s", name, plan)
+		}
+		n, err := strconv.Atoi(found[1])
+		w.is.NoErr(err)
+		return n
+	}
+	claim := []string{fmt.Sprintf("'%s'", boot), "'{default}'", "'{5}'", "'{k}'", "true"}
+	var whole, since []int
+	for i, n := range []int{500, 9500} {
+		workOff(n)
+		whole = append(whole, pages(fmt.Sprint("claim", i), claimSQL, claim...))
+		since = append(since, pages(fmt.Sprint("claim_since", i), claimSinceSQL, append(claim, `array[now() + interval '1 second']`)...))
+	}
+	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one page more a rank, when the index grows by a level
+		t.Errorf("over 500 and 10,000 dead rows a claim touches %d pages, and %d from a mark on", whole, since)
+	}
+}
+
+func TestTheRanksAreThoseOfThePriorities(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var least, most int
+	is.NoErr(pgtest.Pool(t).QueryRow(t.Context(), `select min(rank), max(rank) from `+allRanks).Scan(&least, &most))
+	is.Equal([]int{-most, -least}, []int{job.MinPriority, job.MaxPriority}) // negated
+}

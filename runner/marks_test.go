@@ -1,0 +1,88 @@
+package runner
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// What stands before a mark is not found by claims, which begin there; a look at everything must follow when the marks'
+// time is over, and not only with the next poll.
+func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
+	const look = 20 * time.Millisecond
+	future := map[string]time.Time{job.DefaultLane: time.Now().Add(time.Hour)}
+	r.marks.told(future, true, look, r.opts.PollEvery, r.poller.Wake)
+	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Wait(t, "a claim has used the mark", func() bool {
+		r.marks.mu.Lock()
+		defer r.marks.mu.Unlock()
+		return r.marks.used
+	})
+	began := time.Now()
+	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+		j, err := r.Get(t.Context(), ids[0])
+		return err == nil && j.State == job.Succeeded
+	})
+	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
+		t.Errorf("it waited %s: for the poll", waited)
+	}
+}
+
+func TestAQuickLookLeavesNoMarks(t *testing.T) {
+	t.Parallel()
+	var m marks
+	never := func() { t.Error("somebody was woken") }
+	moment := map[string]time.Time{"a": time.Now()}
+	m.told(moment, true, time.Millisecond, time.Second, never)
+	if !m.of("a").IsZero() {
+		t.Error("a look of a millisecond left a mark")
+	}
+}
+
+func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ took, poll, want time.Duration }{
+		{10 * time.Millisecond, time.Minute, 300 * time.Millisecond},
+		{10 * time.Second, time.Minute, time.Minute},
+	} {
+		var m marks
+		before := time.Now()
+		m.told(map[string]time.Time{"a": before}, true, c.took, c.poll, func() {})
+		if span := m.until.Sub(before); span < c.want || span > c.want+5*time.Second {
+			t.Errorf("a look of %s counts for %s", c.took, span)
+		}
+		if !m.of("a").Equal(before) || !m.of("b").IsZero() {
+			t.Error("the marks are not those told")
+		}
+		m.wake.Stop()
+	}
+}
+
+// A look that only goes on from the marks does not prolong them.
+func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
+	t.Parallel()
+	var m marks
+	now := time.Now()
+	m.told(map[string]time.Time{"a": now}, true, time.Second, time.Minute, func() {})
+	until := m.until
+	since, whole, due := m.look([]string{"a", "b"})
+	if whole || !due || !since["a"].Equal(now) || !since["b"].IsZero() {
+		t.Fatal(since, whole, due)
+	}
+	if _, _, due := m.look([]string{"a"}); due {
+		t.Error("two looks at once")
+	}
+	m.told(map[string]time.Time{"a": now.Add(time.Second)}, false, time.Millisecond, time.Minute, func() {})
+	if !m.until.Equal(until) || !m.of("a").Equal(now.Add(time.Second)) {
+		t.Error("it did not move on, or was prolonged")
+	}
+	m.wake.Stop()
+}
