@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -32,12 +29,12 @@ func (b *lab) deadRows(ctx context.Context) (l line, err error) {
 		return runner.Then(step{Left: j.Args.Left - 1}), nil
 	})
 	g.start(ctx)
-	release, err := hold(ctx, g.url)
+	release, err := g.holdSnapshot(ctx)
 	if err != nil {
 		return l, err
 	}
 	defer release()
-	if err := g.workOff(ctx, n); err != nil {
+	if err := g.through(ctx, n); err != nil {
 		return l, err
 	}
 	for _, when := range []string{"held", "released"} {
@@ -65,7 +62,7 @@ func (b *lab) deadRows(ctx context.Context) (l line, err error) {
 		report(&l, when+", enqueue to start ms", first)
 		report(&l, when+", hand-off gap ms", gaps)
 		at := time.Now()
-		if err := g.workOff(ctx, more); err != nil {
+		if err := g.through(ctx, more); err != nil {
 			return l, err
 		}
 		l.set(when+", enqueue and drain jobs/s", float64(more)/time.Since(at).Seconds())
@@ -77,31 +74,10 @@ func (b *lab) deadRows(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// workOff submits jobs that do nothing and waits for their ends.
-func (g *rig) workOff(ctx context.Context, n int) error {
-	list := make([]job.Args, n)
-	for i := range list {
-		list[i] = noop{}
-	}
-	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+// through submits jobs that do nothing and waits for their ends.
+func (g *rig) through(ctx context.Context, n int) error {
+	if _, err := g.r.EnqueueMany(ctx, copies(noop{}, n)); err != nil {
 		return err
 	}
 	return g.drained(ctx)
-}
-
-// hold opens a transaction with a snapshot of now; release ends it, once.
-func hold(ctx context.Context, url string) (release func(), err error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select 1"); err != nil {
-		_ = conn.Close(ctx)
-		return nil, err
-	}
-	return func() {
-		if !conn.IsClosed() {
-			_ = conn.Close(context.WithoutCancel(ctx))
-		}
-	}, nil
 }

@@ -12,7 +12,29 @@ var workloads = []workload{
 	{"handoff", (*lab).handoff},
 	{"drain", (*lab).drain},
 	{"chains", (*lab).chains},
-	{"deadrows", (*lab).deadRows},
+	{"rows", (*lab).rows},
+	{"args", (*lab).args},
+	{"retries", (*lab).retries},
+	{"priorities", (*lab).priorities},
+	{"subjects", (*lab).subjects},
+	{"hot-subject", (*lab).hotSubject},
+	{"blocked-head", (*lab).blockedHead},
+	{"dead-rows", (*lab).deadRows},
+	{"lanes", (*lab).lanes},
+	{"many-lanes", (*lab).manyLanes},
+	{"mixed", (*lab).mixed},
+	{"elsewhere", (*lab).elsewhere},
+	{"pooler", (*lab).pooler},
+	{"sleepers", (*lab).sleepers},
+	{"standby", (*lab).standby},
+	{"poison", (*lab).poison},
+	{"soak", (*lab).soak},
+}
+
+// processes are what this program is when it starts itself again: the first argument says which.
+var processes = map[string]func() error{
+	"pod":       podProcess,
+	"submitter": submitterProcess,
 }
 
 // workload measures one thing; its sizes are multiplied by the lab's scale.

@@ -1,5 +1,5 @@
-// Command bench measures what Trapeze promises, through its public API with default options, on a PostgreSQL of its own
-// with fsync and synchronous_commit on: takeover after kill -9, idle hand-off, drain, and chains.
+// Command bench measures what Trapeze promises, through its public API with default options unless a line says otherwise, on
+// a PostgreSQL of its own with fsync and synchronous_commit on. The workloads are in list.go, each in a file of its own.
 //
 //	go run ./cmd/bench                        everything
 //	go run ./cmd/bench -only drain,chains     a part
@@ -41,12 +41,14 @@ func (l *line) set(name string, value float64) {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "pod" {
-		if err := podProcess(); err != nil {
-			fmt.Fprintln(os.Stderr, "bench pod:", err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		if run := processes[os.Args[1]]; run != nil {
+			if err := run(); err != nil {
+				fmt.Fprintf(os.Stderr, "bench %s: %v\n", os.Args[1], err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	only := flag.String("only", "", "which `workloads`, separated by commas; all, unless said: "+strings.Join(names(), ", "))
 	asJSON := flag.Bool("json", false, "one JSON object a line")

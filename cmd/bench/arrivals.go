@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// arrival is a job that carries the moment at which it was due to be submitted.
+type arrival struct {
+	Due int64 `json:"due"` // Unix nanoseconds, by the one clock of the machine
+}
+
+func (arrival) Kind() string { return "bench.arrival" }
+
+// arrivals is an open loop: jobs are submitted at moments that are fixed beforehand, and nobody waits for those before. The
+// same seed makes the same gaps.
+type arrivals struct {
+	N     int           `json:"n"`
+	Seed  uint64        `json:"seed"`
+	Least time.Duration `json:"least"` // of every gap
+	Mean  time.Duration `json:"mean"`  // of the exponential part of a gap
+}
+
+// submit submits them and returns how late it was with each of them itself, in ms.
+func (a arrivals) submit(ctx context.Context, r *runner.Runner) (late []float64, err error) {
+	random := rand.New(rand.NewPCG(a.Seed, a.Seed))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var calls sync.WaitGroup
+	due := time.Now()
+	for range a.N {
+		due = due.Add(a.Least + time.Duration(random.ExpFloat64()*float64(a.Mean)))
+		waitUntil(due)
+		if ctx.Err() != nil {
+			break
+		}
+		late = append(late, ms(time.Since(due)))
+		args := arrival{Due: due.UnixNano()}
+		calls.Go(func() {
+			if _, err := r.Enqueue(ctx, args, runner.Foreign()); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	calls.Wait()
+	slices.Sort(late)
+	return late, context.Cause(ctx)
+}
+
+// waits is what the handler of arrivals saw: from the moment at which each was due until its handler began, in ms.
+type waits struct {
+	mu   sync.Mutex
+	list []float64
+	last time.Time
+}
+
+func (w *waits) handle(_ context.Context, j *runner.Job[arrival]) (*runner.Outcome, error) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.list, w.last = append(w.list, ms(now.Sub(time.Unix(0, j.Args.Due)))), now
+	return nil, nil
+}
+
+// take returns what was seen since the last take, sorted, once n jobs have been.
+func (w *waits) take(n int) (list []float64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list, w.list = w.list, nil
+	if len(list) != n {
+		return nil, fmt.Errorf("%d handlers were called for %d jobs", len(list), n)
+	}
+	slices.Sort(list)
+	if list[0] < 0 {
+		return nil, errors.New("a job began before it was submitted: the clock was set meanwhile")
+	}
+	return list, nil
+}
+
+// untaken returns an error unless the database says that n jobs have succeeded at their first claim.
+func (g *rig) untaken(ctx context.Context, n int) error {
+	var all, well int
+	err := g.pool.QueryRow(ctx, `select count(*), count(*) filter (where state = 'succeeded' and fence = 1) from trapeze.done`).Scan(&all, &well)
+	if err == nil && (all != n || well != n) {
+		err = fmt.Errorf("of %d jobs %d have ended, %d of them well and at their first claim", n, all, well)
+	}
+	return err
+}
+
+// length is a span of time at the lab's scale.
+func (b *lab) length(d time.Duration) time.Duration { return time.Duration(float64(d) * b.scale) }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// elsewhere measures how long a job waits for its handler that another process has submitted.
+func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
+	l = line{What: "another process submits no-op jobs one by one (open loop), a pod with default options runs them: from the moment each was due until its handler begins; idle: gaps of 60 ms and an exponential part of 60 ms mean",
+		Goal: "idle with notifications ≤ River's from another process"}
+	idle := func(n int) arrivals {
+		return arrivals{N: b.size(n), Seed: 1, Least: 60 * time.Millisecond, Mean: 60 * time.Millisecond}
+	}
+	steady := arrivals{N: b.size(2000), Seed: 2, Mean: 10 * time.Millisecond}
+	polled := arrivals{N: b.size(600), Seed: 3, Mean: 50 * time.Millisecond} // three polls, anywhere between two
+	bouncer, err := b.startPgbouncer(ctx)
+	if errors.Is(err, errNoPgbouncer) {
+		l.What += "; pgbouncer: " + notInstalled
+	} else if err != nil {
+		return l, err
+	} else {
+		defer bouncer.stop()
+	}
+	const short = 100 * time.Millisecond
+	for _, c := range []struct {
+		name string
+		road road
+		poll time.Duration
+		load arrivals
+	}{
+		{"NOTIFY, idle", road{}, 0, idle(200)},
+		{"NOTIFY, 100 jobs/s", road{}, 0, steady},
+		{"poll 100 ms alone", road{deaf: true}, short, idle(200)},
+		{"poll 10 s alone, 20 jobs/s", road{deaf: true}, 0, polled},
+		{"pgbouncer, NOTIFY, idle", road{via: bouncer}, 0, idle(200)},
+		{"pgbouncer, poll 100 ms alone", road{via: bouncer, deaf: true}, short, idle(200)},
+	} {
+		if bouncer == nil && strings.HasPrefix(c.name, "pgbouncer") {
+			continue
+		}
+		b.say("elsewhere: %s, %d jobs", c.name, c.load.N)
+		list, late, err := b.elsewhereOnce(ctx, c.road, c.poll, c.load)
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", c.name, err)
+		}
+		report(&l, c.name+" ms", list)
+		l.set(c.name+" submitted late ms p99", quantile(late, 0.99))
+	}
+	return l, nil
+}
+
+// elsewhereOnce runs a pod on a road, polling as often as said (0: the default), and another process that submits over the
+// same road. It returns the jobs' waits and how late the other process was with each.
+func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, load arrivals) (list, late []float64, err error) {
+	g, err := b.rigOn(ctx, w, runner.Options{PollEvery: poll})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer g.close()
+	var seen waits
+	runner.Handle(g.r, seen.handle)
+	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
+	g.start(ctx)
+	if err := g.listens(ctx, w); err != nil {
+		return nil, nil, err
+	}
+	address, err := w.pool(g.url)
+	if err != nil {
+		return nil, nil, err
+	}
+	if late, err = submitElsewhere(ctx, task{Pool: address, Direct: w.direct(g.url), Load: load}); err != nil {
+		return nil, nil, err
+	}
+	if err := g.drained(ctx); err != nil {
+		return nil, nil, err
+	}
+	if list, err = seen.take(load.N); err != nil {
+		return nil, nil, err
+	}
+	return list, late, g.succeeded(ctx, load.N+1) // and the one for the connections
+}
+
+// listens waits until the pod listens for notifications, unless it is deaf.
+func (g *rig) listens(ctx context.Context, w road) error {
+	if w.deaf {
+		return nil
+	}
+	return until(ctx, 10*time.Second, "the pod listens", func() (listening bool, err error) {
+		err = g.pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and query ilike 'listen %')`).Scan(&listening)
+		return listening, err
+	})
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// fleet is several pods in this process on one fresh database, each with a pool of its own. The first made the database.
+type fleet []*rig
+
+// fleet makes n pods, none of which runs yet; handle registers the handlers of each.
+func (b *lab) fleet(ctx context.Context, n int, o runner.Options, handle func(*runner.Runner)) (f fleet, err error) {
+	for i := range n {
+		var g *rig
+		if i == 0 {
+			g, err = b.rig(ctx, o)
+		} else {
+			g, err = f[0].peer(ctx, o)
+		}
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		f = append(f, g)
+		handle(g.r)
+	}
+	return f, nil
+}
+
+// peer is another runner on the same database.
+func (g *rig) peer(ctx context.Context, o runner.Options) (*rig, error) {
+	p := &rig{url: g.url}
+	var err error
+	if p.pool, err = pgxpool.New(ctx, g.url); err != nil {
+		return nil, err
+	}
+	p.end = append(p.end, p.pool.Close)
+	if p.r, err = runner.New(p.pool, o); err != nil {
+		p.close()
+		return nil, err
+	}
+	p.end = append(p.end, p.r.Close)
+	return p, nil
+}
+
+// start runs all pods until close.
+func (f fleet) start(ctx context.Context) {
+	var ready sync.WaitGroup
+	for _, g := range f {
+		ready.Go(func() { g.start(ctx) })
+	}
+	ready.Wait()
+}
+
+func (f fleet) close() {
+	for _, g := range slices.Backward(f) {
+		g.close()
+	}
+}
+
+// crowd counts who runs at the same time. Safe for concurrent use.
+type crowd struct {
+	now, most, all atomic.Int64
+	first          sync.Once
+	at             time.Time // of the first
+}
+
+func (c *crowd) enter() {
+	c.first.Do(func() { c.at = time.Now() })
+	c.all.Add(1)
+	n := c.now.Add(1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+}
+
+func (c *crowd) leave() { c.now.Add(-1) }
+
+// began is when the first entered; the zero time when nobody has.
+func (c *crowd) began() time.Time {
+	c.first.Do(func() {}) // for what it says of memory
+	return c.at
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// pooler measures what a transaction pooler between the pod and the server costs.
+func (b *lab) pooler(ctx context.Context) (l line, err error) {
+	rounds, jobs, chains := 3, b.size(30_000), b.size(150)
+	l = line{What: fmt.Sprintf("direct, and with the pool through pgbouncer in transaction mode and the direct URL to the server: drain of %d no-op jobs (100 slots) and the gap between the steps of %d idle chains of five, medians of %d rounds in turn", jobs, chains, rounds),
+		Goal: "no target set; everything works, at a cost that is known"}
+	bouncer, err := b.startPgbouncer(ctx)
+	if errors.Is(err, errNoPgbouncer) {
+		l.What = notInstalled
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
+	defer bouncer.stop()
+	roads := []road{{}, {via: bouncer}}
+	var drains, p50s, p99s [2][]float64
+	for round := range rounds {
+		for i, w := range roads {
+			b.say("pooler: round %d, %s", round+1, []string{"direct", "through pgbouncer"}[i])
+			rate, err := b.drainOn(ctx, w, jobs)
+			if err != nil {
+				return l, err
+			}
+			gaps, err := b.gapsOn(ctx, w, chains)
+			if err != nil {
+				return l, err
+			}
+			drains[i] = append(drains[i], rate)
+			p50s[i], p99s[i] = append(p50s[i], quantile(gaps, 0.50)), append(p99s[i], quantile(gaps, 0.99))
+		}
+	}
+	for _, figure := range []struct {
+		name string
+		of   [2][]float64
+	}{{"drain jobs/s", drains}, {"hand-off gap ms p50", p50s}, {"hand-off gap ms p99", p99s}} {
+		direct, through := median(figure.of[0]), median(figure.of[1])
+		l.set(figure.name+" direct", direct)
+		l.set(figure.name+" pgbouncer", through)
+		l.set(figure.name+" ratio", through/direct)
+	}
+	return l, nil
+}
+
+// drainOn is how many no-op jobs a second a pod with 100 slots works off that were there before it started.
+func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
+	g, err := b.rigOn(ctx, w, runner.Options{Slots: 100})
+	if err != nil {
+		return 0, err
+	}
+	defer g.close()
+	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
+	if _, err := g.r.EnqueueMany(ctx, repeat(noop{}, n)); err != nil {
+		return 0, err
+	}
+	if err := g.tidy(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	g.start(ctx)
+	if err := g.drained(ctx); err != nil {
+		return 0, err
+	}
+	rate := float64(n) / time.Since(began).Seconds()
+	return rate, g.succeeded(ctx, n)
+}
+
+// gapsOn runs chains of five steps, one at a time, and returns the times from one step's start to the next one's in ms,
+// sorted.
+func (b *lab) gapsOn(ctx context.Context, w road, n int) (gaps []float64, err error) {
+	g, err := b.rigOn(ctx, w, runner.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer g.close()
+	steps := make(chan time.Time, 5)
+	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		steps <- time.Now()
+		if j.Args.Left == 0 {
+			return nil, nil
+		}
+		return runner.Then(step{Left: j.Args.Left - 1}), nil
+	})
+	g.start(ctx)
+	for range n {
+		if _, err := g.r.Enqueue(ctx, step{Left: 4}); err != nil {
+			return nil, err
+		}
+		var before time.Time
+		for i := range 5 {
+			select {
+			case at := <-steps:
+				if i > 0 {
+					gaps = append(gaps, ms(at.Sub(before)))
+				}
+				before = at
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		if err := g.drained(ctx); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(gaps)
+	return gaps, g.succeeded(ctx, 5*n)
+}
+
+func median(values []float64) float64 { return quantile(slices.Sorted(slices.Values(values)), 0.5) }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	neturl "net/url"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// road is how a program reaches the database.
+type road struct {
+	via  *pgbouncer // nil: nothing is in between
+	deaf bool       // no notifications: TRAPEZE_DATABASE_DIRECT_URL=off
+}
+
+// pool is the address for the host's pool, of a database with the given address.
+func (w road) pool(url string) (string, error) {
+	if w.via == nil {
+		return url, nil
+	}
+	parsed, err := neturl.Parse(url)
+	if err != nil {
+		return "", err
+	}
+	parsed.Host = w.via.address
+	query := parsed.Query()
+	query.Set("default_query_exec_mode", "exec") // no statement is prepared that the next backend lacks
+	parsed.RawQuery = query.Encode()
+	return parsed.String(), nil
+}
+
+// direct is the runner's option for it.
+func (w road) direct(url string) string {
+	switch {
+	case w.deaf:
+		return "off"
+	case w.via != nil:
+		return url
+	}
+	return ""
+}
+
+// rigOn is rig, on a road to the database.
+func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error) {
+	url, drop, err := b.fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &rig{url: url, end: []func(){drop}}
+	if g.pool, g.r, err = w.runner(ctx, url, o); err != nil {
+		g.close()
+		return nil, err
+	}
+	g.end = append(g.end, g.pool.Close, g.r.Close)
+	return g, nil
+}
+
+// runner makes a runner with a pool of its own.
+func (w road) runner(ctx context.Context, url string, o runner.Options) (*pgxpool.Pool, *runner.Runner, error) {
+	o.DirectURL = w.direct(url)
+	address, err := w.pool(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := pgxpool.New(ctx, address)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := runner.New(pool, o)
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return pool, r, nil
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// rows measures chains whose steps write to a table of the user's in the transaction that ends them.
+func (b *lab) rows(ctx context.Context) (l line, err error) {
+	const steps = 5
+	n := b.size(2000)
+	l = line{What: "2,000 chains of five steps submitted at once, each step writes one row of a table of the user's with InTx, one pod with 100 slots",
+		Goal: "every row once; a transaction of its own a step is what exactly-once writes cost"}
+	g, err := b.rig(ctx, runner.Options{Slots: 100})
+	if err != nil {
+		return l, err
+	}
+	defer g.close()
+	if _, err := g.pool.Exec(ctx, `create table written (chain bigint not null, step int not null)`); err != nil {
+		return l, err
+	}
+	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		after := runner.Done(nil)
+		if j.Args.Left > 0 {
+			after = runner.Then(step{j.Args.Left - 1, j.Args.Chain})
+		}
+		return after.InTx(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `insert into written (chain, step) values ($1, $2)`, j.Args.Chain, j.Args.Left)
+			return err
+		}), nil
+	})
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = step{steps - 1, int64(i)}
+	}
+	if err := g.tidy(ctx); err != nil {
+		return l, err
+	}
+	g.start(ctx)
+	e, err := g.measure(ctx, func() error {
+		if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+			return err
+		}
+		return g.drained(ctx)
+	})
+	if err != nil {
+		return l, err
+	}
+	if err := g.succeeded(ctx, n*steps); err != nil {
+		return l, err
+	}
+	var all, different int
+	err = g.pool.QueryRow(ctx, `select count(*), count(distinct (chain, step)) from written`).Scan(&all, &different)
+	if err == nil && (all != n*steps || different != n*steps) {
+		err = fmt.Errorf("%d rows, %d of them different, want %d", all, different, n*steps)
+	}
+	l.set("chains/s", float64(n)/e.seconds)
+	l.set("steps/s", float64(n*steps)/e.seconds)
+	l.set("writing transactions a step", e.xact/float64(n*steps))
+	l.set("WAL bytes a step", e.wal/float64(n*steps))
+	return l, err
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// tick is the unit of times in Linux's /proc/PID/stat, the same on all machines (proc_pid_stat(5), USER_HZ).
+const tick = 10 * time.Millisecond
+
+// serverCPU is the processor time that the server's processes have used until now, those that have ended included. It is
+// known when the server runs on this machine and this is Linux.
+func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
+	postmaster, ok := b.postmaster(ctx)
+	if !ok {
+		return 0, false
+	}
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, false
+	}
+	for _, dir := range all {
+		p, ok := readProcess(dir)
+		switch {
+		case !ok: // it has ended meanwhile
+		case p.pid == postmaster:
+			used, known = used+p.own+p.children, true
+		case p.parent == postmaster:
+			used += p.own
+		}
+	}
+	return used, known
+}
+
+// postmaster is the parent of a session of ours, when both are on this machine.
+func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
+	conn, err := pgx.Connect(ctx, b.url)
+	if err != nil {
+		return 0, false
+	}
+	defer conn.Close(ctx)
+	var session int
+	var name string
+	if err := conn.QueryRow(ctx, `select pg_backend_pid(), current_database()`).Scan(&session, &name); err != nil {
+		return 0, false
+	}
+	title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", session))
+	if err != nil || !strings.Contains(string(title), "postgres") || !strings.Contains(string(title), name) {
+		return 0, false
+	}
+	p, ok := readProcess(fmt.Sprintf("/proc/%d", session))
+	return p.parent, ok
+}
+
+// process is what /proc/PID/stat says of one.
+type process struct {
+	pid, parent   int
+	own, children time.Duration // of processor time; children: those that have ended and been waited for
+}
+
+// readProcess reads what /proc knows of a process, from /proc/PID.
+func readProcess(dir string) (p process, ok bool) {
+	text, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return p, false
+	}
+	name := strings.LastIndex(string(text), ") ") // its program's name, in brackets, may hold any
+	if name < 0 {
+		return p, false
+	}
+	// Field 3 of the manual, the state, is fields[0].
+	fields := strings.Fields(string(text[name+2:]))
+	if len(fields) < 15 {
+		return p, false
+	}
+	number := func(s string) (n int) {
+		n, failed := strconv.Atoi(s)
+		err = errors.Join(err, failed)
+		return n
+	}
+	p.pid, p.parent = number(filepath.Base(dir)), number(fields[1])
+	p.own = time.Duration(number(fields[11])+number(fields[12])) * tick
+	p.children = time.Duration(number(fields[13])+number(fields[14])) * tick
+	// A server's process has one thread, so this is all of it, and to the nanosecond.
+	if exact, err := os.ReadFile(filepath.Join(dir, "schedstat")); err == nil {
+		if running, _, ok := strings.Cut(string(exact), " "); ok {
+			p.own = time.Duration(number(running))
+		}
+	}
+	return p, err == nil
+}

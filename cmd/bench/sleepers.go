@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// napping is a job that sleeps for a second, held one that waits until it is let go.
+type (
+	napping struct{}
+	held    struct{}
+)
+
+func (napping) Kind() string { return "bench.nap" }
+func (held) Kind() string    { return "bench.held" }
+
+// sleepers measures what ten thousand running jobs cost that only wait.
+func (b *lab) sleepers(ctx context.Context) (l line, err error) {
+	n := b.size(10_000)
+	l = line{What: fmt.Sprintf("%d jobs that sleep for 1 s, in one pod with as many slots, from the pod's start until all have ended; then as many that are held for longer than a lease while a second pod watches: goroutines, and memory (heap and stacks in use after a collection) for each", n),
+		Goal: "no target set; 1 s and the time of the claims; nothing is taken over"}
+	if err := b.sleepOnce(ctx, &l, n); err != nil {
+		return l, err
+	}
+	return l, b.holdOnce(ctx, &l, n)
+}
+
+func (b *lab) sleepOnce(ctx context.Context, l *line, n int) error {
+	g, err := b.rig(ctx, runner.Options{Slots: n})
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	var at crowd
+	runner.Handle(g.r, func(ctx context.Context, _ *runner.Job[napping]) (*runner.Outcome, error) {
+		at.enter()
+		defer at.leave()
+		select {
+		case <-time.After(time.Second):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	})
+	if _, err := g.r.EnqueueMany(ctx, repeat(napping{}, n)); err != nil {
+		return err
+	}
+	if err := g.tidy(ctx); err != nil {
+		return err
+	}
+	b.say("sleepers: %d sleep", n)
+	began := time.Now()
+	g.start(ctx)
+	if err := g.drained(ctx); err != nil {
+		return err
+	}
+	seconds := time.Since(began).Seconds()
+	l.set("seconds until all ended", seconds)
+	l.set("most running at once", float64(at.most.Load()))
+	return g.succeeded(ctx, n)
+}
+
+func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
+	g, err := b.rig(ctx, runner.Options{Slots: n})
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	letGo := make(chan struct{})
+	var at crowd
+	runner.Handle(g.r, func(ctx context.Context, _ *runner.Job[held]) (*runner.Outcome, error) {
+		at.enter()
+		defer at.leave()
+		select {
+		case <-letGo:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	})
+	g.start(ctx)
+	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // it would take over what is not kept
+	if err != nil {
+		return err
+	}
+	defer watcher.close()
+	goroutines, bytes := runtime.NumGoroutine(), inUse()
+	if _, err := g.r.EnqueueMany(ctx, repeat(held{}, n)); err != nil {
+		return err
+	}
+	b.say("sleepers: %d held", n)
+	err = until(ctx, time.Minute, "all of them run", func() (bool, error) { return at.now.Load() == int64(n), nil })
+	if err != nil {
+		return err
+	}
+	l.set("goroutines at the peak", float64(runtime.NumGoroutine()))
+	l.set("goroutines a running job", float64(runtime.NumGoroutine()-goroutines)/float64(n))
+	l.set("bytes a running job", float64(inUse()-bytes)/float64(n))
+	if err := g.renewedForALease(ctx); err != nil {
+		return err
+	}
+	still := int(at.now.Load())
+	close(letGo)
+	if still != n {
+		return fmt.Errorf("%d of %d jobs still ran after a lease", still, n)
+	}
+	if err := g.drained(ctx); err != nil {
+		return err
+	}
+	return g.untaken(ctx, n) // nobody took one over
+}
+
+// renewedForALease waits until the pod's lease reaches further than it does now by more than its length: had nothing
+// renewed it, it would have run out.
+func (g *rig) renewedForALease(ctx context.Context) error {
+	const lease = 8 * time.Second
+	read := func() (until time.Time, err error) {
+		err = g.pool.QueryRow(ctx, `select lease_until from trapeze.pods where boot = $1 and closed_at is null`, g.r.Boot()).Scan(&until)
+		return until, err
+	}
+	first, err := read()
+	if err != nil {
+		return err
+	}
+	return until(ctx, 3*lease, "the lease was renewed for longer than a lease", func() (bool, error) {
+		now, err := read()
+		return now.Sub(first) > lease, err
+	})
+}
+
+// second is another pod on the same database, running.
+func (g *rig) second(ctx context.Context, o runner.Options) (*rig, error) {
+	pool, r, err := road{}.runner(ctx, g.url, o)
+	if err != nil {
+		return nil, err
+	}
+	other := &rig{url: g.url, pool: pool, r: r, end: []func(){pool.Close, r.Close}}
+	other.start(ctx)
+	return other, nil
+}
+
+// inUse is the memory that holds objects and stacks, after a collection.
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC() // the second one frees what the first one's finalizers and pools let go
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// until waits for a condition, looking every 20 ms.
+func until(ctx context.Context, atMost time.Duration, what string, is func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errors.New("waited "+atMost.String()+" in vain: "+what))
+	defer cancel()
+	for {
+		if yes, err := is(); yes || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func repeat(args job.Args, n int) []job.Args {
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = args
+	}
+	return list
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Shares of the soak's length: the snapshot is held from minute 3 to 6 of 10, and drift is what the last two minutes differ
+// in from minutes 1 to 3.
+const (
+	soakHeldFrom, soakHeldTo   = 0.3, 0.6
+	soakEarlyFrom, soakEarlyTo = 0.1, 0.3
+	soakLateFrom               = 0.8
+)
+
+// soakRetention keeps ended jobs and their history for a second. Retention drops whole days of UTC, so this is the shortest
+// there is: what ended yesterday goes, and what ends today stays until midnight, whatever is set.
+var soakRetention = runner.Options{RetainSucceeded: time.Second, RetainFailed: time.Second, RetainCancelled: time.Second, RetainEvents: time.Second}
+
+// soak runs at half of what was measured first, looks at the tables meanwhile, and draws what it saw.
+func (b *lab) soak(ctx context.Context) (l line, err error) {
+	length := max(time.Duration(b.scale*float64(10*time.Minute)), 10*time.Second)
+	every := max(length/300, 200*time.Millisecond)
+	out := "docs"
+	if b.scale < 1 {
+		out = os.TempDir() // a trial replaces no result
+	}
+	samplesFile, chartFile := filepath.Join(out, "soak.jsonl"), filepath.Join(out, "soak.svg")
+	l = line{What: fmt.Sprintf("%s at half of capacity, jobs submitted one by one; a snapshot held open from %s to %s; retention on (1 s; it drops whole days, so the jobs of the capacity run are dated back to yesterday and go, and today's stay); samples and chart in %s and %s",
+		length, soakShare(length, soakHeldFrom), soakShare(length, soakHeldTo), samplesFile, chartFile),
+		Goal: "no drift after the snapshot is gone: p99 and throughput ratio about 1"}
+	g, err := b.rig(ctx, soakRetention)
+	if err != nil {
+		return l, err
+	}
+	defer g.close()
+	samples, err := os.Create(samplesFile)
+	if err != nil {
+		return l, err
+	}
+	defer samples.Close()
+
+	say := func(format string, args ...any) {
+		if !b.quiet {
+			fmt.Fprintf(os.Stderr, "soak: "+format+"\n", args...)
+		}
+	}
+	say("measuring capacity")
+	capacity, err := g.soakCapacity(ctx, max(length/60, 3*time.Second))
+	if err != nil {
+		return l, fmt.Errorf("capacity: %w", err)
+	}
+	l.set("capacity jobs/s", capacity)
+
+	load := newSoakLoad(capacity / 2)
+	load.handle(g.r)
+	g.start(ctx)
+	watch := &soakWatch{g: g, load: load, length: length, every: every, out: samples, say: say}
+	if err := g.soakRun(ctx, length, load, watch); err != nil {
+		return l, err
+	}
+	if err := g.soakChecked(ctx, load); err != nil {
+		return l, err
+	}
+	if err := os.WriteFile(chartFile, soakChart(watch), 0o644); err != nil {
+		return l, err
+	}
+	soakFigures(&l, watch)
+	return l, nil
+}
+
+func soakShare(d time.Duration, part float64) time.Duration {
+	return time.Duration(part * float64(d)).Round(100 * time.Millisecond)
+}
+
+// soakRun submits, watches and holds the snapshot for a while, and waits until all that was submitted has ended.
+func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad, watch *soakWatch) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 3)
+	began := time.Now()
+	for _, part := range []func() error{
+		func() error { return load.submit(ctx, g.r, began, length) },
+		func() error { return watch.run(ctx, began) },
+		func() error { return g.soakSnapshot(ctx, watch, began, length) },
+	} {
+		go func() { ended <- part() }()
+	}
+	var errs []error
+	for range cap(ended) {
+		if err := <-ended; err != nil {
+			cancel()
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return g.drained(ctx)
+}
+
+// soakSnapshot holds a snapshot of the whole database for the middle of the soak: nothing that died since can be vacuumed.
+func (g *rig) soakSnapshot(ctx context.Context, watch *soakWatch, began time.Time, length time.Duration) error {
+	if err := soakUntil(ctx, began.Add(soakShare(length, soakHeldFrom))); err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, g.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return err
+	}
+	var before, after string
+	if err := tx.QueryRow(ctx, `select pg_current_snapshot()::text`).Scan(&before); err != nil {
+		return err
+	}
+	watch.held.Store(true)
+	if err := soakUntil(ctx, began.Add(soakShare(length, soakHeldTo))); err != nil {
+		return err
+	}
+	if err := tx.QueryRow(ctx, `select pg_current_snapshot()::text`).Scan(&after); err != nil {
+		return fmt.Errorf("hold a snapshot: %w", err)
+	}
+	watch.held.Store(false)
+	if before != after {
+		return fmt.Errorf("the snapshot was not held: %s, then %s", before, after)
+	}
+	return tx.Rollback(ctx)
+}
+
+func soakUntil(ctx context.Context, at time.Time) error {
+	select {
+	case <-time.After(time.Until(at)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// soakChecked compares the database with what was submitted, and that retention has dropped yesterday.
+func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
+	sent := int(load.sent.Load())
+	if ended := int(load.begun.Load()); ended != sent {
+		return fmt.Errorf("%d jobs submitted, %d begun", sent, ended)
+	}
+	if err := g.counted(ctx, sent, `select count(*) from trapeze.jobs j join trapeze.done d using (id) where j.kind = $1 and d.state = 'succeeded'`, soakJob{}.Kind()); err != nil {
+		return err
+	}
+	if err := g.counted(ctx, 0, `select count(*) from trapeze.jobs where kind = $1`, saturating{}.Kind()); err != nil {
+		return fmt.Errorf("retention: %w", err)
+	}
+	return g.counted(ctx, 0, `select count(*) from trapeze.done where finished_at < $1::timestamptz`, load.today)
+}
+
+// soakFigures are the numbers of the line.
+func soakFigures(l *line, w *soakWatch) {
+	var early, held, late soakSpan
+	for _, s := range w.samples {
+		at := s.At / w.length.Seconds()
+		switch {
+		case at > soakEarlyFrom && at <= soakEarlyTo:
+			early.add(s)
+		case s.Held:
+			held.add(s)
+		case at > soakLateFrom:
+			late.add(s)
+		}
+	}
+	for _, span := range []struct {
+		name string
+		of   *soakSpan
+	}{{"before", &early}, {"under the snapshot", &held}, {"at the end", &late}} {
+		l.set("jobs/s "+span.name, span.of.rate())
+		l.set("enqueue to start p99 ms "+span.name, span.of.p99())
+		l.set("dead tuples at most "+span.name, float64(span.of.dead))
+		l.set("live MB at most "+span.name, float64(span.of.live)/1e6)
+	}
+	l.set("drift of jobs/s", late.rate()/early.rate())
+	l.set("drift of p99", late.p99()/early.p99())
+}
+
+// soakSpan is a part of the samples.
+type soakSpan struct {
+	jobs      int
+	seconds   float64
+	latencies []float64
+	dead      int64 // of all tables together, the most at once
+	live      int64 // bytes of live with its indexes, the most
+}
+
+func (p *soakSpan) add(s soakSample) {
+	p.jobs += s.Jobs
+	p.seconds += s.Seconds
+	p.latencies = append(p.latencies, s.latencies...)
+	var dead int64
+	for _, t := range s.Tables {
+		dead += t.Dead
+	}
+	p.dead = max(p.dead, dead)
+	p.live = max(p.live, s.Tables["live"].Heap+s.Tables["live"].Index)
+}
+
+func (p *soakSpan) rate() float64 { return float64(p.jobs) / p.seconds }
+
+func (p *soakSpan) p99() float64 {
+	slices.Sort(p.latencies)
+	return quantile(p.latencies, 0.99)
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// standby measures what pods cost that have nothing to do.
+func (b *lab) standby(ctx context.Context) (l line, err error) {
+	length := max(b.length(30*time.Second), 5*time.Second)
+	l = line{What: fmt.Sprintf("idle pods with default options for %s: statements as they go over the wire, a second and pod (pings are the connection pool's), and processor time in percent of one core; the server's is less what it uses without a pod", length),
+		Goal: "at most one statement a heartbeat (0.5 a second) and one a poll (0.1 a second)"}
+	rest, err := b.standbyOnce(ctx, 0, length)
+	if err != nil {
+		return l, err
+	}
+	for _, pods := range []int{1, 20} {
+		b.say("standby: %d pods", pods)
+		s, err := b.standbyOnce(ctx, pods, length)
+		if err != nil {
+			return l, err
+		}
+		name := fmt.Sprintf("%d pods ", pods)
+		if pods == 1 {
+			name = "1 pod "
+		}
+		for _, class := range classes {
+			l.set(name+class+"/s", float64(s.told[class])/s.seconds/float64(pods))
+		}
+		if s.clientKnown {
+			l.set(name+"client CPU %", 100*s.client/s.seconds)
+		}
+		if s.serverKnown {
+			l.set(name+"server CPU %", max(0, 100*(s.server/s.seconds-rest.server/rest.seconds)))
+		}
+	}
+	return l, nil
+}
+
+// spell is a while of standing by.
+type spell struct {
+	seconds                  float64
+	told                     map[string]int // statements by class
+	client, server           float64        // processor time, s
+	clientKnown, serverKnown bool
+}
+
+// standbyOnce lets pods stand by for a while, after each has done what is done once.
+func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (s spell, err error) {
+	url, drop, err := b.fresh(ctx)
+	if err != nil {
+		return s, err
+	}
+	fleet := &rig{url: url, end: []func(){drop}}
+	defer fleet.close()
+	var heard tally
+	for i := range pods {
+		pool, err := heard.pool(ctx, url)
+		if err != nil {
+			return s, err
+		}
+		r, err := runner.New(pool, runner.Options{Name: fmt.Sprintf("idle-%d", i)})
+		if err != nil {
+			pool.Close()
+			return s, err
+		}
+		fleet.end = append(fleet.end, pool.Close, r.Close)
+		fleet.pool, fleet.r = pool, r
+		runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
+		fleet.start(ctx)
+	}
+	// The connections are open and have been used, and the start's look at the lanes is over.
+	err = until(ctx, time.Minute, "every pod listens, has looked and has beaten twice", func() (bool, error) {
+		t := heard.so()
+		return t["listen"] >= pods && t["poll"] >= pods && t["heartbeat"] >= 3*pods, nil
+	})
+	if err != nil {
+		return s, err
+	}
+	before := heard.so()
+	client, clientKnown := ownCPU()
+	server, serverKnown := b.serverCPU(ctx)
+	began := time.Now()
+	select {
+	case <-time.After(length):
+	case <-ctx.Done():
+		return s, ctx.Err()
+	}
+	s.seconds, s.clientKnown, s.serverKnown = time.Since(began).Seconds(), clientKnown, serverKnown
+	s.told = heard.so()
+	for class, n := range before {
+		s.told[class] -= n
+	}
+	now, _ := ownCPU()
+	s.client = (now - client).Seconds()
+	now, _ = b.serverCPU(ctx)
+	s.server = (now - server).Seconds()
+	if pods == 0 {
+		return s, nil
+	}
+	return s, fleet.standsBy(ctx, pods, s)
+}
+
+// standsBy checks that all pods were alive and idle for the whole spell.
+func (g *rig) standsBy(ctx context.Context, pods int, s spell) error {
+	var alive, jobs int
+	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.pods where closed_at is null and lease_until > now()),
+		(select count(*) from trapeze.jobs)`).Scan(&alive, &jobs)
+	if err != nil {
+		return err
+	}
+	beats := float64(pods) * (s.seconds/2 - 1)
+	if alive != pods || jobs != 0 || float64(s.told["heartbeat"]) < beats {
+		return fmt.Errorf("%d of %d pods are alive and sent %d heartbeats in %.0f s; there are %d jobs", alive, pods, s.told["heartbeat"], s.seconds, jobs)
+	}
+	return nil
+}
+
+// classes are the kinds of statements of an idle pod.
+var classes = []string{"statements", "heartbeat", "poll", "ping", "other"}
+
+func classOf(sql string) string {
+	switch {
+	case strings.HasPrefix(sql, "-- ping"):
+		return "ping"
+	case strings.HasPrefix(sql, "listen "):
+		return "listen"
+	case strings.Contains(sql, "update trapeze.pods set lease_until"):
+		return "heartbeat"
+	case strings.Contains(sql, "update trapeze.live l set state = 'running'"):
+		return "poll"
+	}
+	return "other"
+}
+
+// tally counts statements by class, and all of them as statements.
+type tally struct {
+	mu   sync.Mutex
+	told map[string]int
+}
+
+func (t *tally) hear(sql string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.told == nil {
+		t.told = map[string]int{}
+	}
+	t.told[classOf(sql)]++
+	t.told["statements"]++
+}
+
+// so is what was told so far.
+func (t *tally) so() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.told)
+}
+
+// pool is a pool whose connections are listened in on, and so are those that a runner makes from its configuration.
+func (t *tally) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return faultnet.ListenIn(conn, t.hear), nil
+	}
+	return pgxpool.NewWithConfig(ctx, config)
+}
