@@ -9,6 +9,7 @@ import (
 
 	"bench/common"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/runner"
@@ -58,7 +59,11 @@ func (p *peer) Enqueue(ctx context.Context, x common.Payload) error {
 }
 
 func (p *peer) Start(ctx context.Context, url string, workers int, h common.Handler) (func(), error) {
-	pool := common.Pool(ctx, url, 4)
+	conns := 4
+	if common.WritesRows() { // the host's pool is at work then: as many as River's
+		conns = common.Env("CONNS", 20)
+	}
+	pool := common.Pool(ctx, url, int32(conns))
 	o := quiet()
 	o.Slots = workers
 	r, err := runner.New(pool, o)
@@ -71,6 +76,9 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 			after = runner.Then(step{next})
 			return nil
 		})
+		if common.WritesRows() {
+			after = withRow(after, j.Args.Payload)
+		}
 		return after, err
 	})
 	ctx, stop := context.WithCancel(ctx)
@@ -85,6 +93,17 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 		r.Close()
 		pool.Close()
 	}, nil
+}
+
+// withRow adds the row of a step of W4T to the commit that ends it.
+func withRow(after *runner.Outcome, x common.Payload) *runner.Outcome {
+	if after == nil {
+		after = runner.Done(nil)
+	}
+	return after.InTx(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, common.RowSQL, x.Chain, x.Step)
+		return err
+	})
 }
 
 func (p *peer) PendingSQL() string {
