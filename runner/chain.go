@@ -87,6 +87,9 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 			return nil, fmt.Errorf("next step: %w", err)
 		}
 	}
+	if err := w.encodePlan(); err != nil {
+		return nil, err
+	}
 	n := w.row(0, r.lanes.laneOfStep(w.kind, w.lane, c.Lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = c.PipelineID, &c.ID, c.Step+1

@@ -47,7 +47,7 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {
 			r.cancelRun(one, stop)
 		}
-		r.poller.Wake()
+		r.wake()
 	}
 	return Cancelled{State: c.State}, nil
 }

@@ -88,7 +88,7 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 			return r.dbError(err)
 		}
 		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", "jobs", len(back), telemetry.Pod, r.opts.Name)
-		r.poller.Wake()
+		r.wake()
 		r.wakePeers()
 	}
 	if len(cancelled) > 0 {

@@ -78,7 +78,7 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 		}
 	case store.PlacedPending:
 		release()
-		r.poller.Wake()
+		r.wake()
 		r.wakePeers()
 	case store.PlacedParked:
 		release()
@@ -187,7 +187,7 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 	}
 	if s.Duplicate {
 		// The key kept its job from being claimed until now; and the answer is the job as it is.
-		r.poller.Wake()
+		r.wake()
 		if held, err := r.front.Job(ctx, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}
@@ -197,7 +197,7 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 			r.due.parked(w.delay)
 			r.poller.Nudge()
 		} else {
-			r.poller.Wake()
+			r.wake()
 			r.wakePeers()
 		}
 	}
@@ -267,7 +267,7 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 		}
 		return err
 	}
-	r.poller.Wake()
+	r.wake()
 	return nil
 }
 
@@ -316,7 +316,7 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 			r.poller.Nudge()
 		}
 	}
-	r.poller.Wake()
+	r.wake()
 	r.wakePeers()
 	return done, nil
 }

@@ -126,7 +126,7 @@ func (r *Runner) close(one *run, next *run) (free bool) {
 		r.lanes.release(one.claimed.Lane)
 	}
 	if one.claimed.Isolated {
-		r.poller.Wake()
+		r.wake()
 	}
 	return next == nil
 }

@@ -150,7 +150,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 				r.due.parked(time.Duration(next.DelayMillis) * time.Millisecond)
 				r.poller.Nudge()
 			} else {
-				r.poller.Wake()
+				r.wake()
 				r.wakePeers()
 			}
 		}
@@ -305,7 +305,7 @@ func (r *Runner) handBack(one *run, why string) {
 	switch {
 	case err == nil && back:
 		r.log.InfoContext(one.ctx, "job handed back", append(one.attrs(), "why", why)...)
-		r.poller.Wake()
+		r.wake()
 		r.wakePeers()
 	case err == nil:
 		// To be cancelled, or lost: the fence decides which.

@@ -37,6 +37,7 @@ const (
 	flushers    = 2
 	flushAtMost = 500
 	flushBeside = 32                   // so many ends are worth a second batch while the first is under way; fewer wait for it
+	flushParts  = 8                    // of a batch that was refused
 	flushSlow   = 5 * time.Millisecond // but no longer than this
 )
 
@@ -147,7 +148,7 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// watched writes a batch. When it takes long, as when its statement waits for somebody or its members are sent one by one,
+// watched writes a batch. When it takes long, as when its statement waits for somebody or its members are sent in parts,
 // what comes meanwhile does not wait for it.
 func (f *flusher) watched(write func()) {
 	over, slow := false, false
@@ -240,8 +241,8 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// write sends a batch until each member's fate is known. A batch that PostgreSQL refuses is sent again one by one, so that
-// a poisoned member harms no other. After a lost reply the fate is read, never guessed.
+// write sends a batch until each member's fate is known. A batch that PostgreSQL refuses is sent again in parts, and those in
+// parts, so that a poisoned member harms no other. After a lost reply the fate is read, never guessed.
 func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 	for wait := newPause(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
@@ -273,8 +274,8 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		_ = f.r.dbError(err)
 		switch {
 		case store.Refused(err) && len(batch) > 1:
-			for _, w := range batch {
-				f.write(ctx, pod, []*flush{w})
+			for part := range slices.Chunk(batch, (len(batch)+flushParts-1)/flushParts) {
+				f.write(ctx, pod, part)
 			}
 			return
 		case store.Refused(err) || !store.Transient(err) && !store.Unknown(err):

@@ -135,7 +135,7 @@ func (r *Runner) beatOnce(ctx context.Context) {
 			return
 		}
 		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, "boot", r.Boot())
-		r.poller.Wake()
+		r.wake()
 		return
 	}
 	sent := time.Now()
@@ -157,7 +157,7 @@ func (r *Runner) beatOnce(ctx context.Context) {
 	}
 	if r.pod.beaten(sent, r.opts.LeaseFor) {
 		r.log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.opts.Name)
-		r.poller.Wake()
+		r.wake()
 	}
 	r.told(b)
 }
@@ -179,7 +179,7 @@ func (r *Runner) loseLease(ctx context.Context) {
 // told takes what a heartbeat told.
 func (r *Runner) told(b store.Beat) {
 	if r.lanes.update(b) {
-		r.poller.Wake()
+		r.wake()
 	}
 	r.due.told(b)
 	r.poller.Nudge()
@@ -189,7 +189,7 @@ func (r *Runner) told(b store.Beat) {
 		}
 	}
 	if r.doubt.due() {
-		r.poller.Wake()
+		r.wake()
 	}
 }
 

@@ -61,7 +61,7 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	connected()
 	r.metrics.Listening.Set(1)
 	if !mutant.Is(mutant.NoListenRepoll) {
-		r.poller.Wake() // for what was notified while nobody listened
+		r.wake() // for what was notified while nobody listened
 	}
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
@@ -104,7 +104,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 		case <-knock:
 		}
 		r.heard.Store(true)
-		r.poller.Wake()
+		r.wake()
 		if !rest(ctx, wakesApart) {
 			return
 		}

@@ -107,5 +107,5 @@ func (r *Runner) mark(ctx context.Context) {
 		r.log.DebugContext(ctx, "no marks", telemetry.Err, r.dbError(err)) // claims are slower without
 		return
 	}
-	r.marks.told(found, whole, took, r.opts.PollEvery, r.poller.Wake)
+	r.marks.told(found, whole, took, r.opts.PollEvery, r.wake)
 }

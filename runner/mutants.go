@@ -22,7 +22,7 @@ func (r *Runner) chainTwice(ctx context.Context, next *store.NewJob) {
 	again := *next
 	again.ID, again.Starts = ids[0], false
 	_, _ = r.front.Enqueue(ctx, r.Boot(), []store.NewJob{again})
-	r.poller.Wake()
+	r.wake()
 }
 
 // chainLate submits the next step of a claim whose end has been committed. An error is logged, as errors are.

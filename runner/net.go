@@ -131,10 +131,10 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 			r.wakePeers() // who looked a moment ago found them in our hands, and we may not be able to run them
 		}
 	}
-	claimed, err := r.claim(ctx)
+	claimed, err := r.claim(ctx, r.look.Swap(false) || promote || recover)
 	if err != nil {
 		r.log.WarnContext(ctx, "claim failed, next try in a second", telemetry.Err, r.dbError(err))
-		time.AfterFunc(time.Second, r.poller.Wake)
+		time.AfterFunc(time.Second, r.wake)
 		return false
 	}
 	return more || claimed
@@ -222,26 +222,46 @@ func (f *freedSubjects) take() []store.Key {
 // claimBeside is how many free slots are worth a claim at once, while ends are being written that free others.
 const claimBeside = flushBeside
 
+// wake asks for a look at everything that is due.
+func (r *Runner) wake() {
+	r.look.Store(true)
+	r.poller.Wake()
+}
+
 // claim claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
-func (r *Runner) claim(ctx context.Context) (more bool, err error) {
+//
+// When all that happened is that runs of some subjects have ended here, and the next job of each could be claimed, nothing
+// else is looked for: behind a hot subject each look passes by all of its jobs. look says that something else happened.
+func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	if len(r.mineAll) == 0 || r.closing.Load() {
 		return false, nil
 	}
 	if keys := r.freed.take(); len(keys) > 0 {
-		if err := r.claimSubjects(ctx, keys); err != nil {
+		all, err := r.claimSubjects(ctx, keys)
+		if err != nil {
 			for _, k := range keys {
 				r.freed.add(k)
 			}
 			return false, err
 		}
+		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.opts.PollEvery {
+			return false, nil
+		}
 	}
+	r.looked = time.Now()
 	if r.lanes.unused() < claimBeside {
 		r.flusher.lands() // the slots that come free with it are filled by the same claim
 	}
 	if err := r.settleSlots(ctx); err != nil {
 		return false, err
 	}
-	r.backlog.Store(true) // until this look says otherwise, a slot that becomes free meanwhile is worth another
+	r.backlog.asks()
+	left := true // unless this look says otherwise
+	defer func() {
+		if r.backlog.told(left) {
+			r.wake()
+		}
+	}()
 	wants := r.lanes.want()
 	if len(wants) == 0 {
 		return false, nil
@@ -276,7 +296,7 @@ func (r *Runner) claim(ctx context.Context) (more bool, err error) {
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	r.backlog.Store(filled || found.Seen > len(found.Jobs) || !r.lanes.covers(wants))
+	left = filled || found.Seen > len(found.Jobs) || !r.lanes.covers(wants)
 	// More can be had at once when a lane's share was filled, or some were passed by, and slots are left.
 	return (filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)) && r.lanes.anyFree(reserved), nil
 }
@@ -302,8 +322,9 @@ func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[stri
 	r.hands.give(claims...)
 }
 
-// claimSubjects claims the next job of each subject whose run has just ended, one slot each.
-func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
+// claimSubjects claims the next job of each subject whose run has just ended, one slot each. It reports whether there was one
+// for each of them.
+func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := r.lanes.openLanes()
 	var asked []store.Key
 	for _, k := range keys {
@@ -312,7 +333,7 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
 		}
 	}
 	if len(lanes) == 0 || len(asked) == 0 {
-		return nil
+		return false, nil
 	}
 	// Which lanes the jobs are in is not known before: a slot of each lane that could be needed is reserved.
 	reserved := map[string]int{}
@@ -338,7 +359,7 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
 		least = min(least, reserved[lane])
 	}
 	if least == 0 {
-		return nil
+		return false, nil
 	}
 	for _, k := range asked[least:] {
 		r.freed.add(k) // the next sweep's
@@ -351,16 +372,16 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) error {
 		if store.Unknown(err) {
 			r.doubt.raise()
 		}
-		return err
+		return false, err
 	}
 	r.launchClaims(boot, found, reserved)
-	return nil
+	return len(found.Jobs) == len(keys), nil
 }
 
 // slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
 // pod's.
 func (r *Runner) slotFree(lane string) {
-	if r.backlog.Load() || r.lanes.overdue(lane) {
-		r.poller.Wake()
+	if r.backlog.freed() || r.lanes.overdue(lane) {
+		r.wake()
 	}
 }

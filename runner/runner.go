@@ -47,7 +47,9 @@ type Runner struct {
 	due     dueTimes
 	freed   freedSubjects
 	marks   marks
-	backlog atomic.Bool // the latest claim left jobs behind
+	backlog backlog
+	look    atomic.Bool // something may be due, whatever its subject
+	looked  time.Time   // of the poller alone: the latest look at everything
 	heard   atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt   doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing atomic.Bool

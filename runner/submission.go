@@ -84,6 +84,7 @@ type submission struct {
 	kind           string
 	args           json.RawMessage
 	planned        []job.Step
+	plan           json.RawMessage // planned, encoded
 	subject        *string
 	lane           string
 	priority       *int
@@ -141,7 +142,21 @@ func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submiss
 		}
 		w.planned = append(w.planned, planned...)
 	}
+	if err := w.encodePlan(); err != nil {
+		return nil, err
+	}
 	return w, nil
+}
+
+// encodePlan encodes the steps that follow. Args that are nested as deep as they may be are too deep within them.
+func (w *submission) encodePlan() (err error) {
+	w.plan = nil
+	if len(w.planned) > 0 {
+		if w.plan, err = json.Marshal(w.planned); err != nil {
+			return fmt.Errorf("plan the steps after %s: %w: %w", w.kind, job.ErrInvalidArgs, err)
+		}
+	}
+	return nil
 }
 
 // crashLimit is the limit that a kind sets: it travels with the job, for whoever recovers it may not know the kind.
@@ -207,8 +222,12 @@ func (w *submission) validate() error {
 		}
 	}
 	text := func(name string, s string, limit int) {
-		complain(len(s) <= limit, "%s of %d bytes, at most %d", name, len(s), limit)
-		complain(utf8.ValidString(s) && !strings.ContainsRune(s, 0), "%s holds bytes that are no text", name)
+		if len(s) > limit {
+			complain(false, "%s of %d bytes, at most %d", name, len(s), limit)
+		}
+		if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+			complain(false, "%s holds bytes that are no text", name)
+		}
 	}
 	complain(w.kind != "", "no kind")
 	text("kind", w.kind, job.MaxKindBytes)
@@ -231,7 +250,7 @@ func (w *submission) validate() error {
 	return errors.Join(errs...)
 }
 
-// row makes the row of a submission.
+// row makes the row of a submission whose plan is encoded.
 func (w *submission) row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.kind, Lane: lane, Args: w.args, Submitter: w.submitter, Actor: w.submitter, Priority: job.DefaultPriority,
@@ -247,11 +266,12 @@ func (w *submission) row(id int64, lane string) store.NewJob {
 	if w.priority != nil {
 		n.Priority = *w.priority
 	}
-	if len(w.planned) > 0 {
-		n.Planned, _ = json.Marshal(w.planned) // of strings, numbers and JSON that was encoded before: cannot fail
-	}
+	n.Planned = w.plan
 	return n
 }
+
+// maxDepth is how deep JSON may be nested for encoding/json to read it. PostgreSQL goes a little deeper.
+const maxDepth = 10_000
 
 // encodeArgs encodes the arguments of a job and refuses what PostgreSQL cannot store.
 func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
@@ -278,6 +298,8 @@ func encode(v any, limit int) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%w: bytes that are no UTF-8", job.ErrInvalidArgs)
 	case job.HoldsNUL(raw):
 		return nil, fmt.Errorf("%w: a NUL character", job.ErrInvalidArgs)
+	case bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) > maxDepth && !json.Valid(raw):
+		return nil, fmt.Errorf("%w: nested deeper than %d", job.ErrInvalidArgs, maxDepth)
 	}
 	return raw, nil
 }

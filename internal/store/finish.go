@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -126,7 +127,7 @@ select id, state, next is not null and id in (select parent_id from placed where
 // [Store.Whereabouts] tells.
 //
 // After an error for which [Unknown] is true, read back with [Store.Whereabouts]; never send it again blind. After one
-// for which [Refused] is true, send the members one by one.
+// for which [Refused] is true, send its members in parts, or one by one.
 func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
 	return s.finish(ctx, nil, boot, list)
 }
@@ -152,17 +153,20 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 		children                  columns
 	)
 	sql := endSQL
+	if slices.ContainsFunc(list, func(e Ending) bool { return e.Next != nil }) {
+		sql = finishSQL
+	}
 	for _, e := range list {
 		ids, fences = append(ids, e.ID), append(fences, e.Fence)
 		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
 		reasons = append(reasons, string(e.Reason))
 		results, errs = append(results, text(e.Result)), append(errs, some(e.Error))
-		if e.Next == nil {
+		switch {
+		case e.Next != nil:
+			children.add(*e.Next)
+		case sql == finishSQL:
 			children.add(NewJob{})
-			continue
 		}
-		children.add(*e.Next)
-		sql = finishSQL
 	}
 	args := []any{ids, fences, states, outcomes, reasons, results, errs, boot}
 	if sql == finishSQL {

@@ -48,6 +48,10 @@ type Options struct {
 	StatementTimeout time.Duration
 }
 
+// restsFor is how long a connection may rest before it is tried out: longer than between two polls, which would send a ping
+// each otherwise. One that was cut meanwhile is noticed by the statement, as on a pod that is busy.
+const restsFor = 15 * time.Second
+
 // Store runs statements on a pool of its own, so that neither the host's queries nor the handlers' can starve claims,
 // finishes and heartbeats.
 type Store struct {
@@ -91,6 +95,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
+	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
 	// The host's hooks may set roles, tracers or types that its own queries need: they stay.
 	if o.BehindPooler {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -218,12 +223,12 @@ func Unknown(err error) bool {
 	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
 }
 
-// Refused reports whether PostgreSQL refused a statement because of what is in it: a value that cannot be stored or a
-// constraint that is violated. Such a statement fails again when it is sent again.
+// Refused reports whether PostgreSQL refused a statement because of what is in it: a value that cannot be stored, is too
+// large or too deep, or a constraint that is violated. Such a statement fails again when it is sent again.
 func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !dayMissing(pg) &&
-		(strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || pg.Code == "54000")
+		(strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54"))
 }
 
 // dayMissing reports whether a row found no partition for its day, which PostgreSQL calls a check violation without the

@@ -1,0 +1,240 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// batchOf is how many jobs the batches here have: as many as one statement ends.
+const batchOf = 500
+
+// deep is args that encode to well-formed JSON which is too deep for PostgreSQL: its parser needs stack.
+type deep []any
+
+func (deep) Kind() string { return "deep" }
+
+// tooDeep is deeper than any release parses with its default max_stack_depth.
+var tooDeep = deep{nested(100_000)}
+
+func nested(levels int) any {
+	var v any
+	for range levels {
+		v = []any{v}
+	}
+	return v
+}
+
+// runsOf counts the runs of each job.
+type runsOf struct {
+	mu sync.Mutex
+	by map[int64]int
+}
+
+func (c *runsOf) add(id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[int64]int{}
+	}
+	c.by[id]++
+}
+
+// onceEach reports whether so many jobs ran, each once.
+func (c *runsOf) onceEach(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, runs := range c.by {
+		if runs != 1 {
+			return false
+		}
+	}
+	return len(c.by) == n
+}
+
+// A call of many jobs is refused as a whole before any of its part is written, says why, and returns what is in already; so
+// the caller who sends the rest without the poisoned one has lost nothing and doubled nothing.
+func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, poison := range map[string]struct {
+		args job.Args
+		want error // nil: the database's own
+	}{
+		"oversized":                         {of("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`), job.ErrTooLarge},
+		"a NUL character":                   {of("k", `{"text":"a\u0000b"}`), job.ErrInvalidArgs},
+		"invalid UTF-8":                     {of("k", "{\"text\":\"a\xffb\"}"), job.ErrInvalidArgs},
+		"no JSON":                           {of("k", `{"text":`), job.ErrInvalidArgs},
+		"nested too deep":                   {tooDeep, nil},
+		"a step of a chain nested too deep": {runner.Chain(of("k"), tooDeep), nil},
+		"a key":                             {runner.Step(of("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
+		"a long subject":                    {runner.Step(of("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
+		"unknown kind":                      {of("nobody has it"), job.ErrUnknownKind},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			var ran runsOf
+			r := start(t, pool, runner.Options{Slots: 50}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+				ran.add(j.ID())
+				return nil, nil
+			}, "deep": nothing})
+			const first = 2000 // the jobs of one statement, before those of the poisoned one
+			list := make([]job.Args, first+batchOf)
+			for i := range list {
+				list[i] = of("k", fmt.Sprint(i))
+			}
+			at := first + rand.IntN(batchOf)
+			list[at] = poison.args
+
+			ids, err := r.EnqueueMany(t.Context(), list)
+			is.True(err != nil)                                        // it is refused
+			is.True(poison.want == nil || errors.Is(err, poison.want)) // and why
+			is.Equal(len(ids), first)                                  // the part before it is in, and known to be
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), first)
+
+			rest, err := r.EnqueueMany(t.Context(), append(list[first:at:at], list[at+1:]...))
+			is.NoErr(err) // the others can be sent again
+			is.Equal(len(rest), batchOf-1)
+			quiet(t, pool)
+			is.True(ran.onceEach(len(list) - 1)) // every job but the poisoned one ran, once
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), len(list)-1)
+			is.Equal(one[int](t, pool, `select count(distinct args::text) from trapeze.jobs`), len(list)-1) // none is doubled
+		})
+	}
+}
+
+// Keys are for jobs that are submitted one by one, in a transaction of the host's perhaps: one that is refused leaves the
+// transaction usable for the others.
+func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var ran runsOf
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		ran.add(j.ID())
+		return nil, nil
+	}})
+	enqueue(t, r, of("k", `"taken"`), runner.IdempotencyKey("key 50"))
+	wants := map[int]error{20: job.ErrTooLarge, 30: job.ErrInvalidArgs, 40: job.ErrInvalid, 50: job.ErrKeyReused}
+	err := r.Tx(t.Context(), func(tx pgx.Tx) error {
+		for i := range 100 {
+			args, options := of("k", fmt.Sprint(i)), []runner.EnqueueOption{runner.IdempotencyKey(fmt.Sprintf("key %d", i))}
+			switch i {
+			case 20:
+				args = of("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`)
+			case 30:
+				args = of("k", `"\u0000"`)
+			case 40:
+				options = append(options, runner.Subject("a\x00b"))
+			}
+			_, err := r.EnqueueTx(t.Context(), tx, args, options...)
+			is.True(errors.Is(err, wants[i])) // each that is refused says why, and only those are
+		}
+		return nil
+	})
+	is.NoErr(err)
+	quiet(t, pool)
+	is.True(ran.onceEach(1 + 100 - len(wants))) // all others ran, once
+}
+
+// after is a next step whose args are one of a kind, by an index that the test adds.
+func after(once string) runner.Raw {
+	return runner.Raw{Name: "after", JSON: json.RawMessage(`{"once":"` + once + `"}`)}
+}
+
+// noise is text that does not compress.
+func noise(bytes int) string {
+	text := make([]byte, bytes)
+	for i := range text {
+		text[i] = 'a' + byte(rand.IntN(26))
+	}
+	return string(text)
+}
+
+// Steps that end together are written together. One that PostgreSQL refuses, or that is refused before, ends as failed and
+// says why; all others end and hand over as if it had not been among them.
+func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
+	t.Parallel()
+	for name, poison := range map[string]struct {
+		outcome *runner.Outcome
+		reason  job.Reason // empty: any, so long as there is an error
+		says    string     // in the job's error
+	}{
+		"conflict":                    {runner.Then(after("taken")), job.ReasonUnstorable, "23505"},
+		"oversized for an index":      {runner.Then(after(noise(100_000))), job.ReasonUnstorable, "54000"},
+		"text PostgreSQL cannot read": {runner.Then(after(`\ud800`)), job.ReasonUnstorable, "22P02"},
+		"args nested too deep":        {runner.Then(tooDeep), "", ""},
+		"a result nested too deep":    {runner.Done(tooDeep), "", ""},
+		"oversized":                   {runner.Then(after(noise(job.MaxArgsBytes))), job.ReasonResultTooLarge, "at most"},
+		"a NUL character":             {runner.Then(after(`a\u0000b`)), job.ReasonInvalidArgs, "NUL"},
+		"invalid UTF-8":               {runner.Then(after("a\xffb")), job.ReasonInvalidArgs, "UTF-8"},
+		"a key":                       {runner.Then(after("key"), runner.Unique("one", runner.WhileActive)), job.ReasonError, "keys are for submissions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'after'`)
+			wait, open := gate(t)
+			var ran runsOf
+			r := start(t, pool, runner.Options{Slots: batchOf}, map[string]does{
+				"before": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+					<-wait
+					ran.add(j.ID())
+					if string(j.Args.JSON) == `"poison"` {
+						return poison.outcome, nil
+					}
+					return runner.Then(after(fmt.Sprint(j.ID()))).Result(j.ID()), nil
+				},
+				"after": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+					ran.add(j.ID())
+					return nil, nil
+				},
+				"deep": nothing,
+			})
+			inState(t, r, enqueue(t, r, after("taken")), job.Succeeded)
+			list := make([]job.Args, batchOf)
+			for i := range list {
+				list[i] = of("before")
+			}
+			at := rand.IntN(batchOf)
+			list[at] = of("before", `"poison"`)
+			ids, err := r.EnqueueMany(t.Context(), list)
+			is.NoErr(err)
+			pgtest.Wait(t, "all run", func() bool { return r.Running() == batchOf })
+			open()
+
+			const others = `from trapeze.jobs j join trapeze.done d using (id)
+				where d.state = 'succeeded' and d.outcome = 'ok' and j.id <> $1`
+			pgtest.Wait(t, "all others have ended, and the steps after them", func() bool {
+				return one[int](t, pool, `select count(*) `+others, ids[at]) == 2*(batchOf-1)+1
+			})
+			is.Equal(one[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each has its step
+			is.Equal(one[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // and its result
+
+			failed := inState(t, r, ids[at], job.Failed)
+			is.True(poison.reason == "" || why(failed) == poison.reason) // the poisoned one says of what kind its failure is
+			is.True(message(failed) != "")
+			is.True(strings.Contains(message(failed), poison.says)) // and in words what it was
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, ids[at]), 0)
+			quiet(t, pool)
+			is.True(ran.onceEach(2 * batchOf))                                          // everything ran, once
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2*batchOf) // nothing is lost
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2*batchOf) // and nothing ended twice
+			pgtest.Wait(t, "the slots are free", func() bool { return r.Running() == 0 })
+		})
+	}
+}
