@@ -132,7 +132,8 @@ func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int
 	return s.finish(ctx, nil, boot, list)
 }
 
-// FinishIn is [Store.Finish] of one claim inside a transaction of the caller, which must commit it.
+// FinishIn is [Store.Finish] of one claim inside a transaction of the caller, which must commit it and do nothing else in it:
+// from here on its plans are pinned.
 func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
 	ended, err := s.finish(ctx, db, boot, []Ending{e})
 	if err != nil {
@@ -179,10 +180,7 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 	if db == nil {
 		found, err = rows(ctx, s, scanEnded, sql, args...)
 	} else {
-		var result pgx.Rows
-		if result, err = db.Query(ctx, s.in(sql), args...); err == nil {
-			found, err = pgx.CollectRows(result, scanEnded)
-		}
+		found, err = pinnedIn(ctx, db, scanEnded, s.in(sql), args)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)

@@ -186,15 +186,19 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		}
 		return pgx.CollectRows(result, scan)
 	}
-	// One round trip, one implicit transaction: the pins hold for the statement and are gone after it.
+	// One implicit transaction: the pins hold for the statement and are gone after it.
+	return pinnedIn(ctx, s.pool, scan, sql, args)
+}
+
+// pinnedIn runs one statement in one round trip with the pins, which hold for the rest of the transaction.
+func pinnedIn[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(pinSQL)
-	var list []T
 	batch.Queue(sql, args...).Query(func(result pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(result, scan)
 		return err
 	})
-	err := s.pool.SendBatch(ctx, batch).Close()
+	err = db.SendBatch(ctx, batch).Close()
 	return list, err
 }
 
