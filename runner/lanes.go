@@ -170,13 +170,6 @@ func (l *lanes) stepped(from, to string, running bool) {
 	}
 }
 
-// unused is how many of the pod's slots are free.
-func (l *lanes) unused() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.total - l.used
-}
-
 // want reserves every free slot for a claim, shared fairly among the lanes; what the claim does not fill is released.
 func (l *lanes) want() []store.Want {
 	l.mu.Lock()

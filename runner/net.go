@@ -219,8 +219,9 @@ func (f *freedSubjects) take() []store.Key {
 	return keys
 }
 
-// claimBeside is how many free slots are worth a claim at once, while ends are being written that free others.
-const claimBeside = flushBeside
+// smallHouse is how many slots a pod has at most for which a claim waits until ends that are being written have freed theirs.
+// In a larger one claims go on beside the ends: waiting costs a fifth of a drain with 100 slots.
+const smallHouse = flushBeside
 
 // wake asks for a look at everything that is due.
 func (r *Runner) wake() {
@@ -249,7 +250,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 		}
 	}
 	r.looked = time.Now()
-	if r.lanes.unused() < claimBeside {
+	if r.slots() <= smallHouse {
 		r.flusher.lands() // the slots that come free with it are filled by the same claim
 	}
 	if err := r.settleSlots(ctx); err != nil {

@@ -62,6 +62,7 @@ type Store struct {
 	shortWait time.Duration
 	wait      time.Duration
 	ids       *ids
+	plans     *plans
 	asked     *atomic.Int64 // questions for slots
 	named     *sync.Map     // statement as written → statement in this schema
 }
@@ -106,11 +107,15 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 		}
 		config.ConnConfig.RuntimeParams["application_name"] = "trapeze"
 	}
+	plans := &plans{slow: planSlow}
+	if !o.BehindPooler {
+		plans.watch(config)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, ids: &ids{}, asked: &atomic.Int64{}, named: &sync.Map{}}
+	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, ids: &ids{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}
@@ -180,6 +185,8 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 
 func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
 	if !s.pooled {
+		began := time.Now()
+		defer func() { s.plans.ran(time.Since(began)) }()
 		result, err := s.pool.Query(ctx, sql, args...)
 		if err != nil {
 			return nil, err

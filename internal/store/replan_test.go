@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// discards counts statements that discard plans.
+type discards struct{ n atomic.Int64 }
+
+func (d *discards) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if data.SQL == "discard plans" {
+		d.n.Add(1)
+	}
+	return ctx
+}
+
+func (*discards) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	is.NoErr(err)
+	var heard discards
+	asked := atomic.Int64{}
+	config.ConnConfig.Tracer = &heard
+	config.BeforeAcquire = func(context.Context, *pgx.Conn) bool { asked.Add(1); return true }
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	t.Cleanup(pool.Close)
+	w := newWorldOn(t, pool, Options{Connections: 1})
+	boot := w.pod("a")
+	w.put(plain)
+	w.claims(boot, 1)
+	is.Equal(heard.n.Load(), int64(0)) // nothing was slow
+	is.True(asked.Load() > 0)          // the host's own hook is asked as well
+
+	w.plans.ran(time.Minute)
+	w.plans.ran(time.Minute) // within the same rest
+	w.claims(boot, 1)
+	w.claims(boot, 1)
+	is.Equal(heard.n.Load(), int64(1))
+
+	beside, err := w.Beside(t.Context(), 1)
+	is.NoErr(err)
+	defer beside.Close()
+	_, err = beside.NewIDs(t.Context(), 1)
+	is.NoErr(err)
+	is.Equal(heard.n.Load(), int64(2)) // whoever plans beside it, too
+}
