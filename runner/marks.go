@@ -36,8 +36,8 @@ type marks struct {
 	wake   *time.Timer
 }
 
-// of returns the mark of a lane, or the zero time.
-func (m *marks) of(lane string) time.Time {
+// forClaim returns where a claim begins in a lane: at the mark, or at the zero time when there is none or its time is over.
+func (m *marks) forClaim(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.since == nil || time.Now().After(m.until) {
@@ -45,6 +45,24 @@ func (m *marks) of(lane string) time.Time {
 	}
 	m.used = true
 	return m.since[lane]
+}
+
+// forSubmission returns where a submission begins to look for what waits before it. A mark whose time is over serves it until
+// the next claim has looked at everything: else all submissions that come meanwhile would, and hinder each other.
+func (m *marks) forSubmission(lane string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used = true
+	return m.since[lane]
+}
+
+// quick notes that a claim was: after one that looked at everything there is no need for marks.
+func (m *marks) quick() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Now().After(m.until) {
+		m.since = nil
+	}
 }
 
 // look reports whether a look is due, and from which moments on.
@@ -89,6 +107,9 @@ func (m *marks) told(since map[string]time.Time, whole bool, took, poll time.Dur
 	m.wake = time.AfterFunc(span, func() {
 		m.mu.Lock()
 		used := m.used
+		if !used {
+			m.since = nil
+		}
 		m.mu.Unlock()
 		if used {
 			again()

@@ -42,7 +42,7 @@ func TestAQuickLookLeavesNoMarks(t *testing.T) {
 	never := func() { t.Error("somebody was woken") }
 	moment := map[string]time.Time{"a": time.Now()}
 	m.told(moment, true, time.Millisecond, time.Second, never)
-	if !m.of("a").IsZero() {
+	if !m.forClaim("a").IsZero() {
 		t.Error("a look of a millisecond left a mark")
 	}
 }
@@ -59,7 +59,7 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 		if span := m.until.Sub(before); span < c.want || span > c.want+5*time.Second {
 			t.Errorf("a look of %s counts for %s", c.took, span)
 		}
-		if !m.of("a").Equal(before) || !m.of("b").IsZero() {
+		if !m.forClaim("a").Equal(before) || !m.forClaim("b").IsZero() {
 			t.Error("the marks are not those told")
 		}
 		m.wake.Stop()
@@ -81,8 +81,29 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 		t.Error("two looks at once")
 	}
 	m.told(map[string]time.Time{"a": now.Add(time.Second)}, false, time.Millisecond, time.Minute, func() {})
-	if !m.until.Equal(until) || !m.of("a").Equal(now.Add(time.Second)) {
+	if !m.until.Equal(until) || !m.forClaim("a").Equal(now.Add(time.Second)) {
 		t.Error("it did not move on, or was prolonged")
 	}
 	m.wake.Stop()
+}
+
+// When the time of marks is over, one claim looks at everything, and not every submission that comes meanwhile.
+func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
+	t.Parallel()
+	var m marks
+	now := time.Now()
+	m.told(map[string]time.Time{"a": now}, true, time.Second, time.Minute, func() {})
+	m.wake.Stop()
+	m.quick()
+	if !m.forClaim("a").Equal(now) {
+		t.Error("a quick claim from the mark on ended it")
+	}
+	m.until = now.Add(-time.Second)
+	if !m.forClaim("a").IsZero() || !m.forSubmission("a").Equal(now) {
+		t.Error("only the claim is to look at everything")
+	}
+	m.quick()
+	if !m.forSubmission("a").IsZero() {
+		t.Error("it was quick: there is no need for marks")
+	}
 }

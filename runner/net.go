@@ -270,7 +270,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	reserved := map[string]int{}
 	for i, w := range wants {
 		reserved[w.Lane] = w.N
-		wants[i].Since = r.marks.of(w.Lane)
+		wants[i].Since = r.marks.forClaim(w.Lane)
 	}
 	defer func() {
 		for lane, n := range reserved {
@@ -292,6 +292,8 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	r.launchClaims(boot, found, reserved)
 	if found.Took > markSlow+time.Duration(len(found.Jobs))*markSlowEach {
 		r.mark(ctx)
+	} else {
+		r.marks.quick()
 	}
 	filled := false
 	for _, w := range wants {
