@@ -48,6 +48,7 @@ func (p *plans) now() int {
 
 // watch makes connections discard their plans before they are used in a new round. A hook of the host's goes first.
 func (p *plans) watch(config *pgxpool.Config) {
+	//lint:ignore SA1019 a host may have set the older hook
 	prepare, before := config.PrepareConn, config.BeforeAcquire
 	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		switch {

@@ -33,6 +33,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	var heard discards
 	asked := atomic.Int64{}
 	config.ConnConfig.Tracer = &heard
+	//lint:ignore SA1019 a host may have set the older hook
 	config.BeforeAcquire = func(context.Context, *pgx.Conn) bool { asked.Add(1); return true }
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
