@@ -63,14 +63,14 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 		r.flights.add(n.ID)
 		defer r.flights.remove(n.ID)
 	}
-	places, err := r.insert(ctx, boot, []store.NewJob{n})
+	entered, err := r.insert(ctx, boot, []store.NewJob{n})
 	if err != nil {
 		release()
 		return Submitted{}, err
 	}
 	r.metrics.Enqueued.Inc()
 	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
-	switch places[n.ID] {
+	switch entered.Places[n.ID] {
 	case store.PlacedRunning:
 		s.State = job.Running
 		if !r.launchBorn(boot, n) {
@@ -85,32 +85,31 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 		r.due.parked(w.delay)
 		r.poller.Nudge()
 	}
+	if n.Starts && entered.Took > markSlow {
+		r.mark(ctx) // the job has started; the next submissions will not take as long
+	}
 	return s, nil
 }
 
 // insert inserts jobs. When the reply is lost it sends the same rows again: their ids are ours alone, so the second try
 // either goes in or is refused by the primary key, which waits for a first try that is still committing; then it is read
 // back where they are.
-func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (map[int64]store.Place, error) {
+func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
 	}
 	if !store.Unknown(err) {
-		if list[0].Starts && entered.Took > markSlow {
-			go r.mark(context.WithoutCancel(ctx))
-		}
-		return entered.Places, r.dbError(err)
+		return entered, r.dbError(err)
 	}
-	var places map[int64]store.Place
 	cause := r.dbError(err)
 	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
 	defer cancel()
 	for wait := newPause(); wait.sleep(ctx); {
-		places, err = r.front.Enqueue(ctx, boot, list)
+		places, err := r.front.Enqueue(ctx, boot, list)
 		if err == nil {
-			return places, nil
+			return store.Enqueued{Places: places}, nil
 		}
 		if !store.Refused(err) {
 			continue
@@ -134,10 +133,10 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 				places[n.ID] = store.PlacedPending
 			}
 		}
-		return places, nil
+		return store.Enqueued{Places: places}, nil
 	}
 	r.doubt.raise() // should it appear as ours after all, the next heartbeat finds it
-	return nil, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
+	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
 }
 
 // errInDoubt says that a submission must be asked for again.

@@ -137,7 +137,9 @@ with picked as materialized (
 const (
 	claimColumns = `l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while`
 	claimable    = `l.state = 'pending' and l.kind = any($4::text[]) and (not l.isolated or $5::boolean)
-			and (l.subject = '' or not exists (select from trapeze.current_runs r
+			and ` + subjectRests
+	// subjectRests says that no job of a row's subject runs.
+	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
 	// allRanks are all ranks, the most urgent first: the negated priorities of package job. Of an array the planner expects
 	// ten elements, and keeps to the plans that are right for the few jobs which come of it.

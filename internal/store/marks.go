@@ -19,8 +19,7 @@ cross join ` + allRanks + `
 left join lateral (
 	select l.ready_at from trapeze.live l
 	where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= w.since and l.state = 'pending'
-		and l.kind = any($3::text[]) and (l.subject = '' or not exists (select from trapeze.current_runs r
-			where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))
+		and l.kind = any($3::text[]) and ` + subjectRests + `
 	order by l.lane, (-l.priority), l.ready_at, l.id limit 1
 ) r on true
 group by w.lane`
