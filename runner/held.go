@@ -1,0 +1,107 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/internal/mutant"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// held runs do in a transaction of the host's pool that holds a claim's lease, and commits it. When the connection breaks
+// before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
+// and when that is gone, ended says whether it was this transaction that ended it. do's own errors come back as they are.
+// The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
+// cancels or stops the job does not wait for a write that hangs.
+func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(r.flusher.life(), cancel)
+	defer stop()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	over := false
+	defer func() { c.emitRest(over) }()
+	for wait := newPause(); ; {
+		c.emissions.begin()
+		committed, err := r.heldOnce(ctx, c.lease, do, ended)
+		over = committed
+		if own, ok := err.(*ownError); ok {
+			return own.err
+		}
+		if committed || err != nil && !store.Transient(err) {
+			return err
+		}
+		_ = r.dbError(err)
+		if c.isLost() {
+			return job.ErrLeaseLost
+		}
+		if wait.n > 50 || !wait.sleep(ctx) {
+			return err
+		}
+	}
+}
+
+// ownError is an error of what held runs, not of the connection, however much it may look like one: no reason to run it
+// again.
+type ownError struct{ err error }
+
+func (o *ownError) Error() string { return o.err.Error() }
+
+// heldOnce is one try of held. committed says that the commit is known to have happened.
+func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+	tx, err := r.pool.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
+	}()
+	number, err := r.store.Hold(ctx, tx, lease, r.opts.LeaseFor)
+	if err != nil {
+		return false, err
+	}
+	if err := do(ctx, tx); err != nil {
+		// A statement of the handler's that took too long (57014) would take as long again.
+		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014") && !tx.Conn().IsClosed() {
+			err = &ownError{err}
+		}
+		return false, err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err = tx.Commit(ending)
+	if !store.Unknown(err) || mutant.Is(mutant.BlindCommitRetry) {
+		return err == nil, err
+	}
+	for wait := newPause(); ; {
+		writes, held, unread := r.store.Settled(ctx, lease)
+		switch {
+		case unread == nil && held && writes >= number:
+			return true, nil
+		case unread == nil && held:
+			return false, err
+		case unread == nil:
+			if is, unread := ended(ctx); unread == nil && is {
+				return true, nil
+			} else if unread == nil {
+				return false, fmt.Errorf("commit with job %d held: %w", lease.JobID, job.ErrLeaseLost)
+			}
+		}
+		if !wait.sleep(ctx) {
+			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+		}
+	}
+}

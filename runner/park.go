@@ -1,0 +1,97 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// park ends a claim with a wait and reports whether it did: not when the lease is lost or a cancel was committed.
+func (r *Runner) park(one *run, why string, wait time.Duration, message string) bool {
+	err := r.persist(one, func(ctx context.Context) error {
+		_, err := r.store.Park(ctx, one.lease, why, wait, message)
+		if store.Unknown(err) {
+			if w, err := r.whereabouts(ctx, one); err == nil && w.Parked {
+				return nil
+			}
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
+		// The pod is stopping, and the database does not answer: the lease runs out, and the net has it.
+		r.log.ErrorContext(one.ctx, "wait of job was not written", append(one.attrs(), telemetry.Err, err)...)
+		return true
+	}
+	if err == nil {
+		r.due.parked(wait)
+		r.poller.Nudge()
+		if one.claimed.Subject != "" {
+			r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+			r.poller.Wake()
+		}
+		return true
+	}
+	if why == "retry_later" {
+		// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
+		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	}
+	return false
+}
+
+// handBack gives a claim back to its lane, unspent.
+func (r *Runner) handBack(one *run, why string) {
+	back := false
+	err := r.persist(one, func(ctx context.Context) error {
+		did, err := r.store.HandBack(ctx, one.lease.Pod, []job.Lease{one.lease}, why)
+		if store.Unknown(err) {
+			if w, err := r.whereabouts(ctx, one); err == nil && w.Pending {
+				back = true
+				return nil
+			}
+		}
+		back = did[one.lease.JobID]
+		return err
+	})
+	switch {
+	case err == nil && back:
+		r.log.InfoContext(one.ctx, "job handed back", append(one.attrs(), "why", why)...)
+		r.wake()
+		r.wakePeers()
+	case err == nil:
+		// To be cancelled, or lost: the fence decides which.
+		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	}
+}
+
+func (r *Runner) whereabouts(ctx context.Context, one *run) (store.Whereabouts, error) {
+	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{0})
+	return found[one.lease.JobID], err
+}
+
+// persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
+// be lost or the runner gives up stopping. do must be safe to repeat.
+func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(one.ctx))
+	defer cancel()
+	stop := context.AfterFunc(r.flusher.life(), cancel)
+	defer stop()
+	for wait := newPause(); ; {
+		err := do(ctx)
+		// Also what is neither of the connection nor of the values, such as a right that was taken, is tried again: nobody
+		// else looks for the jobs of a living pod.
+		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
+			return r.dbError(err)
+		}
+		_ = r.dbError(err)
+		if one.isLost() {
+			return job.ErrLeaseLost
+		}
+		if !wait.sleep(ctx) {
+			return err
+		}
+	}
+}
