@@ -95,7 +95,13 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 // either goes in or is refused by the primary key, which waits for a first try that is still committing; then it is read
 // back where they are.
 func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
+	var entered store.Enqueued
+	var err error
+	if store.Bulky(list) {
+		err = r.front.EnqueueBulk(ctx, list)
+	} else {
+		entered, err = r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
+	}
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
 	}

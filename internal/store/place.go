@@ -29,6 +29,20 @@ type NewJob struct {
 	Starts bool
 }
 
+func (n *NewJob) pipeline() int64 {
+	if n.PipelineID == 0 {
+		return n.ID
+	}
+	return n.PipelineID
+}
+
+func (n *NewJob) actor() string {
+	if n.Actor == "" {
+		return "system"
+	}
+	return n.Actor
+}
+
 // Place is where a new job was put.
 type Place string
 
@@ -119,16 +133,8 @@ type columns struct {
 }
 
 func (c *columns) add(n NewJob) {
-	pipeline := n.PipelineID
-	if pipeline == 0 {
-		pipeline = n.ID
-	}
-	actor := n.Actor
-	if actor == "" {
-		actor = "system"
-	}
 	c.ids = append(c.ids, n.ID)
-	c.pipelines = append(c.pipelines, pipeline)
+	c.pipelines = append(c.pipelines, n.pipeline())
 	c.delays = append(c.delays, n.DelayMillis)
 	c.parents = append(c.parents, n.ParentID)
 	c.kinds = append(c.kinds, n.Kind)
@@ -136,7 +142,7 @@ func (c *columns) add(n NewJob) {
 	c.subjects = append(c.subjects, n.Subject)
 	c.args = append(c.args, string(n.Args))
 	c.submitters = append(c.submitters, n.Submitter)
-	c.actors = append(c.actors, actor)
+	c.actors = append(c.actors, n.actor())
 	c.planned = append(c.planned, text(n.Planned))
 	c.uniqueKeys = append(c.uniqueKeys, n.UniqueKey)
 	c.uniqueWhiles = append(c.uniqueWhiles, n.UniqueWhile)

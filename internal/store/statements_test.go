@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole.
 var statements = map[string]string{
-	"pinSQL": pinSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
+	"pinSQL": pinSQL, "bulkBegunSQL": bulkBegunSQL, "bulkEventsSQL": bulkEventsSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
 	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "inheritKeySQL": inheritKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
 	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL, "claimSinceSQL": claimSinceSQL, "enqueueSinceSQL": enqueueSinceSQL, "marksSQL": marksSQL,
 	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "endSQL": endSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// mixed are jobs with every field that a pending job can have, and jobs with none.
+func mixed(i int) func(*NewJob) {
+	return func(n *NewJob) {
+		if i%2 == 0 {
+			return
+		}
+		parent := n.ID - 1
+		n.Lane, n.Subject, n.Args = "other", fmt.Sprint("s", i%7), json.RawMessage(`{"text": "größer \" \\ \t", "n": [1, 2.50]}`)
+		n.PipelineID, n.ParentID, n.Step, n.Planned = parent, &parent, i%5, json.RawMessage(`[{"kind":"k"}]`)
+		n.MaxAttempts, n.MaxCrashes, n.Submitter, n.Actor = ptr(i), ptr(3), "somebody", fmt.Sprint("actor", i%3)
+		n.UniqueKey, n.UniqueWhile, n.Priority = ptr(fmt.Sprint("key", i)), ptr("active"), i%201-100
+	}
+}
+
+func TestABulkIsWhatTheStatementInserts(t *testing.T) {
+	t.Parallel()
+	const n = 250
+	changes := make([]func(*NewJob), n)
+	for i := range changes {
+		changes[i] = mixed(i)
+	}
+	inserted := func(put func(w *world, list []NewJob) error) (first int64, all []string) {
+		w := newWorld(t)
+		list := w.new(changes...)
+		w.is.True(Bulky(list))
+		w.is.NoErr(put(w, list))
+		const sql = `
+select concat(j.id, ' ', (to_jsonb(j) - '{created_at,xid}'::text[])::text, ' ', (to_jsonb(l) - '{ready_at}'::text[])::text,
+	' ', j.args::text, ' ', j.xid is not null and j.created_at = l.ready_at, ' ',
+	(select jsonb_agg(to_jsonb(e) - '{xid,at}'::text[])::text from trapeze.job_event e where e.job = j.id and e.xid = j.xid))
+from trapeze.jobs j join trapeze.live l using (id) order by j.id`
+		all, err := rows(w.ctx(), w.Store, pgx.RowTo[string], sql)
+		w.is.NoErr(err)
+		w.is.Equal(len(all), n)
+		return list[0].ID, all
+	}
+	one, byStatement := inserted(func(w *world, list []NewJob) error {
+		_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
+		return err
+	})
+	two, byBulk := inserted(func(w *world, list []NewJob) error { return w.EnqueueBulk(w.ctx(), list) })
+	if one != two {
+		t.Fatalf("the databases number jobs differently: %d, %d", one, two)
+	}
+	for i := range byBulk {
+		if byBulk[i] != byStatement[i] {
+			t.Errorf("by COPY:\n%s\nby the statement:\n%s", byBulk[i], byStatement[i])
+		}
+	}
+}
+
+func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	changes := make([]func(*NewJob), 300)
+	for i := range changes {
+		changes[i] = plain
+	}
+	bad := map[string]func(*NewJob){
+		"no JSON":         func(n *NewJob) { n.Args = json.RawMessage(`{"a":`) },
+		"a character":     func(n *NewJob) { n.Subject = "a\x00b" },
+		"a kind too long": func(n *NewJob) { n.Kind = fmt.Sprintf("%0200d", 1) },
+		"a priority":      func(n *NewJob) { n.Priority = 101 },
+		"an id twice":     func(n *NewJob) { n.ID-- },
+	}
+	for name, spoil := range bad {
+		list := w.new(changes...)
+		spoil(&list[150])
+		err := w.EnqueueBulk(w.ctx(), list)
+		if !Refused(err) {
+			t.Errorf("%s: %v, want it refused", name, err)
+		}
+		w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0)
+		w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
+	}
+	list := w.new(changes...)
+	w.is.NoErr(w.EnqueueBulk(w.ctx(), list))
+	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and ready_at <= now()`), 300)
+	w.is.True(!Bulky(list[:10]))
+	list[0].DelayMillis = 1
+	w.is.True(!Bulky(list))
+}

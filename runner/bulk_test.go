@@ -1,0 +1,56 @@
+package runner_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Whatever reply is lost while many jobs are submitted, they are all there afterwards, once.
+func TestALostReplyOfABulkLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	for name, cut := range map[string]string{
+		"to the beginning":   "begin",
+		"to the first rows":  "args-of-many",
+		"to the second copy": `copy "trapeze"."live"`,
+		"to the events":      "job.enqueued",
+		"to the commit":      "commit",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			direct := pgtest.Connect(t, url)
+			proxy, pool := cable(t, url)
+			var runs atomic.Int64
+			o := named("a")
+			o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+			r := start(t, pool, o, map[string]does{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) {
+				runs.Add(1)
+				return nil, nil
+			}})
+			list := make([]job.Args, n)
+			for i := range list {
+				list[i] = of("kind-a", `"args-of-many"`)
+			}
+			lost := proxy.CutReplyOnce(holds(cut))
+			ids, err := r.EnqueueMany(t.Context(), list)
+			is.NoErr(err)
+			<-lost
+			is.Equal(len(ids), n)
+			quiet(t, direct)
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), n)
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`), n)
+			is.Equal(int(runs.Load()), n)
+			checkHistory(t, direct, r)
+		})
+	}
+}
