@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"slices"
 	"sync"
@@ -37,7 +38,7 @@ const (
 	flushers    = 2
 	flushAtMost = 500
 	flushBeside = 32                   // so many ends are worth a second batch while the first is under way; fewer wait for it
-	flushParts  = 8                    // of a batch that was refused
+	flushParts  = 8                    // of a batch that was refused, at once
 	flushSlow   = 5 * time.Millisecond // but no longer than this
 )
 
@@ -50,6 +51,15 @@ type flush struct {
 	err    error
 	done   chan struct{} // closed with the answer; nil: landed goes on
 	tries  int           // times that its row was held by somebody
+}
+
+// weight is about how many bytes an end is on the wire.
+func (w *flush) weight() int {
+	bytes := 500 + len(w.ending.Result) + len(w.ending.Error)
+	if w.ending.Next != nil {
+		bytes += len(w.ending.Next.Args) + len(w.ending.Next.Planned)
+	}
+	return bytes
 }
 
 var errStopped = errors.New("the runner has stopped")
@@ -274,9 +284,11 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		_ = f.r.dbError(err)
 		switch {
 		case store.Refused(err) && len(batch) > 1:
-			for part := range slices.Chunk(batch, (len(batch)+flushParts-1)/flushParts) {
-				f.write(ctx, pod, part)
+			var sent sync.WaitGroup
+			for part := range parts(batch) {
+				sent.Go(func() { f.write(ctx, pod, part) })
 			}
+			sent.Wait()
 			return
 		case store.Refused(err) || !store.Transient(err) && !store.Unknown(err):
 			for _, w := range batch {
@@ -291,6 +303,28 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			return
 		}
 		batch = f.readBack(ctx, pod, batch)
+	}
+}
+
+// parts splits a batch that was refused into at least two parts of about the same weight, so that what is large, and likelier
+// the culprit, is alone sooner.
+func parts(batch []*flush) iter.Seq[[]*flush] {
+	var whole int
+	for _, w := range batch {
+		whole += w.weight()
+	}
+	share := whole / flushParts
+	return func(yield func([]*flush) bool) {
+		for len(batch) > 0 {
+			n, weight := 1, batch[0].weight()
+			for ; n < len(batch) && weight+batch[n].weight() <= share; n++ {
+				weight += batch[n].weight()
+			}
+			if !yield(batch[:n]) {
+				return
+			}
+			batch = batch[n:]
+		}
 	}
 }
 

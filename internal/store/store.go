@@ -176,7 +176,10 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	defer cancel()
 	for try := 0; ; try++ {
 		list, err := once(ctx, s, scan, s.in(sql), args)
-		if try < 4 && (retryable(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
+		if outdated(err) {
+			s.pool.Reset() // other connections have the same statement
+		}
+		if try < 4 && (retryable(err) || outdated(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
 			continue
 		}
 		return list, err
@@ -187,7 +190,16 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	if !s.pooled {
 		began := time.Now()
 		defer func() { s.plans.ran(time.Since(began)) }()
-		result, err := s.pool.Query(ctx, sql, args...)
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Release()
+		// Left to itself, pgx prepares a statement anew after any error, which costs the next part of a poisoned batch 2 ms.
+		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
+			return nil, err
+		}
+		result, err := conn.Query(ctx, sql, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -214,6 +226,13 @@ func pinnedIn[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql stri
 func retryable(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// outdated reports that a prepared statement is not what it was: its result has other columns since a migration (0A000), or
+// somebody deallocated it (26000). Nothing was done.
+func outdated(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
 // Unknown reports whether err leaves open if its statement was committed: the connection broke, or a deadline passed,

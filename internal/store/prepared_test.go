@@ -1,0 +1,47 @@
+package store
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func TestAStatementOutlivesAChangeOfItsTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`create table changing (a int)`)
+	w.exec(`insert into changing values (1)`)
+	read := func() map[string]any {
+		list, err := rows(w.ctx(), w.Store, pgx.RowToMap, `select * from changing`)
+		w.is.NoErr(err)
+		return list[0]
+	}
+	w.is.Equal(read(), map[string]any{"a": int32(1)})
+	w.exec(`alter table changing add b text default 'new'`)
+	w.is.Equal(read(), map[string]any{"a": int32(1), "b": "new"})
+	w.exec(`alter table changing alter a type text`)
+	w.is.Equal(read(), map[string]any{"a": "1", "b": "new"})
+}
+
+func TestARefusedStatementStaysPrepared(t *testing.T) {
+	t.Parallel()
+	w := newWorldOn(t, newWorld(t).pool, Options{Connections: 1})
+	const divide = `select 1 / $1::int`
+	prepared := func() (at string) {
+		list, err := rows(w.ctx(), w.Store, pgx.RowTo[string], `select prepare_time::text from pg_prepared_statements where statement = $1`, divide)
+		w.is.NoErr(err)
+		w.is.Equal(len(list), 1)
+		return list[0]
+	}
+	_, err := rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 1)
+	w.is.NoErr(err)
+	before := prepared()
+	_, err = rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 0)
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	w.is.True(ok && pg.Code == "22012")
+	_, err = rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 1)
+	w.is.NoErr(err)
+	w.is.Equal(prepared(), before)
+}
