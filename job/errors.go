@@ -26,6 +26,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrKeyReused says that an idempotency key was used before for another submission.
 	ErrKeyReused = errors.New("idempotency key was used for a different submission")
+	// ErrWrongToken says that a part of a job was to be completed with a token that is not the job's.
+	ErrWrongToken = errors.New("the token is not this job's")
 	// ErrInvalid says that an option of a submission is out of range.
 	ErrInvalid = errors.New("invalid submission")
 )

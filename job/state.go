@@ -76,7 +76,9 @@ const (
 	ReasonCancelled         Reason = "cancelled"
 	ReasonInvalidArgs       Reason = "invalid_args"
 	ReasonResultTooLarge    Reason = "result_too_large"
-	ReasonUnstorable        Reason = "unstorable" // what the handler returned could not be written
+	ReasonUnstorable        Reason = "unstorable"      // what the handler returned could not be written
+	ReasonChildrenFailed    Reason = "children_failed" // branches of its fan-out failed: some of them (it succeeded), or too many
+	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
 )
 
 // Quality is the outcome of a job that ended: ok, warning or error.

@@ -20,12 +20,8 @@ func (r *Runner) succeeded(one *run, o *Outcome) (ending store.Ending, next *sto
 		}
 	}()
 	ending = store.Ending{State: job.Succeeded, Outcome: o.quality, Reason: job.ReasonOK}
-	if o.result != nil {
-		result, err := encode(o.result, job.MaxResultBytes)
-		if err != nil {
-			return ending, nil, fmt.Errorf("encode the result: %w", err)
-		}
-		ending.Result = result
+	if ending.Result, err = o.encodeResult(); err != nil {
+		return ending, nil, err
 	}
 	next, err = r.nextStep(one, o)
 	if err != nil || next == nil {
@@ -39,24 +35,33 @@ func (r *Runner) succeeded(one *run, o *Outcome) (ending store.Ending, next *sto
 	return ending, next, nil
 }
 
+// encodeResult encodes the result of a job: nil when it has none.
+func (o *Outcome) encodeResult() (json.RawMessage, error) {
+	if o.result == nil {
+		return nil, nil
+	}
+	result, err := encode(o.result, job.MaxResultBytes)
+	if err != nil {
+		return nil, fmt.Errorf("encode the result: %w", err)
+	}
+	return result, nil
+}
+
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
 func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 	c := one.claimed
-	var planned []job.Step
-	if c.Planned != nil {
-		if err := json.Unmarshal(c.Planned, &planned); err != nil {
-			return nil, fmt.Errorf("decode the planned steps of job %d: %w", c.ID, err)
-		}
+	planned, err := decodePlan(c.ID, c.Planned)
+	if err != nil {
+		return nil, err
 	}
 	var w *submission
 	switch {
 	case o.next != nil:
-		var err error
 		if w, err = r.newSubmission(o.next, o.options); err != nil {
 			return nil, err
 		}
-		if w.uniqueKey != nil || w.idempotencyKey != "" {
-			return nil, fmt.Errorf("next step %s: keys are for submissions, not for steps: %w", w.kind, job.ErrInvalid)
+		if w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" {
+			return nil, fmt.Errorf("next step %s: keys and names are for submissions, not for steps: %w", w.kind, job.ErrInvalid)
 		}
 		w.planned = append(w.planned, planned...)
 	case len(planned) > 0:
@@ -72,28 +77,63 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 	if w.subject == nil {
 		w.subject = &c.Subject
 	}
-	if w.priority == nil {
-		w.priority = &c.Priority
-	}
-	if w.submitter == "" {
-		w.submitter = c.Submitter
-	}
-	if w.lane != "" {
-		err := r.persist(one, func(ctx context.Context) error {
-			_, err := r.laneOf(ctx, w.kind, w.lane)
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("next step: %w", err)
-		}
+	if err := r.checkLane(one, w); err != nil {
+		return nil, fmt.Errorf("next step: %w", err)
 	}
 	if err := w.encodePlan(); err != nil {
 		return nil, err
 	}
-	n := w.row(0, r.lanes.laneOfStep(w.kind, w.lane, c.Lane))
-	n.Actor = "handler"
-	n.PipelineID, n.ParentID, n.Step = c.PipelineID, &c.ID, c.Step+1
+	n := r.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
+	n.Branch = c.Branch
+	if c.Step == 0 && c.Planned == nil {
+		n.Pipeline = new(string) // from its second step on it is one that is listed
+	}
 	return &n, nil
+}
+
+// decodePlan decodes the steps that are planned after a job.
+func decodePlan(id int64, plan json.RawMessage) (steps []job.Step, err error) {
+	if plan == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(plan, &steps); err != nil {
+		return nil, fmt.Errorf("decode the planned steps of job %d: %w", id, err)
+	}
+	return steps, nil
+}
+
+// before is the job that a step follows, and what the step has of it unless it says otherwise.
+type before struct {
+	id, pipeline int64
+	step         int
+	lane         string
+	priority     int
+	submitter    string
+}
+
+// follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
+func (r *Runner) follow(w *submission, from before) store.NewJob {
+	if w.priority == nil {
+		w.priority = &from.priority
+	}
+	if w.submitter == "" {
+		w.submitter = from.submitter
+	}
+	n := w.row(0, r.lanes.laneOfStep(w.kind, w.lane, from.lane))
+	n.Actor = "handler"
+	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
+	return n
+}
+
+// checkLane checks that the lane exists that a step names.
+func (r *Runner) checkLane(one *run, w *submission) error {
+	if w.lane == "" {
+		return nil
+	}
+	return r.persist(one, func(ctx context.Context) error {
+		_, err := r.laneOf(ctx, w.kind, w.lane)
+		return err
+	})
 }
 
 // newIDs reserves ids for a claim's next steps, as long as the claim is ours.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -27,6 +28,17 @@ func (r *Runner) Stop(ctx context.Context, id int64, actor string) (Cancelled, e
 }
 
 func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
+	c, err := r.endOne(ctx, id, stop, actor)
+	if err == nil {
+		// Its branches are cancelled with it; or it was the last branch that somebody waited for. Otherwise a heartbeat tells.
+		if err := r.balanceAround(ctx); err != nil {
+			r.log.WarnContext(ctx, "the fan-outs of a cancelled job could not be balanced yet", telemetry.JobID, id, telemetry.Err, r.dbError(err))
+		}
+	}
+	return c, err
+}
+
+func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
 	if actor == "" {
 		actor = "operator"
 	}

@@ -47,7 +47,7 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 	if err != nil {
 		return Submitted{}, err
 	}
-	n := w.row(ids[0], lane)
+	n := w.first(ids[0], lane)
 	if w.uniqueKey != nil || w.idempotencyKey != "" {
 		return r.submitOnce(ctx, w, n)
 	}
@@ -252,7 +252,7 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	if err != nil {
 		return 0, err
 	}
-	s, err := r.submitIn(ctx, tx, w, w.row(ids[0], lane))
+	s, err := r.submitIn(ctx, tx, w, w.first(ids[0], lane))
 	if err != nil {
 		return 0, err
 	}
@@ -309,7 +309,7 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 				}
 				lanes[key] = lane
 			}
-			rows[i] = w.row(ids[i], lane)
+			rows[i] = w.first(ids[i], lane)
 		}
 		if _, err := r.insert(ctx, r.Boot(), rows); err != nil {
 			return done, err

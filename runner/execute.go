@@ -180,6 +180,9 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 	if err != nil {
 		return r.concludeError(one, err, cause), false
 	}
+	if o.fan != nil {
+		return r.fanOut(one, o), false
+	}
 	ending, step, err := r.succeeded(one, o)
 	if err != nil {
 		return r.concludeError(one, job.Permanent(err), cause), false

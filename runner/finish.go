@@ -20,7 +20,7 @@ import (
 
 // ending prepares the end of a claim and its hand-off to the next step.
 func (r *Runner) ending(one *run, e store.Ending, next *store.NewJob) *flush {
-	e.ID, e.Fence, e.Next = one.lease.JobID, one.lease.Fence, next
+	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
@@ -88,7 +88,7 @@ func (r *Runner) pursue(w *flush) *run {
 		// What the handler returned cannot be stored: its failure can.
 		r.steppedBack(one, next)
 		r.log.ErrorContext(one.ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
-		e = store.Ending{ID: e.ID, Fence: e.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable,
+		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable,
 			Error: clean("what the handler returned could not be stored: "+err.Error(), 1000)}
 		next = nil
 		ended, err = r.flusher.submit(one, e)
@@ -123,6 +123,10 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 	r.logEnd(one, ended)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+		r.poller.Wake()
+	}
+	if ended.OffBalance != nil {
+		r.unbalanced.add(*ended.OffBalance)
 		r.poller.Wake()
 	}
 	if next == nil {
@@ -181,7 +185,7 @@ func (r *Runner) logEnd(one *run, ended store.Ended) {
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
 func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.NewJob) *run {
-	e.ID, e.Fence, e.Next = one.lease.JobID, one.lease.Fence, next
+	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
@@ -191,7 +195,7 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		}
 	}
 	var ended store.Ended
-	err := r.held(one.ctx, one.core, func(ctx context.Context, tx pgx.Tx) error {
+	err := r.held(one.ctx, one.core, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := callWrite(ctx, tx, o.inTx); err != nil {
 			return &writeError{err}
 		}
@@ -211,24 +215,8 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 	if err == nil {
 		return r.finished(one, next, ended, "", nil)
 	}
-	if errors.Is(err, job.ErrLeaseLost) && one.isLost() {
-		return r.finished(one, next, ended, "", job.ErrLeaseLost)
-	}
 	r.steppedBack(one, next)
-	if w, ok := errors.AsType[*writeError](err); ok {
-		return r.concludeError(one, w.err, context.Cause(one.ctx))
-	}
-	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed before: the end says so, without the writes and without a next step.
-		return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
-	}
-	cause := context.Cause(one.ctx)
-	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
-		return r.finished(one, nil, ended, "", err) // the fence refused it
-	}
-	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
-	// back, which the fence refuses when it is not.
-	return r.concludeError(one, fmt.Errorf("finish with the handler's writes: %w", err), cause)
+	return r.concludeHeld(one, err)
 }
 
 // writeError is an error of the handler's own writes.

@@ -191,6 +191,10 @@ func (r *Runner) told(b store.Beat) {
 	if r.doubt.due() {
 		r.wake()
 	}
+	if b.OffBalance {
+		r.unbalanced.lookAround()
+		r.poller.Wake()
+	}
 }
 
 // cancelRun ends a handler's context on behalf of an operator. After a stop the job has ended already.

@@ -8,18 +8,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// held runs do in a transaction of the host's pool that holds a claim's lease, and commits it. When the connection breaks
+// held runs do in a transaction of a pool, the host's when it holds writes of the handler's, that holds a claim's lease, and commits it. When the connection breaks
 // before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
 // and when that is gone, ended says whether it was this transaction that ended it. do's own errors come back as they are.
 // The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
 // cancels or stops the job does not wait for a write that hangs.
-func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
@@ -34,7 +35,7 @@ func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx
 	defer func() { c.emitRest(over) }()
 	for wait := newPause(); ; {
 		c.emissions.begin()
-		committed, err := r.heldOnce(ctx, c.lease, do, ended)
+		committed, err := r.heldOnce(ctx, c.lease, pool, do, ended)
 		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
@@ -59,8 +60,8 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
-	tx, err := r.pool.Begin(ctx)
+func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return false, err
 	}

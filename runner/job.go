@@ -104,7 +104,7 @@ func (c *core) LastCheckpoint(v any) (bool, error) {
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
 // [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
-	err := c.r.held(ctx, c, func(ctx context.Context, tx pgx.Tx) error {
+	err := c.r.held(ctx, c, c.r.pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := write(tx); err != nil {
 			return err
 		}

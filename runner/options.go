@@ -37,6 +37,8 @@ type Options struct {
 	MaxAttempts int
 	// MaxCrashes is the number of times a job's pod may die or lapse, for kinds and jobs that set none. Default 3.
 	MaxCrashes int
+	// MaxFanOut is the number of branches that a fan-out may have. Default 10,000.
+	MaxFanOut int
 	// Timeout bounds each run of kinds that set none. Default 0: no bound.
 	Timeout time.Duration
 	// Disabled makes a pod that submits, and helps the net recover, but never claims.
@@ -71,6 +73,7 @@ func (o Options) withDefaults() Options {
 	set(&o.StuckAfter, 10*time.Second)
 	set(&o.MaxAttempts, 1)
 	set(&o.MaxCrashes, 3)
+	set(&o.MaxFanOut, 10_000)
 	set(&o.RetainSucceeded, 48*time.Hour)
 	set(&o.RetainFailed, 168*time.Hour)
 	set(&o.RetainCancelled, 48*time.Hour)
@@ -107,6 +110,7 @@ func (o Options) validate() error {
 	complain(o.StuckAfter > 0, "stuck-after of %s, want more than 0", o.StuckAfter)
 	complain(o.MaxAttempts > 0, "max attempts: %d, want at least 1", o.MaxAttempts)
 	complain(o.MaxCrashes > 0, "max crashes: %d, want at least 1", o.MaxCrashes)
+	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	return errors.Join(errs...)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Outcome is what follows a handler that succeeded: made by [Done], [Then] or [RetryLater]. nil is Done(nil).
+// Outcome is what follows a handler that succeeded: made by [Done], [Then], [FanOut], [Deferred] or [RetryLater]. nil is Done(nil).
 type Outcome struct {
 	result  any
 	quality job.Quality
@@ -18,6 +18,16 @@ type Outcome struct {
 	inTx    func(ctx context.Context, tx pgx.Tx) error
 	later   *time.Duration
 	why     string
+	fan     *fan
+}
+
+// fan is a fan-out as its handler describes it.
+type fan struct {
+	children []job.Args
+	parts    int
+	failFast bool
+	join     job.Args
+	options  []EnqueueOption // of the join
 }
 
 // Done ends the job with a result that encodes to JSON; nil is none. A job of a declared chain goes on to its next step.
@@ -36,6 +46,45 @@ func Then(next job.Args, options ...EnqueueOption) *Outcome {
 // RetryLater ends this run without a verdict: the job waits for d and runs again. No attempt is spent.
 func RetryLater(d time.Duration, why string) *Outcome {
 	return &Outcome{quality: job.OK, later: &d, why: why}
+}
+
+// FanOut ends the run, not the job: it waits for the children, in the state waiting, without a slot, a lease or a goroutine, and
+// its subject is free. They are inserted in the commit that ends the run; each may be a [Chain] or fan out itself, and counts until
+// what follows it has ended too. Give a child options with [Step]: a child has no subject unless it is given one, its parent's
+// priority, and its kind's lane or else its parent's. A child whose [Unique] key is taken is left out: whoever holds the key does
+// its work, and nobody waits for it.
+//
+// When the last child has ended, so does the job, and the step of [Outcome.Join] is inserted in that commit; without a join a
+// declared chain goes on. When all children failed, or one with [Outcome.FailFast], the job fails with the reason children_failed and
+// nothing follows; when some did, it succeeds with a warning, the join sees which ([Job.Branches]), and the pipeline ends partial.
+// At most Options.MaxFanOut children: more is [job.ErrTooLarge], and the job fails with nothing inserted.
+func FanOut(children ...job.Args) *Outcome {
+	return &Outcome{quality: job.OK, fan: &fan{children: children}}
+}
+
+// Deferred ends the run, not the job: it waits until parts of it, so many in all, have been completed from outside with
+// [Runner.Complete] and the token of [Job.Token]. Otherwise as [FanOut].
+func Deferred(parts int) *Outcome {
+	return &Outcome{quality: job.OK, fan: &fan{parts: max(parts, 0)}}
+}
+
+// Join sets the step that follows when all branches of a [FanOut] or [Deferred] have ended. It reads the result of the job that
+// fanned out with [Job.Parent] and those of the branches with [Job.Branches]. Its options are those of a [Step]. The join may be
+// a [Chain].
+func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
+	if o.fan == nil {
+		return Then(Chain(nil)) // refused when the run ends, rather than forgotten
+	}
+	o.fan.join = Step(next, options...)
+	return o
+}
+
+// FailFast makes the first branch that fails end the job as failed; the branches that are open are cancelled.
+func (o *Outcome) FailFast() *Outcome {
+	if o.fan != nil {
+		o.fan.failFast = true
+	}
+	return o
 }
 
 // Result sets the result of the job, read by the next step with [Job.Parent].

@@ -54,6 +54,9 @@ func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.i
 // Submitter names who submitted the job.
 func Submitter(name string) EnqueueOption { return func(w *submission) { w.submitter = name } }
 
+// Pipeline names the pipeline that the job begins, so that it is listed by that name: at most 200 bytes.
+func Pipeline(name string) EnqueueOption { return func(w *submission) { w.pipeline = name } }
+
 // Foreign says that the kind's handler lives in another program: it need not be registered here.
 func Foreign() EnqueueOption { return func(w *submission) { w.foreign = true } }
 
@@ -96,6 +99,7 @@ type submission struct {
 	idempotencyKey string
 	submitter      string
 	foreign        bool
+	pipeline       string
 }
 
 // newSubmission encodes and checks a job, without the database.
@@ -196,7 +200,7 @@ func (r *Runner) plan(args job.Args, foreign bool) ([]job.Step, error) {
 	if err := w.validate(); err != nil {
 		return nil, fmt.Errorf("plan step %s: %w", w.kind, err)
 	}
-	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" {
+	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" {
 		return nil, fmt.Errorf("plan step %s: a step takes a subject, a lane and a priority only: %w", w.kind, job.ErrInvalid)
 	}
 	if r.kinds[w.kind] == nil && !w.foreign {
@@ -233,6 +237,7 @@ func (w *submission) validate() error {
 	text("kind", w.kind, job.MaxKindBytes)
 	text("lane", w.lane, 100)
 	text("submitter", w.submitter, 200)
+	text("pipeline", w.pipeline, 200)
 	text("idempotency key", w.idempotencyKey, job.MaxKeyBytes)
 	if w.subject != nil {
 		text("subject", *w.subject, job.MaxSubjectBytes)
@@ -248,6 +253,15 @@ func (w *submission) validate() error {
 	complain(w.delay >= 0, "delay of %s is negative", w.delay)
 	complain(w.maxAttempts == nil || *w.maxAttempts > 0, "max attempts below 1")
 	return errors.Join(errs...)
+}
+
+// first makes the row of the job that begins a pipeline.
+func (w *submission) first(id int64, lane string) store.NewJob {
+	n := w.row(id, lane)
+	if w.pipeline != "" || len(w.planned) > 0 {
+		n.Pipeline = &w.pipeline
+	}
+	return n
 }
 
 // row makes the row of a submission whose plan is encoded.

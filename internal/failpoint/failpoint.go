@@ -14,6 +14,7 @@ const (
 	Handled         = "handled"          // after a handler returned, before anything is written
 	FlushSend       = "flush.send"       // in a flush, before it is sent
 	FinishCommitted = "finish.committed" // after the commit of a finish, before its next step is launched
+	WaitingEnded    = "waiting.ended"    // a waiting job has ended, before the step that follows is performed
 	InTxCommit      = "intx.commit"      // in a finish with the user's writes, before its commit
 	CheckpointDone  = "checkpoint.done"  // after a batch of the handler and its checkpoint were committed
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent

@@ -43,10 +43,11 @@ with held as materialized (
 	select id, event_no, fence, null::uuid, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all
 	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
-)
+), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence from held`
 
-// cancelParkedSQL cancels a job that waits for its moment. Plan: Index Scan on parked_pkey, one row.
+// cancelParkedSQL cancels a job that waits: for its moment, for approval, or for its children, whose cancellation it calls for.
+// Plan: Index Scan on parked_pkey, one row.
 const cancelParkedSQL = `
 with gone as (
 	delete from trapeze.parked where id = $1 returning *
@@ -58,7 +59,9 @@ with gone as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no + 1, fence, case why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end,
 		'cancelled', 'job.cancelled', $3 from gone
-)
+), ` + failedBranchesTailSQL + `parents as (
+	select id from gone where why = 'children'
+), ` + countTailSQL + `
 select 'cancelled', null::text, fence from gone`
 
 const (

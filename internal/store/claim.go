@@ -11,14 +11,15 @@ import (
 
 // Claimed is a job that has just become ours, with what its execution needs.
 type Claimed struct {
-	ID          int64
-	Kind        string
-	Lane        string
-	Subject     string
-	Args        json.RawMessage
-	PipelineID  int64
-	ParentID    *int64
-	Step        int
+	ID         int64
+	Kind       string
+	Lane       string
+	Subject    string
+	Args       json.RawMessage
+	PipelineID int64
+	ParentID   *int64
+	Step       int
+	Branch
 	Planned     json.RawMessage
 	MaxAttempts *int
 	MaxCrashes  *int
@@ -94,7 +95,8 @@ select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coales
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
 	coalesce(c.ready_at, now()),
-	case when c.fence > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint
+	case when c.fence > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
+	j.group_id, j.child_no, coalesce(j.impaired, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
@@ -220,7 +222,7 @@ func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var micros int64
 	err = row.Scan(&c.seen, &micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint)
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired)
 	c.took = time.Duration(micros) * time.Microsecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err

@@ -19,11 +19,12 @@ import (
 // Plan: CTE scans and inserts; at most one probe of live_for_claim and one of current_runs a job that asks to start.
 const enqueueSQL = `
 with wish as (
-	select w.*, false as handed, (-w.priority)::smallint as ahead, $19::uuid as boot
+	select w.*, false as handed, (-w.priority)::smallint as ahead, $23::uuid as boot
 	from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[],
 		$9::text[], $10::int[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::int[], $17::bigint[],
-		$18::boolean[]) as w(id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
-		submitter, actor, unique_key, unique_while, priority, delay_ms, starts)
+		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[]) as w(id, kind, lane, subject, args, pipeline_id,
+		parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, unique_while, priority, delay_ms, starts,
+		pipeline, group_id, child_no, impaired)
 ), ` + placeSQL + `
 select id, place, ` + tookMicros + ` from placed`
 
@@ -113,58 +114,6 @@ func (s *Store) Exists(ctx context.Context, ids []int64) (map[int64]bool, error)
 		set[id] = true
 	}
 	return set, nil
-}
-
-// reserveKeySQL takes a unique key; a key that is taken is locked instead, so that its job cannot be claimed before this
-// transaction has committed what it wants that job to see. A key whose job has ended is taken over: its end could not free
-// it while such a transaction was open.
-// Plan: primary keys.
-const (
-	reserveKeySQL = `insert into trapeze.unique_keys (kind, key, job_id) values ($1, $2, $3) on conflict (kind, key) do nothing`
-	lockKeySQL    = `select job_id from trapeze.unique_keys where kind = $1 and key = $2 for update`
-	inheritKeySQL = `
-update trapeze.unique_keys k set job_id = $3 where k.kind = $1 and k.key = $2
-	and not exists (select from trapeze.live l where l.id = k.job_id)
-	and not exists (select from trapeze.parked p where p.id = k.job_id)`
-)
-
-// freeKeysTailSQL frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
-// an end must not wait for the host's transactions; reserveKeySQL says what becomes of it. Plan: unique_keys_of_job.
-const freeKeysTailSQL = `freed as (
-	delete from trapeze.unique_keys k using (
-		select u.kind, u.key from gone g join trapeze.unique_keys u on u.job_id = g.id
-		where g.unique_while is not null for update of u skip locked
-	) f where k.kind = f.kind and k.key = f.key
-)`
-
-// ReserveKey takes the unique key for id, in the caller's transaction. When another job holds it, it returns that job's id
-// and locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
-func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int64) (holder int64, err error) {
-	for range 100 {
-		tag, err := db.Exec(ctx, s.in(reserveKeySQL), kind, key, id)
-		if err != nil {
-			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
-		}
-		if tag.RowsAffected() == 1 {
-			return id, nil
-		}
-		err = db.QueryRow(ctx, s.in(lockKeySQL), kind, key).Scan(&holder)
-		if err == nil {
-			tag, err := db.Exec(ctx, s.in(inheritKeySQL), kind, key, id)
-			if err != nil {
-				return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
-			}
-			if tag.RowsAffected() == 1 {
-				return id, nil
-			}
-			return holder, nil
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
-		}
-		// The holder's job was claimed between the two statements: its key is free again.
-	}
-	return 0, fmt.Errorf("reserve unique key %q: it changes hands too fast", key)
 }
 
 const (

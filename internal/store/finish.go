@@ -22,12 +22,14 @@ type Ending struct {
 	Result  json.RawMessage // nil: none
 	Error   string          // empty: none
 	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
+	Branch                  // of the job that ends
 }
 
 // Ended is what became of an ending that was accepted.
 type Ended struct {
 	State        job.State // cancelled when a cancel was committed first
 	ChildRunning bool      // the next step is ours, with fence 1
+	OffBalance   *int64    // the fan-out that its end leaves off balance: see [Store.FanOut]
 }
 
 // goneTailSQL is how every end begins. The fence decides first: only rows with this id, fence and pod are locked and
@@ -70,42 +72,35 @@ ended as (
 	from gone where state <> 'succeeded' or outcome <> 'ok'
 )`
 
-// endSQL ends jobs that no step follows: most of a drain, for which the inserts of [finishSQL] are a quarter of the cost.
-// Plan: Index Scans on live_pkey, current_runs_of_subject; inserts. id, fence and pod alone are compared: a condition on
-// state makes the planner choose worse (102 µs a job instead of 15.7).
-const endSQL = `
-with ends as materialized (
-	select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-		as e(id, fence, state, outcome, reason, result, error)
-), ` + goneTailSQL + `
-), ended_runs as (
+// The arrays of ends, and what they are called. The steps that follow come after $8, the pod.
+const (
+	endArrays  = `$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]`
+	endColumns = `id, fence, state, outcome, reason, result, error`
+	nextArrays = `$9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::int[],
+		$17::text[], $18::int[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
+		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[]`
+	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
+		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired`
+)
+
+// endedRunsTailSQL ends the runs of the subjects of gone.
+const endedRunsTailSQL = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
-), ` + endedTailSQL + `
-select id, state, false as child_running from gone`
+), `
 
-// finishSQL ends jobs and inserts the steps that follow, already running and ours where they may be; a job that a cancel
-// took has none. Each end and its next step are one row of the arrays, for a join of the two would compare each with each.
-// A child that is to run on its parent's own (kind, subject) gets its parent's row of current_runs.
-// Plan: as endSQL, and as enqueueSQL.
-const finishSQL = `
-with ends as materialized (
-	select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-		$9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::int[],
-		$17::text[], $18::int[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
-		$26::boolean[])
-		as e(id, fence, state, outcome, reason, result, error, next, next_kind, next_lane, next_subject, args, pipeline_id,
-		parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while, next_priority,
-		delay_ms, starts)
-), ` + goneTailSQL + `,
+// nextTailSQL goes on from gone with what is needed of the steps that follow, and inserts them, already running and ours where
+// they may be; a job that a cancel took has none. Each end and its next step are one row of the arrays, for a join of the two
+// would compare each with each. A child that is to run on its parent's own (kind, subject) gets its parent's row of current_runs.
+const nextTailSQL = `,
 		case when not l.cancel_requested and e.next <> 0 then e.next end as next, e.next_kind, e.next_lane, e.next_subject,
 		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
-		e.next_unique_while, e.next_priority, e.delay_ms, e.starts
+		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired
 ), wish as (
 	select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
-		next_priority as priority, delay_ms, starts,
+		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired,
 		next_subject <> '' and next_kind = kind and next_subject = subject as handed,
 		(-next_priority - 1)::smallint as ahead, $8::uuid as boot
 	from gone where next is not null
@@ -119,8 +114,48 @@ with ends as materialized (
 	from gone g
 	where g.subject <> '' and g.id not in (select parent_id from placed where handed and place = 'running')
 		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
-), ` + endedTailSQL + `
-select id, state, next is not null and id in (select parent_id from placed where place = 'running') as child_running from gone`
+), `
+
+// endSQL ends jobs that no step follows: most of a drain, for which the inserts of [finishSQL] are a quarter of the cost.
+// Plan: Index Scans on live_pkey, current_runs_of_subject; inserts. id, fence and pod alone are compared: a condition on
+// state makes the planner choose worse (102 µs a job instead of 15.7).
+const endSQL = `
+with ends as materialized (
+	select * from unnest(` + endArrays + `) as e(` + endColumns + `)
+), ` + goneTailSQL + `
+), ` + endedRunsTailSQL + endedTailSQL + `
+select id, state, false as child_running, null::bigint as due from gone`
+
+// endBranchesSQL is endSQL for jobs of which some are the last of a branch of a fan-out: they are counted.
+// Plan: as endSQL; fan_outs_pkey.
+const endBranchesSQL = `
+with ends as materialized (
+	select * from unnest(` + endArrays + `, $9::bigint[], $10::boolean[]) as e(` + endColumns + `, of_group, was_impaired)
+), ` + goneTailSQL + `, e.of_group, e.was_impaired
+), ` + endedRunsTailSQL + endedTailSQL + `, branches as (
+	select of_group, state, was_impaired from gone where of_group is not null
+), ` + noParentsTailSQL + countTailSQL + `
+select id, state, false as child_running, (select c.id from counted c where c.id = of_group and c.due) as due from gone`
+
+// finishSQL ends jobs and inserts the steps that follow. Plan: as endSQL, and as enqueueSQL.
+const finishSQL = `
+with ends as materialized (
+	select * from unnest(` + endArrays + `, ` + nextArrays + `) as e(` + endColumns + `, ` + nextColumns + `)
+), ` + goneTailSQL + nextTailSQL + endedTailSQL + `
+select id, state, next is not null and id in (select parent_id from placed where place = 'running') as child_running,
+	null::bigint as due from gone`
+
+// finishBranchesSQL is finishSQL for jobs of which some are of a branch of a fan-out: those that end it are counted.
+// Plan: as finishSQL; fan_outs_pkey.
+const finishBranchesSQL = `
+with ends as materialized (
+	select * from unnest(` + endArrays + `, ` + nextArrays + `, $31::bigint[], $32::boolean[])
+		as e(` + endColumns + `, ` + nextColumns + `, of_group, was_impaired)
+), ` + goneTailSQL + `, e.of_group, e.was_impaired` + nextTailSQL + endedTailSQL + `, branches as (
+	select of_group, state, was_impaired from gone where of_group is not null and next is null
+), ` + noParentsTailSQL + countTailSQL + `
+select id, state, next is not null and id in (select parent_id from placed where place = 'running') as child_running,
+	(select c.id from counted c where c.id = of_group and c.due) as due from gone`
 
 // Finish ends a batch of claims of this pod in one statement and one commit, each fenced and reported by itself: of an id
 // that is missing from the result nothing was written. It has lost its lease, or its row is held by somebody:
@@ -151,12 +186,12 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 		ids, fences               []int64
 		states, outcomes, reasons []string
 		results, errs             []*string
+		groups                    []*int64
+		impaired                  []bool
 		children                  columns
 	)
-	sql := endSQL
-	if slices.ContainsFunc(list, func(e Ending) bool { return e.Next != nil }) {
-		sql = finishSQL
-	}
+	handsOver := slices.ContainsFunc(list, func(e Ending) bool { return e.Next != nil })
+	branches := slices.ContainsFunc(list, func(e Ending) bool { return e.Group != nil })
 	for _, e := range list {
 		ids, fences = append(ids, e.ID), append(fences, e.Fence)
 		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
@@ -165,13 +200,22 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 		switch {
 		case e.Next != nil:
 			children.add(*e.Next)
-		case sql == finishSQL:
+		case handsOver:
 			children.add(NewJob{})
 		}
+		if branches {
+			groups, impaired = append(groups, e.Group), append(impaired, e.Impaired)
+		}
 	}
-	args := []any{ids, fences, states, outcomes, reasons, results, errs, boot}
-	if sql == finishSQL {
-		args = append(args, children.all()...)
+	sql, args := endSQL, []any{ids, fences, states, outcomes, reasons, results, errs, boot}
+	if handsOver {
+		sql, args = finishSQL, append(args, children.all()...)
+	}
+	if branches {
+		args = append(args, groups, impaired)
+		if sql = endBranchesSQL; handsOver {
+			sql = finishBranchesSQL
+		}
 	}
 	var (
 		found []endedRow
@@ -199,7 +243,7 @@ type endedRow struct {
 
 func scanEnded(row pgx.CollectableRow) (e endedRow, err error) {
 	var state string
-	err = row.Scan(&e.id, &state, &e.ChildRunning)
+	err = row.Scan(&e.id, &state, &e.ChildRunning, &e.OffBalance)
 	e.State = job.State(state)
 	return e, err
 }

@@ -77,6 +77,7 @@ type Beat struct {
 	NextDue    *time.Time // earliest moment in parked
 	NextLapse  *time.Time // earliest lease end among the other open pods
 	SweepIsDue bool       // a closed pod's jobs are to be looked for
+	OffBalance bool       // there are fan-outs off balance
 }
 
 // sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
@@ -108,7 +109,8 @@ select exists (select from beat), clock_timestamp(), (select paused from trapeze
 		order by p.run_after limit 1),
 	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond'
 			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> $1),
-	exists (select from trapeze.pods p where ` + sweepDue + `)`
+	exists (select from trapeze.pods p where ` + sweepDue + `),
+	exists (select from trapeze.fan_outs f where ` + offBalance + `)`
 
 // Heartbeat renews the lease of a pod for the given length, counted from the database's now.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool) (Beat, error) {
@@ -121,7 +123,7 @@ func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration,
 
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	var lanes, kinds, cancels string
-	err = row.Scan(&b.Open, &b.Now, &b.Paused, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue)
+	err = row.Scan(&b.Open, &b.Now, &b.Paused, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance)
 	if err != nil {
 		return b, err
 	}

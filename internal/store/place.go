@@ -7,14 +7,16 @@ import (
 
 // NewJob is a job to be inserted.
 type NewJob struct {
-	ID          int64
-	Kind        string
-	Lane        string
-	Subject     string
-	Args        json.RawMessage
-	PipelineID  int64  // 0: its own id
-	ParentID    *int64 // nil: submitted
-	Step        int
+	ID         int64
+	Kind       string
+	Lane       string
+	Subject    string
+	Args       json.RawMessage
+	PipelineID int64   // 0: its own id
+	Pipeline   *string // the name of the pipeline, when a row of it is to be there from now on; nil: none is needed, or it is there
+	ParentID   *int64  // nil: submitted
+	Step       int
+	Branch
 	Planned     json.RawMessage // nil: nothing follows
 	MaxAttempts *int            // nil: what the kind says
 	MaxCrashes  *int
@@ -41,6 +43,13 @@ func (n *NewJob) actor() string {
 		return "system"
 	}
 	return n.Actor
+}
+
+// Branch says for which fan-out a job counts, and with what in its past. The zero value is a job of its pipeline's spine.
+type Branch struct {
+	Group    *int64 // the waiting job; nil: none
+	No       *int32 // which of its branches
+	Impaired bool   // something before it went wrong and did not stop it
 }
 
 // Place is where a new job was put.
@@ -85,9 +94,12 @@ may as materialized (
 	from may m
 ), new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
-		max_crashes, submitter, unique_key, xid)
+		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired)
 	select id, kind, lane, subject, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
-		max_crashes, submitter, unique_key, pg_current_xact_id() from placed
+		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired from placed
+), new_pipelines as (
+	insert into trapeze.pipelines (id, name) select pipeline_id, pipeline from placed where pipeline is not null
+	on conflict (id) do nothing
 ), new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
 		unique_while, lane, kind, subject, claim_xid)
@@ -116,7 +128,7 @@ const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
 	goesAheadSince = `select from ` + allRanks + ` cross join lateral (select from trapeze.live l
-			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $20::timestamptz and l.state = 'pending' limit 1) l
+			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $24::timestamptz and l.state = 'pending' limit 1) l
 			where rank <= w.ahead`
 )
 
@@ -130,6 +142,10 @@ type columns struct {
 	steps, priorities                        []int32
 	maxAttempts, maxCrashes                  []*int32
 	starts                                   []bool
+	pipelineNames                            []*string
+	groups                                   []*int64
+	childNos                                 []*int32
+	impaired                                 []bool
 }
 
 func (c *columns) add(n NewJob) {
@@ -151,11 +167,16 @@ func (c *columns) add(n NewJob) {
 	c.maxAttempts = append(c.maxAttempts, narrow(n.MaxAttempts))
 	c.maxCrashes = append(c.maxCrashes, narrow(n.MaxCrashes))
 	c.starts = append(c.starts, n.Starts)
+	c.pipelineNames = append(c.pipelineNames, n.Pipeline)
+	c.groups = append(c.groups, n.Group)
+	c.childNos = append(c.childNos, n.No)
+	c.impaired = append(c.impaired, n.Impaired)
 }
 
 func (c *columns) all() []any {
 	return []any{c.ids, c.kinds, c.lanes, c.subjects, c.args, c.pipelines, c.parents, c.steps, c.planned, c.maxAttempts,
-		c.maxCrashes, c.submitters, c.actors, c.uniqueKeys, c.uniqueWhiles, c.priorities, c.delays, c.starts}
+		c.maxCrashes, c.submitters, c.actors, c.uniqueKeys, c.uniqueWhiles, c.priorities, c.delays, c.starts, c.pipelineNames,
+		c.groups, c.childNos, c.impaired}
 }
 
 func text(raw json.RawMessage) *string {

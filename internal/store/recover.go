@@ -113,7 +113,7 @@ with page as materialized (
 		case when cancel_requested then 'job.cancelled' else 'job.failed' end, 'error',
 		json_build_object('reason', case when cancel_requested then 'cancelled' else 'crashed' end, 'pod', pod_name,
 			'boot', pod, 'crashes', crashes_now) from gone
-)
+), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
 select coalesce((select max(id) from page), $2), (select count(*) from page),
 	(select count(*) from again), (select count(*) from gone),
 	(select count(*) from page where pod = any($1::uuid[])) - (select count(*) from hit)`

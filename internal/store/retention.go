@@ -42,6 +42,12 @@ with batch as materialized (
 	delete from trapeze.jobs j using gone b where j.id = b.id
 ), progress as (
 	delete from trapeze.job_progress g using gone b where g.id = b.id
+), fan_outs as (
+	delete from trapeze.fan_outs f using gone b where f.id = b.id
+), deferrals as (
+	delete from trapeze.deferrals f using gone b where f.id = b.id
+), parts as (
+	delete from trapeze.parts f using gone b where f.id = b.id
 ), keys as (
 	delete from trapeze.unique_keys k using gone b where k.job_id = b.id
 ), runs as (
@@ -50,13 +56,21 @@ with batch as materialized (
 )
 select coalesce(max(id), 0), count(*) from batch`
 
-// awaitedSQL asks whether a step that has not ended yet may still read the result of a parent that ended in one state on
-// one day. Plan: one pass over live and parked, primary keys, done_by_id; once for each day that is to go.
+// awaitedSQL asks whether a step that has not ended yet may still read what ended in one state on one day: the result of its
+// parent, or those of the branches of the fan-out that it joins, or that waits. Plan: one pass over live and parked, primary keys,
+// done_by_id, jobs_of_pipeline; once for each day that is to go.
 const awaitedSQL = `
+with unfinished as (
+	select j.id, j.parent_id, j.pipeline_id
+	from (select id from trapeze.live union all select id from trapeze.parked) u join trapeze.jobs j on j.id = u.id
+), read as (
+	select parent_id as id from unfinished where parent_id is not null
+	union all
+	select b.id from unfinished u join trapeze.fan_outs f on f.id = u.id or f.id = u.parent_id
+	join trapeze.jobs b on b.pipeline_id = u.pipeline_id and coalesce(b.group_id, 0) = f.id and b.step > 0
+)
 select exists (
-	select from (select id from trapeze.live union all select id from trapeze.parked) u
-	join trapeze.jobs j on j.id = u.id
-	join trapeze.done d on d.id = j.parent_id
+	select from read r join trapeze.done d on d.id = r.id
 	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day')`
 
 const dropPartitionSQL = `select trapeze.drop_partition($1, $2)`
@@ -149,6 +163,24 @@ with old as (
 )
 select count(*) from old`
 )
+
+// prunePipelinesSQL removes the rows of pipelines whose jobs are gone. Plan: pipelines_by_age; primary keys.
+const prunePipelinesSQL = `
+with old as (
+	delete from trapeze.pipelines where id in (
+		select p.id from trapeze.pipelines p
+		where p.created_at < now() - $1::bigint * interval '1 millisecond'
+			and not exists (select from trapeze.jobs j where j.id = p.id)
+			and not exists (select from trapeze.jobs j where j.pipeline_id = p.id and j.step > 0)
+		order by p.created_at limit 5000)
+	returning id
+)
+select count(*) from old`
+
+// PrunePipelines forgets pipelines of which no job is kept and that are older than keep, at most 5,000, and returns how many.
+func (s *Store) PrunePipelines(ctx context.Context, keep time.Duration) (int, error) {
+	return s.prune(ctx, prunePipelinesSQL, keep)
+}
 
 // PrunePods removes the rows of pods that closed longer ago than keep and whose jobs have been looked for, at most 500, and
 // returns how many.

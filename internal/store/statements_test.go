@@ -18,10 +18,11 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole.
 var statements = map[string]string{
-	"pinSQL": pinSQL, "bulkBegunSQL": bulkBegunSQL, "bulkEventsSQL": bulkEventsSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
+	"pinSQL": pinSQL, "bulkBegunSQL": bulkBegunSQL, "bulkRestSQL": bulkRestSQL, "idBlocksSQL": idBlocksSQL, "enqueueSQL": enqueueSQL, "existsSQL": existsSQL,
 	"reserveKeySQL": reserveKeySQL, "lockKeySQL": lockKeySQL, "inheritKeySQL": inheritKeySQL, "reserveSubmissionSQL": reserveSubmissionSQL,
 	"readSubmissionSQL": readSubmissionSQL, "notifySQL": notifySQL, "claimSQL": claimSQL, "claimSinceSQL": claimSinceSQL, "enqueueSinceSQL": enqueueSinceSQL, "marksSQL": marksSQL,
-	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "endSQL": endSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
+	"claimSubjectsSQL": claimSubjectsSQL, "finishSQL": finishSQL, "endSQL": endSQL, "prunePipelinesSQL": prunePipelinesSQL, "cancelManySQL": cancelManySQL, "openBranchesSQL": openBranchesSQL, "tokenSQL": tokenSQL, "checkTokenSQL": checkTokenSQL, "completeSQL": completeSQL, "partsSQL": partsSQL, "endBranchesSQL": endBranchesSQL, "finishBranchesSQL": finishBranchesSQL, "fanOutSQL": fanOutSQL, "lockDeferralSQL": lockDeferralSQL, "fannedOutSQL": fannedOutSQL,
+	"offBalanceSQL": offBalanceSQL, "waitingSQL": waitingSQL, "endWaitingSQL": endWaitingSQL, "branchesSQL": branchesSQL, "reserveKeysSQL": reserveKeysSQL, "lockKeysSQL": lockKeysSQL, "inheritKeysSQL": inheritKeysSQL, "holdSQL": holdSQL, "whereaboutsSQL": whereaboutsSQL,
 	"parkSQL": parkSQL, "promoteSQL": promoteSQL, "handBackSQL": handBackSQL, "heldSQL": heldSQL, "lockLiveSQL": lockLiveSQL, "shortWaitSQL": shortWaitSQL, "tellHandlerSQL": tellHandlerSQL, "nameSubmissionSQL": nameSubmissionSQL,
 	"registerSQL": registerSQL, "heartbeatSQL": heartbeatSQL, "leaveSQL": leaveSQL, "closeLapsedSQL": closeLapsedSQL,
 	"sweepsDueSQL": sweepsDueSQL, "sweptSQL": sweptSQL, "recoverPageSQL": recoverPageSQL, "cancelLiveSQL": cancelLiveSQL,

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// tokenSQL keeps the token of a job that is to be completed from outside; one that it has stays, so that what was handed out by an
+// earlier try counts. Plan: Index Scan on live_pkey, one row.
+const tokenSQL = `
+insert into trapeze.deferrals (id, token)
+select id, $4 from trapeze.live where id = $1 and fence = $2 and pod = $3
+on conflict (id) do update set token = deferrals.token
+returning token`
+
+// Token keeps a token for a job, or returns the one that it has: [job.ErrLeaseLost] when the claim is not ours.
+func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
+	found, err := rows(ctx, s, pgx.RowTo[string], tokenSQL, l.JobID, l.Fence, l.Pod, token)
+	if err != nil {
+		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, err)
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, job.ErrLeaseLost)
+	}
+	return found[0], nil
+}
+
+// checkTokenSQL checks a token, and has the completions of one job, and its beginning to wait, take turns.
+// Plan: deferrals_pkey.
+const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update`
+
+// completeSQL keeps one part of a job and takes it off its fan-out, if the job waits already. A part that is known, or for which
+// nobody waits any more, changes nothing. Plan: primary keys, one row each.
+const completeSQL = `
+with f as materialized (
+	select open, ended from trapeze.fan_outs where id = $1
+), kept as (
+	insert into trapeze.parts (id, part, result, error)
+	select $1, $2, $3::json, $4 where not exists (select from f where open = 0 or ended)
+	on conflict (id, part) do nothing
+	returning id
+), branches as (
+	select id, case when $4::text is null then 'succeeded' else 'failed' end, false from kept where exists (select from f)
+), ` + noParentsTailSQL + countTailSQL + `
+select exists (select from kept) or exists (select from trapeze.parts where id = $1 and part = $2),
+	coalesce((select due from counted), false)`
+
+// Complete keeps the result of one part of a deferred job, or its error (empty: it succeeded). The same part a second time changes
+// nothing. due says that the job's fan-out is now off balance. Errors: [job.ErrNotFound] when no such job handed out a token,
+// [job.ErrWrongToken], [job.ErrAlreadyTerminal] when all parts are in or the job has ended.
+func (s *Store) Complete(ctx context.Context, id int64, token, part string, result json.RawMessage, failure string) (due bool, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		matches, err := pinnedIn(ctx, tx, pgx.RowTo[bool], s.in(checkTokenSQL), []any{id, token})
+		switch {
+		case err != nil:
+			return err
+		case len(matches) == 0:
+			return job.ErrNotFound
+		case !matches[0]:
+			return job.ErrWrongToken
+		}
+		type answer struct{ Known, Due bool }
+		found, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[answer], s.in(completeSQL), []any{id, part, text(result), some(failure)})
+		if err != nil {
+			return err
+		}
+		if !found[0].Known {
+			return job.ErrAlreadyTerminal
+		}
+		due = found[0].Due
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("complete job %d: %w", id, err)
+	}
+	return due, nil
+}
+
+// partsSQL reads the parts of a deferred job by their names. Plan: parts_pkey, stops at the limit.
+const partsSQL = `
+select part, case when error is null then 'succeeded' else 'failed' end, error, result
+from trapeze.parts where id = $1 and part > $2 order by part limit $3`
+
+// Parts reads the parts of a deferred job after the given name, at most limit of them.
+func (s *Store) Parts(ctx context.Context, id int64, after string, limit int) ([]BranchEnd, error) {
+	list, err := rows(ctx, s, func(row pgx.CollectableRow) (b BranchEnd, err error) {
+		var result []byte
+		err = row.Scan(&b.Part, &b.State, &b.Error, &result)
+		b.Result = result
+		return b, err
+	}, partsSQL, id, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the parts of job %d: %w", id, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// FanOut is how a claim comes to wait for its branches: children, or parts that are completed from outside.
+type FanOut struct {
+	Lease    job.Lease
+	Children []NewJob // their ids and branches are set
+	Parts    int      // to be completed from outside; there are no children then
+	FailFast bool
+	Outcome  job.Quality
+	Result   json.RawMessage // nil: none
+	Plan     json.RawMessage // the steps that follow, as []job.Step; nil: none
+	Pipeline *string         // as of [NewJob]
+}
+
+// lockDeferralSQL lets no part be completed while its job begins to wait: it would be counted by neither.
+// Plan: deferrals_pkey.
+const lockDeferralSQL = `select id from trapeze.deferrals where id = $1 for update`
+
+// fanOutSQL parks a claim until its branches have ended. Parts that were completed before are counted.
+// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; parts_pkey.
+const fanOutSQL = `
+with gone as (
+	delete from trapeze.live where id = $1 and fence = $2 and pod = $3 and not cancel_requested
+	returning *
+), waits as (
+	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while,
+		lane, kind, subject)
+	select id, 'children', started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane,
+		kind, subject from gone
+), fan_out as (
+	insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome, result, plan)
+	select g.id, g.fence, $4::int, greatest($4::int - p.done, 0), p.failed, $5, $6, $7::json, $8::json
+	from gone g cross join (select count(*)::int as done, count(error)::int as failed from trapeze.parts where id = $1) p
+	returning open
+), named as (
+	insert into trapeze.pipelines (id, name) select $1, $9::text from gone where $9::text is not null on conflict (id) do nothing
+), ended_run as (
+	update trapeze.current_runs c set state = 'ended' from gone g
+	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
+), event as (
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, fields)
+	select id, event_no + 1, claim_xid, fence, pod, 'running', 'waiting', 'job.waiting', 'handler',
+		json_build_object('branches', $4::int) from gone
+)
+select open = 0 from fan_out`
+
+// FanOut makes a claim wait for its branches and inserts the children, in the caller's transaction, which must commit it and do
+// nothing else in it. A child whose unique key is taken is left out: it is the business of whoever holds the key. empty says that
+// no branch is open. The job's end, and what follows it, is another statement's business, as soon as the fan-out is off balance:
+// when no branch is open, or one has failed and it fails fast, the job is to end ([Store.EndWaiting]); when it has ended before
+// its branches, those are to be cancelled. [Store.OffBalance] lists them for whoever comes by.
+func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, err error) {
+	fail := func(err error) (bool, error) { return false, fmt.Errorf("fan out job %d: %w", f.Lease.JobID, err) }
+	children, err := s.reserveKeys(ctx, tx, f.Children)
+	if err != nil {
+		return fail(err)
+	}
+	if Bulky(children) {
+		err = s.enqueueBulkIn(ctx, tx, children)
+	} else if len(children) > 0 {
+		err = s.EnqueueIn(ctx, tx, children)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if f.Parts > 0 {
+		if _, err := tx.Exec(ctx, s.in(lockDeferralSQL), f.Lease.JobID); err != nil {
+			return fail(err)
+		}
+	}
+	found, err := pinnedIn(ctx, tx, pgx.RowTo[bool], s.in(fanOutSQL), []any{f.Lease.JobID, f.Lease.Fence, f.Lease.Pod,
+		len(children) + f.Parts, f.FailFast, string(f.Outcome), text(f.Result), text(f.Plan), f.Pipeline})
+	if err != nil {
+		return fail(err)
+	}
+	if len(found) == 0 {
+		return fail(job.ErrLeaseLost)
+	}
+	return found[0], nil
+}
+
+// fannedOutSQL answers whether a claim whose commit was in doubt fanned out. Plan: fan_outs_pkey.
+const fannedOutSQL = `select true from trapeze.fan_outs where id = $1 and fence = $2`
+
+// FannedOut reports whether a claim has fanned out.
+func (s *Store) FannedOut(ctx context.Context, l job.Lease) (bool, error) {
+	found, err := rows(ctx, s, pgx.RowTo[bool], fannedOutSQL, l.JobID, l.Fence)
+	if err != nil {
+		return false, fmt.Errorf("read back the fan-out of job %d: %w", l.JobID, err)
+	}
+	return len(found) > 0, nil
+}

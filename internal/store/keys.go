@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// reserveKeySQL takes a unique key; a key that is taken is locked instead, so that its job cannot be claimed before this
+// transaction has committed what it wants that job to see. A key whose job has ended is taken over: its end could not free
+// it while such a transaction was open.
+// Plan: primary keys.
+const (
+	reserveKeySQL = `insert into trapeze.unique_keys (kind, key, job_id) values ($1, $2, $3) on conflict (kind, key) do nothing`
+	lockKeySQL    = `select job_id from trapeze.unique_keys where kind = $1 and key = $2 for update`
+	inheritKeySQL = `
+update trapeze.unique_keys k set job_id = $3 where k.kind = $1 and k.key = $2
+	and not exists (select from trapeze.live l where l.id = k.job_id)
+	and not exists (select from trapeze.parked p where p.id = k.job_id)`
+)
+
+// freeKeysTailSQL frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
+// an end must not wait for the host's transactions; reserveKeySQL says what becomes of it. Plan: unique_keys_of_job.
+const freeKeysTailSQL = `freed as (
+	delete from trapeze.unique_keys k using (
+		select u.kind, u.key from gone g join trapeze.unique_keys u on u.job_id = g.id
+		where g.unique_while is not null for update of u skip locked
+	) f where k.kind = f.kind and k.key = f.key
+)`
+
+// ReserveKey takes the unique key for id, in the caller's transaction. When another job holds it, it returns that job's id
+// and locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
+func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int64) (holder int64, err error) {
+	for range 100 {
+		tag, err := db.Exec(ctx, s.in(reserveKeySQL), kind, key, id)
+		if err != nil {
+			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
+		}
+		if tag.RowsAffected() == 1 {
+			return id, nil
+		}
+		err = db.QueryRow(ctx, s.in(lockKeySQL), kind, key).Scan(&holder)
+		if err == nil {
+			tag, err := db.Exec(ctx, s.in(inheritKeySQL), kind, key, id)
+			if err != nil {
+				return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
+			}
+			if tag.RowsAffected() == 1 {
+				return id, nil
+			}
+			return holder, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
+		}
+		// The holder's job was claimed between the two statements: its key is free again.
+	}
+	return 0, fmt.Errorf("reserve unique key %q: it changes hands too fast", key)
+}
+
+// reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, inheritKeysSQL takes over those whose job has
+// ended: as of [Store.ReserveKey]. Always in the order of the keys. Plan: primary keys.
+const (
+	reserveKeysSQL = `
+insert into trapeze.unique_keys (kind, key, job_id)
+select kind, key, job_id from unnest($1::text[], $2::text[], $3::bigint[]) as w(kind, key, job_id) order by kind, key, job_id
+on conflict (kind, key) do nothing returning job_id`
+	lockKeysSQL = `
+select k.kind, k.key, k.job_id from unnest($1::text[], $2::text[]) as w(kind, key)
+join trapeze.unique_keys k on k.kind = w.kind and k.key = w.key
+order by k.kind, k.key for update of k`
+	inheritKeysSQL = `
+update trapeze.unique_keys k set job_id = w.job_id
+from unnest($1::text[], $2::text[], $3::bigint[]) as w(kind, key, job_id)
+where k.kind = w.kind and k.key = w.key
+	and not exists (select from trapeze.live l where l.id = k.job_id)
+	and not exists (select from trapeze.parked p where p.id = k.job_id)
+returning w.job_id`
+)
+
+// reserveKeys takes the unique keys of new jobs in the caller's transaction, and returns the jobs that have theirs, and those
+// that have none: what is left out is the business of whoever holds the key.
+func (s *Store) reserveKeys(ctx context.Context, tx pgx.Tx, list []NewJob) ([]NewJob, error) {
+	type key struct{ Kind, Key string }
+	wanted := map[key]int64{} // the first job that wants it
+	for _, n := range list {
+		if n.UniqueKey == nil {
+			continue
+		}
+		if k := (key{n.Kind, *n.UniqueKey}); wanted[k] == 0 {
+			wanted[k] = n.ID
+		}
+	}
+	if len(wanted) == 0 {
+		return list, nil
+	}
+	owned := map[int64]bool{}
+	take := func(sql string) error {
+		var kinds, keys []string
+		var ids []int64
+		for k, id := range wanted {
+			kinds, keys, ids = append(kinds, k.Kind), append(keys, k.Key), append(ids, id)
+		}
+		taken, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(sql), []any{kinds, keys, ids})
+		for _, id := range taken {
+			owned[id] = true
+		}
+		for k, id := range wanted {
+			if owned[id] {
+				delete(wanted, k)
+			}
+		}
+		return err
+	}
+	for try := 0; len(wanted) > 0; try++ {
+		if try == 100 {
+			return nil, fmt.Errorf("reserve %d unique keys: they change hands too fast", len(wanted))
+		}
+		if err := take(reserveKeysSQL); err != nil {
+			return nil, fmt.Errorf("reserve unique keys: %w", err)
+		}
+		if len(wanted) == 0 {
+			break
+		}
+		var kinds, keys []string
+		for k := range wanted {
+			kinds, keys = append(kinds, k.Kind), append(keys, k.Key)
+		}
+		type held struct {
+			Kind, Key string
+			Job       int64
+		}
+		locked, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[held], s.in(lockKeysSQL), []any{kinds, keys})
+		if err == nil {
+			err = take(inheritKeysSQL)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reserve unique keys: %w", err)
+		}
+		for _, h := range locked {
+			delete(wanted, key{h.Kind, h.Key}) // its holder is at work, or was inherited from
+		}
+		// What was not locked was freed meanwhile.
+	}
+	kept := make([]NewJob, 0, len(list))
+	for _, n := range list {
+		if n.UniqueKey == nil || owned[n.ID] {
+			kept = append(kept, n)
+		}
+	}
+	return kept, nil
+}

@@ -1,0 +1,265 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// unbalanced are the fan-outs of which something is to be done: those that ends written here have left off balance, and, when a
+// heartbeat told of some, whichever there are.
+type unbalanced struct {
+	mu     sync.Mutex
+	ids    []int64
+	around bool
+}
+
+func (u *unbalanced) add(ids ...int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ids = append(u.ids, ids...)
+}
+
+func (u *unbalanced) lookAround() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.around = true
+}
+
+func (u *unbalanced) take() (ids []int64, around bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	ids, around = u.ids, u.around
+	u.ids, u.around = nil, false
+	return ids, around
+}
+
+// balanceAtOnce is how many fan-outs a look around sees.
+const balanceAtOnce = 100
+
+// balanceSeen balances what is known to be off balance. What cannot be done now is tried again when a heartbeat tells.
+func (r *Runner) balanceSeen(ctx context.Context) {
+	ids, around := r.unbalanced.take()
+	err := r.balance(ctx, ids...)
+	if around {
+		err = errors.Join(err, r.balanceAround(ctx))
+	}
+	if err != nil {
+		r.log.WarnContext(ctx, "fan-outs could not be balanced, the next heartbeat tells again", telemetry.Err, r.dbError(err))
+	}
+}
+
+// balanceAround balances whichever fan-outs are off balance.
+func (r *Runner) balanceAround(ctx context.Context) error {
+	ids, err := r.front.OffBalance(ctx, balanceAtOnce)
+	if err != nil {
+		return err
+	}
+	return r.balance(ctx, ids...)
+}
+
+// balance does what fan-outs call for: it ends the jobs whose branches have ended, with the step that follows, and cancels the
+// branches of those that have ended before; and so on with the fan-outs around them and in them. Safe to repeat, and for several
+// pods at once.
+func (r *Runner) balance(ctx context.Context, ids ...int64) error {
+	var errs []error
+	for len(ids) > 0 {
+		id := ids[0]
+		ids = ids[1:]
+		more, err := r.balanceOne(ctx, id)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("balance the fan-out of job %d: %w", id, err))
+			continue
+		}
+		ids = append(ids, more...)
+	}
+	return errors.Join(errs...)
+}
+
+// balanceOne balances one fan-out, and returns those that this leaves off balance.
+func (r *Runner) balanceOne(ctx context.Context, id int64) (more []int64, err error) {
+	w, err := r.store.Waiting(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
+		return r.endWaiting(ctx, w)
+	case !w.Waits && w.Open > 0:
+		return r.cancelOpen(ctx, job.ReasonCancelled, "system", func(ctx context.Context, limit int) ([]int64, error) {
+			return r.store.OpenBranches(ctx, w.PipelineID, id, limit)
+		}, nil)
+	}
+	return nil, nil
+}
+
+// endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours.
+func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64, err error) {
+	e := store.Ending{ID: w.ID, Fence: w.Fence, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
+	if bad := w.Failed + w.Harmed; bad > 0 {
+		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
+		e.Error = fmt.Sprintf("%d of %d branches failed", w.Failed, w.Branches)
+		if w.Harmed > 0 {
+			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
+		}
+		if e.Outcome = job.Warning; w.Failed == w.Branches || w.Failed > 0 && w.FailFast {
+			e.State, e.Outcome = job.Failed, job.Error
+		}
+	}
+	boot, reserved := r.Boot(), false
+	if e.State == job.Succeeded {
+		next, err := r.stepAfter(ctx, w, e.Impaired)
+		if err != nil {
+			return nil, err
+		}
+		if e.Next = next; next != nil {
+			boot, reserved = r.reserveFor(next.Kind, next.Lane, 0)
+			next.Starts = reserved
+			r.flights.add(next.ID)
+			defer r.flights.remove(next.ID)
+		}
+	}
+	ended, ok, err := r.store.EndWaiting(ctx, boot, e)
+	if err == nil {
+		err = failpoint.Hit(failpoint.WaitingEnded)
+	}
+	switch {
+	case store.Unknown(err):
+		ended, ok, err = r.readWaitingBack(ctx, boot, e)
+	case store.Refused(err):
+		// The step that follows cannot be stored: that can.
+		e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonUnstorable
+		e.Error = clean("the step that follows could not be stored: "+err.Error(), 1000)
+		next := e.Next
+		e.Next = nil
+		ended, ok, err = r.store.EndWaiting(ctx, boot, e)
+		e.Next = next
+	}
+	if reserved && !(err == nil && ok && ended.Next == store.PlacedRunning && r.launchBorn(boot, *e.Next)) {
+		r.lanes.release(e.Next.Lane)
+	}
+	if err != nil || !ok {
+		return nil, err
+	}
+	r.count.finished(e.State).Inc()
+	if ended.Next == store.PlacedPending {
+		r.wake()
+		r.wakePeers()
+	}
+	if ended.OffBalance != nil {
+		more = append(more, *ended.OffBalance)
+	}
+	if e.State == job.Failed {
+		more = append(more, w.ID) // its open branches are to be cancelled
+	}
+	return more, nil
+}
+
+// readWaitingBack tells what became of the end of a waiting job whose reply was lost. When nobody knows yet, the next heartbeat tells.
+func (r *Runner) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
+	child := int64(0)
+	if e.Next != nil {
+		child = e.Next.ID
+	}
+	for wait := newPause(); wait.sleep(ctx); {
+		found, err := r.store.Whereabouts(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child})
+		if err != nil {
+			continue
+		}
+		at := found[e.ID]
+		if at.Ended == nil {
+			return store.EndedWaiting{}, false, nil
+		}
+		ended.OffBalance = e.Group // if it is not, a look at it costs little
+		if ended.Next = store.PlacedPending; at.ChildRunning {
+			ended.Next = store.PlacedRunning
+		}
+		return ended, true, nil
+	}
+	r.doubt.raise()
+	return store.EndedWaiting{}, false, context.Cause(ctx)
+}
+
+// stepAfter makes the row of the step that follows a job that waited: nil when there is none.
+func (r *Runner) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
+	steps, err := decodePlan(w.ID, w.Plan)
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
+	s := steps[0]
+	next := &submission{kind: s.Kind, args: s.Args, lane: s.Lane, subject: s.Subject, priority: s.Priority, planned: steps[1:],
+		maxCrashes: r.crashLimit(s.Kind)}
+	if next.subject == nil {
+		next.subject = &w.Subject
+	}
+	if next.lane != "" {
+		if _, err := r.laneOf(ctx, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
+			r.log.WarnContext(ctx, "the lane of a join is gone: it goes where its parent was", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
+			next.lane = w.Lane
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if err := next.encodePlan(); err != nil {
+		return nil, err
+	}
+	ids, err := r.store.NewIDs(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	n := r.follow(next, before{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter})
+	n.ID, n.Branch, n.Actor = ids[0], w.Branch, "system"
+	n.Impaired = n.Impaired || impaired
+	return &n, nil
+}
+
+// cancelPage is how many jobs one statement cancels.
+const cancelPage = 1000
+
+// cancelOpen cancels jobs, as long as open lists some that have neither ended nor been asked to. Those whose rows a transaction of
+// their handlers holds are told, one by one. It tells seen of every job that it cancels or asks, and returns the fan-outs that this
+// leaves off balance.
+func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string, open func(ctx context.Context, limit int) ([]int64, error),
+	seen func(ids ...int64)) (more []int64, err error) {
+	if seen == nil {
+		seen = func(...int64) {}
+	}
+	for {
+		ids, err := open(ctx, cancelPage)
+		if err != nil || len(ids) == 0 {
+			return more, err
+		}
+		c, err := r.store.CancelMany(ctx, ids, reason, actor)
+		if err != nil {
+			return more, err
+		}
+		more = append(more, c.OffBalance...)
+		seen(c.Ended...)
+		for _, l := range c.Asked {
+			seen(l.JobID)
+			if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
+				r.cancelRun(one, false)
+			}
+		}
+		if len(c.Asked) > 0 {
+			r.wakePeers()
+		}
+		if len(c.Ended)+len(c.Asked) > 0 {
+			continue
+		}
+		// All are held by somebody, or have moved since.
+		for _, id := range ids {
+			if _, err := r.endOne(ctx, id, false, actor); err == nil {
+				seen(id)
+			} else if !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound) {
+				return more, err
+			}
+		}
+	}
+}

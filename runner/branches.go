@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Branch is what one branch of a fan-out came to: a child and what followed it, or a part that was completed from outside.
+type Branch struct {
+	No      int    // which child, counted from 1; 0: a part
+	JobID   int64  // the last job of the branch; 0: a part
+	Kind    string // of that job
+	Subject string // of that job
+	Part    string // the name of a part
+	State   job.State
+	Outcome job.Quality
+	Reason  job.Reason
+	Error   string
+
+	result json.RawMessage
+}
+
+// Result decodes the result of the branch into v: [job.ErrNotFound] when it has none.
+func (b *Branch) Result(v any) error {
+	if b.result == nil {
+		return fmt.Errorf("branch %d ended without a result: %w", b.No, job.ErrNotFound)
+	}
+	return json.Unmarshal(b.result, v)
+}
+
+// branchPage is how many branches are read at once.
+const branchPage = 500
+
+// Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
+// not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
+func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
+	return func(yield func(Branch, error) bool) {
+		w, err := r.front.Waiting(ctx, id)
+		if err != nil {
+			yield(Branch{}, err)
+			return
+		}
+		after, part := 0, ""
+		for parts := false; ; {
+			var page []store.BranchEnd
+			var err error
+			if parts {
+				page, err = r.front.Parts(ctx, id, part, branchPage)
+			} else {
+				page, err = r.front.Branches(ctx, w.PipelineID, id, after, branchPage)
+			}
+			if err != nil {
+				yield(Branch{}, r.dbError(err))
+				return
+			}
+			for _, b := range page {
+				if !yield(branchOf(b), nil) {
+					return
+				}
+				after, part = b.No, b.Part
+			}
+			switch {
+			case len(page) == branchPage:
+			case parts:
+				return
+			default:
+				parts = true
+			}
+		}
+	}
+}
+
+func branchOf(b store.BranchEnd) Branch {
+	one := Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, result: b.Result}
+	if b.Outcome != nil {
+		one.Outcome = *b.Outcome
+	}
+	if b.Reason != nil {
+		one.Reason = *b.Reason
+	}
+	if b.Error != nil {
+		one.Error = *b.Error
+	}
+	return one
+}
+
+// Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches].
+func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
+	if c.claimed.ParentID == nil {
+		return func(yield func(Branch, error) bool) {
+			yield(Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID(), job.ErrNotFound))
+		}
+	}
+	return c.r.Branches(ctx, *c.claimed.ParentID)
+}

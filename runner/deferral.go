@@ -1,0 +1,68 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Token returns the secret with which this job's parts are completed from outside, after its handler returned [Deferred]: hand it to
+// whoever does the work, with the job's id. It is the same in every try of the job. [job.ErrLeaseLost]: the claim is not ours.
+func (c *core) Token(ctx context.Context) (string, error) {
+	return c.r.front.Token(ctx, c.lease, rand.Text())
+}
+
+// CompleteOption says more of a part that is completed.
+type CompleteOption func(*completion)
+
+type completion struct {
+	part    string
+	failure string
+}
+
+// Part names the part, where a job has several: each counts once, however often it is completed. At most 500 bytes.
+func Part(name string) CompleteOption { return func(c *completion) { c.part = name } }
+
+// PartFailed says that the part has failed. It counts as ended; [Deferred] says what becomes of the job.
+func PartFailed(err error) CompleteOption {
+	return func(c *completion) { c.failure = clean("failed: "+err.Error(), job.MaxErrorBytes) }
+}
+
+// Complete ends one part of a job that is [Deferred], from any process: with the token that its handler got, and with a result that
+// encodes to JSON (nil: none). It may come before the handler has returned. When it was the last part, the job ends and what follows
+// it is inserted. The same part a second time changes nothing.
+//
+// Errors: [job.ErrNotFound], [job.ErrWrongToken], [job.ErrAlreadyTerminal] (all parts are in already, or the job was cancelled),
+// [job.ErrInvalid], [job.ErrTooLarge], and [job.ErrOutcomeUnknown]: complete it again.
+func (r *Runner) Complete(ctx context.Context, id int64, token string, result any, options ...CompleteOption) error {
+	var c completion
+	for _, o := range options {
+		o(&c)
+	}
+	if len(c.part) > 500 || clean(c.part, 500) != c.part {
+		return fmt.Errorf("complete job %d: the part's name has %d bytes or is no text, at most 500: %w", id, len(c.part), job.ErrInvalid)
+	}
+	encoded, err := Done(result).encodeResult()
+	if err != nil {
+		return fmt.Errorf("complete job %d: %w", id, err)
+	}
+	due, err := r.front.Complete(ctx, id, token, c.part, encoded, c.failure)
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	if errors.Is(err, job.ErrAlreadyTerminal) || err == nil && !due {
+		return err
+	}
+	if err != nil {
+		return r.dbError(err)
+	}
+	if err := r.balance(ctx, id); err != nil {
+		r.log.WarnContext(ctx, "the last part is in, and its job ends when a heartbeat tells", telemetry.JobID, id, telemetry.Err, r.dbError(err))
+	}
+	return nil
+}

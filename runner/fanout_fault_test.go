@@ -1,0 +1,184 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Whatever reply is lost on the way through a fan-out, its children run once and its join does.
+func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]string{
+		"to the children":              "args-of-child",
+		"to the waiting":               "result-of-parent",
+		"to its commit":                "commit",
+		"to the end of a child":        "result-of-child",
+		"to the end that waited for":   "args-of-join",
+		"to the end of the join":       "result-of-join",
+		"to what reads the fan-out":    "fan_outs f join",
+		"to the look for those seldom": "from trapeze.fan_outs f where",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			direct := pgtest.Connect(t, url)
+			proxy, pool := cable(t, url)
+			var children, joined atomic.Int64
+			o := named("a")
+			o.PollEvery, o.LeaseFor = 200*time.Millisecond, 6*time.Second
+			r := start(t, pool, o, map[string]does{
+				"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+					list := []job.Args{of("child", `"args-of-child"`), of("child", `2`), of("child", `3`)}
+					return runner.FanOut(list...).Join(of("join", `"args-of-join"`)).Result("result-of-parent"), nil
+				},
+				"child": func(context.Context, *raw) (*runner.Outcome, error) {
+					children.Add(1)
+					return runner.Done("result-of-child"), nil
+				},
+				"join": func(context.Context, *raw) (*runner.Outcome, error) {
+					joined.Add(1)
+					return runner.Done("result-of-join"), nil
+				},
+			})
+			submitter := make1(t, direct, o, map[string]does{"parent": nothing})
+			if cut != "from trapeze.fan_outs f where" {
+				lost := proxy.CutReplyOnce(holds(cut))
+				defer func() { <-lost }()
+			}
+			id := enqueue(t, submitter, of("parent"))
+			is.Equal(over(t, direct, id), "succeeded")
+			quiet(t, direct)
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 3)
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
+			is.Equal(children.Load(), int64(3))
+			is.Equal(joined.Load(), int64(1))
+			checkHistory(t, direct, submitter)
+		})
+	}
+}
+
+// The pod that saw the last child end is gone before it could end the parent: another one's heartbeat tells it.
+func TestWhatAPodLeftOffBalanceAnotherBalances(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined atomic.Int64
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("elsewhere"), of("elsewhere")).Join(of("join")), nil
+		},
+		"elsewhere": nil,
+		"join":      func(context.Context, *raw) (*runner.Outcome, error) { joined.Add(1); return nil, nil },
+	})
+	_ = r
+	is.True(pool != nil)
+}
+
+func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined, told atomic.Int64
+	o := named("a")
+	o.Slots = 3
+	handlers := map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(append(many("child", 4), of("fans"), runner.Step(of("child", "9"), runner.Delay(time.Hour)))...).Join(of("join")), nil
+		},
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 2)...).Join(of("join")), nil
+		},
+		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), job.ErrCancelled) {
+				told.Add(1)
+			}
+			return nil, context.Cause(ctx)
+		},
+		"join": func(context.Context, *raw) (*runner.Outcome, error) { joined.Add(1); return nil, nil },
+	}
+	r := start(t, pool, o, handlers)
+	id := enqueue(t, r, of("parent"))
+	inState(t, r, id, job.Waiting)
+	pgtest.Wait(t, "three children run", func() bool { return r.Running() == 3 })
+	// From a program that runs no jobs, as an operator's command is.
+	operator := make1(t, pool, named("operator"), nil)
+	c, err := operator.Cancel(t.Context(), id, "me")
+	is.NoErr(err)
+	is.Equal(c.State, job.Cancelled)
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state <> 'cancelled'`), 0) // with all its branches
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
+	is.Equal(told.Load() > 0, true) // running handlers are told
+	is.Equal(statusOf(t, pool, id), "cancelled")
+	is.Equal(joined.Load(), int64(0))
+	pgtest.Wait(t, "nothing is off balance", func() bool {
+		return one[bool](t, pool, `select bool_and(ended and open = 0) from trapeze.fan_outs`)
+	})
+	checkHistory(t, pool, r)
+}
+
+// S1 17: the second of two fan-outs about the same leaves out what is waiting already, and makes anew what has started.
+func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	o := named("a")
+	o.Slots = 2
+	r := start(t, pool, o, map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(
+				runner.Step(of("child", "1"), runner.Unique("pending", runner.WhilePending), runner.Lane("slow")),
+				runner.Step(of("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
+				runner.Step(of("child", "2"), runner.Unique("active", runner.WhileActive), runner.Lane("slow")),
+				runner.Step(of("child", "3"), runner.Lane("slow")),
+			), nil
+		},
+		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+	})
+	exec(t, pool, `insert into trapeze.lanes (name, enabled) values ('slow', false)`)
+	count := func(args string) int {
+		return one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child' and args::text = $1`, args)
+	}
+	pgtest.Wait(t, "the lane is known", func() bool {
+		id, err := r.Enqueue(t.Context(), of("child", "0"), runner.Lane("slow"))
+		if err == nil {
+			_, err = r.Cancel(t.Context(), id, "me")
+		}
+		return err == nil
+	})
+	first := enqueue(t, r, of("parent"))
+	inState(t, r, first, job.Waiting)
+	second := enqueue(t, r, of("parent"))
+	inState(t, r, second, job.Waiting)
+	is.Equal([]int{count("1"), count("2"), count("3")}, []int{1, 1, 2}) // what waits is not made twice
+	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, first), 3)
+	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // nobody waits for another's
+	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
+	pgtest.Wait(t, "the keyed ones run", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
+	})
+	exec(t, pool, `update trapeze.lanes set enabled = false where name = 'slow'`)
+	operator := make1(t, pool, named("operator"), map[string]does{"parent": nothing})
+	third := enqueue(t, operator, of("parent"))
+	open()
+	inState(t, r, third, job.Waiting)
+	is.Equal(count("1"), 2) // the first has started: a trigger after that makes a new one
+	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
+	for _, id := range []int64{first, second, third} {
+		is.Equal(over(t, pool, id), "succeeded")
+	}
+	quiet(t, pool)
+	checkHistory(t, pool, r)
+}

@@ -1,0 +1,304 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func statusOf(t *testing.T, pool *pgxpool.Pool, id int64) string {
+	t.Helper()
+	return one[string](t, pool, `select coalesce((select status from trapeze.pipeline where id = $1), 'running')`, id) // a job that has had no next step is none yet
+}
+
+// over waits until a pipeline has ended, and returns its status.
+func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
+	t.Helper()
+	pgtest.Wait(t, fmt.Sprintf("pipeline %d is over", id), func() bool {
+		status = statusOf(t, pool, id)
+		return status != "running"
+	})
+	return status
+}
+
+// many are n children of a kind, each with its number as arguments.
+func many(kind string, n int) []job.Args {
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = of(kind, fmt.Sprint(i+1))
+	}
+	return list
+}
+
+// number is the handler of a job whose result is its arguments.
+func number(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil }
+
+// sum is the handler of a join: it adds up the results of the branches that succeeded.
+func sum(t *testing.T, joined *atomic.Int64) does {
+	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		joined.Add(1)
+		total, failed := 0, 0
+		for b, err := range j.Branches(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			if b.State != job.Succeeded {
+				failed++
+				continue
+			}
+			var n int
+			if err := b.Result(&n); err != nil {
+				return nil, err
+			}
+			total += n
+		}
+		return runner.Done(map[string]int{"total": total, "failed": failed}), nil
+	}
+}
+
+func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined atomic.Int64
+	hold, open := gate(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 50)...).Join(of("join")).Result("from the parent"), nil
+		},
+		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if string(j.Args.JSON) == "50" {
+				<-hold
+			}
+			return number(ctx, j)
+		},
+		"join": sum(t, &joined),
+	})
+	id := enqueue(t, r, of("parent"), runner.Subject("s"))
+	parent := inState(t, r, id, job.Waiting)
+	pgtest.Wait(t, "49 children have ended", func() bool {
+		return one[int](t, pool, `select open from trapeze.fan_outs where id = $1`, id) == 1
+	})
+	is.Equal(parent.Pod, nil)                                                                           // it holds neither lease
+	is.Equal(r.Running(), 1)                                                                            // nor slot: only the last child runs
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // and its subject is free
+	waiting := get(t, r, id)
+	is.Equal(*waiting.Progress.Done, int64(49)) // its progress is that of its children
+	is.Equal(*waiting.Progress.Total, int64(50))
+	is.Equal(statusOf(t, pool, id), "running") // and the pipeline is not over
+	open()
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(joined.Load(), int64(1))
+	join := get(t, r, one[int64](t, pool, `select id from trapeze.jobs where kind = 'join'`))
+	is.Equal(string(join.Result), `{"failed":0,"total":1275}`) // it saw every result
+	is.Equal(*join.ParentID, id)
+	is.Equal(join.PipelineID, id)
+	is.Equal(join.Subject, "s") // as a next step has it
+	ended := get(t, r, id)
+	is.Equal(ended.State, job.Succeeded)
+	is.Equal(string(ended.Result), `"from the parent"`)
+	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.waiting", "job.succeeded"})
+	checkHistory(t, pool, r)
+}
+
+// A fan-out of none is over at once, and none is too few to fail.
+func TestAFanOutOfNoneGoesOn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined atomic.Int64
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut().Join(of("join")), nil },
+		"join":   sum(t, &joined),
+	})
+	is.Equal(over(t, pool, enqueue(t, r, of("parent"), runner.Pipeline("none"))), "succeeded")
+	is.Equal(joined.Load(), int64(1))
+	checkHistory(t, pool, r)
+}
+
+func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		bad      int // so many of four children fail
+		failFast bool
+		join     bool
+		parent   job.State
+		joined   int64
+		pipeline string
+	}{
+		"one of four":                {bad: 1, join: true, parent: job.Succeeded, joined: 1, pipeline: "partial"},
+		"one of four, without join":  {bad: 1, parent: job.Succeeded, pipeline: "partial"},
+		"all of four":                {bad: 4, join: true, parent: job.Failed, pipeline: "failed"},
+		"one of four, failing fast":  {bad: 1, failFast: true, join: true, parent: job.Failed, pipeline: "failed"},
+		"none of four, failing fast": {failFast: true, join: true, parent: job.Succeeded, joined: 1, pipeline: "succeeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			var joined atomic.Int64
+			r := start(t, pool, named("a"), map[string]does{
+				"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+					o := runner.FanOut(many("child", 4)...)
+					if c.join {
+						o = o.Join(of("join"))
+					}
+					if c.failFast {
+						o = o.FailFast()
+					}
+					return o, nil
+				},
+				"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+					if len(j.Args.JSON) > 0 && int(j.Args.JSON[0]-'0') <= c.bad {
+						return nil, errors.New("bad")
+					}
+					if c.failFast && c.bad > 0 {
+						<-ctx.Done() // cancelled with its siblings
+						return nil, context.Cause(ctx)
+					}
+					return number(ctx, j)
+				},
+				"join": sum(t, &joined),
+			})
+			id := enqueue(t, r, of("parent"))
+			is.Equal(over(t, pool, id), c.pipeline)
+			quiet(t, pool)
+			parent := get(t, r, id)
+			is.Equal(parent.State, c.parent)
+			is.Equal(joined.Load(), c.joined)
+			if c.bad > 0 {
+				is.Equal(why(parent), job.ReasonChildrenFailed)
+				is.Equal(message(parent), fmt.Sprintf("%d of 4 branches failed", c.bad))
+			}
+			if c.failFast && c.bad > 0 {
+				is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3) // the siblings
+			}
+			pgtest.Wait(t, "the fan-out is balanced", func() bool {
+				return one[bool](t, pool, `select ended and open = 0 from trapeze.fan_outs where id = $1`, id)
+			})
+			checkHistory(t, pool, r)
+		})
+	}
+}
+
+// A branch is a child and all that follows it: a chain, a fan-out of its own with its join.
+func TestBranchesMayBeChainsAndFanOuts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined, inner atomic.Int64
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(runner.Chain(of("child", "1"), of("child", "10")), of("fans"), of("bare")).Join(runner.Chain(of("join"), of("last"))), nil
+		},
+		"child": number,
+		"bad":   func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("bad") },
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(append(many("child", 3), of("bad"))...).Join(of("inner")), nil
+		},
+		"bare": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 2)...).Result(100), nil
+		},
+		"inner": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			inner.Add(1)
+			for b, err := range j.Branches(ctx) {
+				is.NoErr(err)
+				is.True(b.No != 4 || b.State == job.Failed)
+			}
+			return runner.Done(1000), nil
+		},
+		"join": sum(t, &joined),
+		"last": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			var before map[string]int
+			if err := j.Parent(ctx, &before); err != nil {
+				return nil, err
+			}
+			return runner.Done(before["total"] + 1), nil
+		},
+	})
+	id := enqueue(t, r, runner.Chain(of("parent"), of("child", "7")))
+	is.Equal(over(t, pool, id), "partial") // a branch of a branch has failed
+	is.Equal(joined.Load(), int64(1))
+	is.Equal(inner.Load(), int64(1))
+	is.Equal(one[string](t, pool, `select string_agg(result::text, ' ' order by step) from trapeze.job where kind = 'last' or group_id is null and kind = 'child'`), "1111 7") // 10 + 1000 + 100; and the plan goes on after the join
+	checkHistory(t, pool, r)
+}
+
+func TestTenThousandChildrenAreJoinedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined atomic.Int64
+	handlers := map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 10_000)...).Join(of("join")), nil
+		},
+		"child": number,
+		"join":  sum(t, &joined),
+	}
+	r := start(t, pool, named("a"), handlers)
+	start(t, pool, named("b"), handlers)
+	id := enqueue(t, r, of("parent"))
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(joined.Load(), int64(1))
+	is.Equal(one[string](t, pool, `select result::text from trapeze.job where kind = 'join'`), `{"failed":0,"total":50005000}`)
+	checkHistory(t, pool, r)
+}
+
+func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := named("a")
+	o.MaxFanOut = 3
+	r := start(t, pool, o, map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(many("child", 4)...), nil },
+		"child":  number,
+	})
+	j := ended(t, r, enqueue(t, r, of("parent")))
+	is.Equal(j.State, job.Failed)
+	is.Equal(message(j), "fan-out of 4 branches, at most 3: too large")
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
+	checkHistory(t, pool, r)
+}
+
+// Writes of the handler, its end as running, and its children are one commit: a child finds what its parent wrote.
+func TestChildrenSeeWhatTheirParentWrote(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (job bigint)`)
+	var mu sync.Mutex
+	seen := 0
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 20)...).InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
+				return err
+			}), nil
+		},
+		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			var n int
+			err := pool.QueryRow(ctx, `select count(*) from rows`).Scan(&n)
+			mu.Lock()
+			defer mu.Unlock()
+			seen += n
+			return nil, err
+		},
+	})
+	id := enqueue(t, r, of("parent"))
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(seen, 20)
+	checkHistory(t, pool, r)
+}
