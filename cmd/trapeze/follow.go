@@ -63,7 +63,11 @@ func nextStep(ctx context.Context, db *client, j job.Job) (*job.Job, error) {
 	if err != nil || len(page.Jobs) == 0 {
 		return nil, err
 	}
-	return &page.Jobs[0], nil
+	next := &page.Jobs[0]
+	if (next.GroupID == nil) != (j.GroupID == nil) || j.GroupID != nil && *next.GroupID != *j.GroupID {
+		return nil, nil // a child of a fan-out that nothing joined
+	}
+	return next, nil
 }
 
 // following shows a job's way: one line that is drawn again and again on a terminal, a line a change elsewhere.

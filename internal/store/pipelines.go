@@ -179,9 +179,10 @@ func (s *Store) BranchStates(ctx context.Context, pipeline, id int64) ([]BranchS
 const branchJobsSQL = `
 select ` + jobColumns + ` from trapeze.job
 where id = any(array(select b.id from (` + branchTails + `) b)) and state = any($3::text[])
-order by child_no limit $4`
+order by array_position($3::text[], state), child_no limit $4`
 
-// BranchJobs reads the last jobs of the branches of a fan-out that are in one of the states, in the order of the fan-out.
+// BranchJobs reads the last jobs of the branches of a fan-out that are in one of the states: in the order of the states, then of the
+// fan-out.
 func (s *Store) BranchJobs(ctx context.Context, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
 	names := make([]string, len(states))
 	for i, state := range states {

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newPipelineCommand() *cobra.Command {
+	var (
+		follow   bool
+		branches int
+	)
+	c := &cobra.Command{
+		Use:   "pipeline ID",
+		Short: "Draw a pipeline: its steps, their states, durations and branches",
+		Long: `Draw a pipeline by the id of its first job: the steps that were, the one that is, and those that are planned. Below a step that
+fanned out stand a bar of its branches, and those that run or failed.
+
+  ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running   ⧗ waiting for its branches   · to come
+
+With --follow it is drawn again until the pipeline is over, and the exit code is 0 only if it succeeded.`,
+		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := api.ParseID(args[0])
+			if err != nil {
+				return usage("%w", err)
+			}
+			if branches < 0 {
+				return usage("--branches %d: want 0 or more", branches)
+			}
+			db, err := open(c.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if !follow {
+				tree, err := readTree(c.Context(), db, id, branches)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(c) {
+					return printJSON(c, tree)
+				}
+				return tree.draw(c.OutOrStdout(), time.Now())
+			}
+			return followTree(c, db, id, branches)
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "draw it again until it is over")
+	c.Flags().IntVar(&branches, "branches", 5, "at most so many branches below each fan-out")
+	c.AddCommand(newPipelineRetryCommand())
+	return c
+}
+
+// tree is a pipeline with the jobs of its spine and what became of their branches.
+type tree struct {
+	job.Pipeline
+	Jobs []treeJob `json:"jobs"`
+}
+
+type treeJob struct {
+	job.Job
+	FanOut *treeFanOut `json:"fan_out,omitempty"`
+}
+
+type treeFanOut struct {
+	Branches int               `json:"branches"`
+	States   map[job.State]int `json:"states"`
+	Shown    []treeJob         `json:"shown"` // the branches that run or did not succeed, by their last jobs
+}
+
+// readTree reads a pipeline, with at most so many branches of each fan-out.
+func readTree(ctx context.Context, db *client, id int64, branches int) (t tree, err error) {
+	if t.Pipeline, err = db.GetPipeline(ctx, id); err != nil {
+		return t, err
+	}
+	spine, err := db.Store().Spine(ctx, id)
+	if err != nil {
+		return t, err
+	}
+	for _, j := range spine {
+		one, err := readFanOut(ctx, db, j, branches)
+		if err != nil {
+			return t, err
+		}
+		t.Jobs = append(t.Jobs, one)
+	}
+	return t, nil
+}
+
+// readFanOut adds to a job what it fanned out to, and so on with the branches that are shown.
+func readFanOut(ctx context.Context, db *client, j job.Job, branches int) (treeJob, error) {
+	one := treeJob{Job: j}
+	w, err := db.Store().Waiting(ctx, j.ID)
+	if errors.Is(err, job.ErrNotFound) {
+		return one, nil
+	}
+	if err != nil {
+		return one, err
+	}
+	f := &treeFanOut{Branches: w.Branches, States: map[job.State]int{}, Shown: []treeJob{}}
+	one.FanOut = f
+	states, err := db.Store().BranchStates(ctx, w.PipelineID, j.ID)
+	if err != nil {
+		return one, err
+	}
+	for _, s := range states {
+		f.States[s.State] = s.Branches
+	}
+	if len(states) == 0 { // parts that are completed from outside
+		f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
+	}
+	shown, err := db.Store().BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
+	if err != nil {
+		return one, err
+	}
+	for _, b := range shown {
+		below, err := readFanOut(ctx, db, b, branches)
+		if err != nil {
+			return one, err
+		}
+		f.Shown = append(f.Shown, below)
+	}
+	return one, nil
+}
+
+// plannedOf are the steps of a pipeline that have not been reached.
+func plannedOf(p job.Pipeline) (steps []job.Step) {
+	if p.Planned == nil || json.Unmarshal(p.Planned, &steps) != nil {
+		return nil
+	}
+	return steps
+}
+
+var marks = map[job.State]string{
+	job.Succeeded: "✓", job.Failed: "✗", job.Cancelled: "⊘", job.Running: "▶", job.Waiting: "⧗", job.Pending: "·", job.AwaitingApproval: "?",
+}
+
+// draw draws the tree, a line a job.
+func (t tree) draw(to io.Writer, now time.Time) error {
+	var b strings.Builder
+	name := ""
+	if t.Name != "" {
+		name = " " + strconv.Quote(printable(t.Name))
+	}
+	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
+	for _, j := range t.Jobs {
+		j.draw(&b, "", now)
+	}
+	for _, s := range plannedOf(t.Pipeline) {
+		fmt.Fprintf(&b, "· %-24s planned\n", printable(s.Kind))
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+func (j treeJob) draw(b *strings.Builder, indent string, now time.Time) {
+	mark := marks[j.State]
+	if j.State == job.Succeeded && text(j.Outcome) == string(job.Warning) {
+		mark = "!"
+	}
+	subject := ""
+	if j.Subject != "" {
+		subject = " " + short(printable(j.Subject), 30)
+	}
+	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), short(printable(j.Kind), 24), j.ID, j.State,
+		lasted(j.StartedAt, j.FinishedAt, now), subject)
+	switch {
+	case j.State == job.Failed || text(j.Outcome) == string(job.Warning):
+		if note := whyNot(j.Job); note != "" {
+			fmt.Fprintf(b, "  %s", short(printable(note), 80))
+		}
+	case j.State == job.Running:
+		fmt.Fprintf(b, "  %s", drawBar(j.Job))
+	case j.CancelRequested:
+		b.WriteString("  being cancelled")
+	}
+	b.WriteString("\n")
+	if j.FanOut == nil {
+		return
+	}
+	f := j.FanOut
+	done := f.States[job.Succeeded] + f.States[job.Failed] + f.States[job.Cancelled]
+	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, countOf(f.Branches, "branch", "branches"))
+	for _, s := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
+		if n := f.States[s]; n > 0 {
+			fmt.Fprintf(b, " · %d %s", n, s)
+		}
+	}
+	b.WriteString("\n")
+	for _, below := range f.Shown {
+		below.draw(b, indent+"│  ", now)
+	}
+	if more := f.Branches - f.States[job.Succeeded] - f.States[job.Pending] - len(f.Shown); more > 0 && len(f.Shown) > 0 {
+		fmt.Fprintf(b, "%s│  … %d more: trapeze jobs --parent %d\n", indent, more, j.ID)
+	}
+}
+
+// meter is a bar of a fixed width.
+func meter(done, total int) string {
+	const width = 24
+	full := width
+	if total > 0 {
+		full = min(max(done, 0), total) * width / total
+	}
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// lasted shows how long something took, or has taken until now.
+func lasted(began, ended *time.Time, now time.Time) string {
+	if began == nil {
+		return ""
+	}
+	if ended != nil {
+		now = *ended
+	}
+	d := max(now.Sub(*began), 0)
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return since(began, now)
+}
+
+// followEveryTree is how often a pipeline that is followed is drawn.
+const followEveryTree = 300 * time.Millisecond
+
+// followTree draws a pipeline again and again until it is over: in place on a terminal, each change of its status elsewhere.
+func followTree(c *cobra.Command, db *client, id int64, branches int) error {
+	ctx, stop := signalContext(c.Context())
+	defer stop()
+	out, live := c.OutOrStdout(), isTerminal(c.OutOrStdout())
+	tick := time.NewTicker(followEveryTree)
+	defer tick.Stop()
+	for lines := 0; ; {
+		t, err := readTree(ctx, db, id, branches)
+		switch {
+		case err != nil && (!store.Transient(err) || ctx.Err() != nil):
+			if stopped(ctx, ctx.Err()) {
+				return &codedError{exitUnknown, fmt.Errorf("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)}
+			}
+			return err
+		case err == nil && wantsJSON(c):
+			if err := printJSON(c, t); err != nil {
+				return err
+			}
+		case err == nil && (live || t.Status.Over()):
+			var b strings.Builder
+			if lines > 0 {
+				fmt.Fprintf(&b, "\x1b[%dA\x1b[J", lines)
+			}
+			var drawn strings.Builder
+			if err := t.draw(&drawn, time.Now()); err != nil {
+				return err
+			}
+			lines = strings.Count(drawn.String(), "\n")
+			b.WriteString(drawn.String())
+			if _, err := io.WriteString(out, b.String()); err != nil {
+				return err
+			}
+		}
+		if err == nil && t.Status.Over() {
+			if t.Status != job.PipelineSucceeded {
+				return refused("pipeline %d is %s: trapeze job %d says why", id, t.Status, t.LastJob)
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
