@@ -8,7 +8,7 @@ alter table trapeze.jobs
     add column impaired boolean not null default false; -- something before it went wrong and did not stop it
 -- jobs_of_pipeline answers: which is the last step of the spine, and which jobs are the branches of this fan-out?
 drop index trapeze.jobs_of_pipeline;
-create index jobs_of_pipeline on trapeze.jobs (pipeline_id, (coalesce(group_id, 0)), (coalesce(child_no, 0)), step) where step > 0;
+create index jobs_of_pipeline on trapeze.jobs (pipeline_id, (coalesce(group_id, 0)), (coalesce(child_no, 0)), step desc) where step > 0;
 
 -- One row a pipeline that has more than one job, a plan or a name, written once.
 create table trapeze.pipelines (

@@ -24,13 +24,15 @@ var hot = map[string]string{
 	"enqueue": enqueueSQL, "claim": claimSQL, "claim_subjects": claimSubjectsSQL, "finish": finishSQL, "finish_alone": endSQL,
 	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
 	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL,
-	"whereabouts": whereaboutsSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
+	"whereabouts": whereaboutsSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
+	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "branches": branchesSQL,
+	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
 }
 
 // whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which
 // gather all rows before the first is used.
-var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs)\b` +
-	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs)\b.*\n +[^I ].*`)
+var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts)\b` +
+	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts)\b.*\n +[^I ].*`)
 
 func TestHotStatementsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
