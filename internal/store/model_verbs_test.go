@@ -159,6 +159,12 @@ func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
 }
 
+func keeps(l job.Lease, checkpoint json.RawMessage) verb {
+	return bare(fmt.Sprintf("keep checkpoint %s of %+v", checkpoint, l),
+		func(ctx context.Context, s *Store) error { return s.Keep(ctx, l, checkpoint) },
+		func(m *model) error { return m.Keep(l, checkpoint) })
+}
+
 func emits(l job.Lease) verb {
 	return bare(fmt.Sprintf("emit of %+v", l),
 		func(ctx context.Context, s *Store) error { return s.Emit(ctx, l, "my.event", "info", "hello", nil) },

@@ -123,11 +123,23 @@ func (m *model) Checkpoint(l job.Lease, checkpoint json.RawMessage) (number int,
 		return 0, job.ErrCancelled
 	}
 	j.writes++
+	return j.writes, m.Keep(l, checkpoint)
+}
+
+// Keep keeps a checkpoint without writes of the handler's.
+func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
+	j := m.held(l)
+	switch {
+	case j == nil:
+		return job.ErrLeaseLost
+	case j.cancel:
+		return job.ErrCancelled
+	}
 	j.checkpoint = string(checkpoint)
 	if j.crashes > 0 {
 		j.crashes, j.isolated = 0, false
 	}
-	return j.writes, nil
+	return nil
 }
 
 // Emit appends an event of the handler's.

@@ -35,26 +35,6 @@ func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error
 	return nil
 }
 
-// checkpointSQL keeps a checkpoint and, because the job has advanced, forgives its crashes. It runs in a transaction that
-// holds the lease. Plan: primary keys.
-const (
-	checkpointSQL = `
-insert into trapeze.job_progress (id, checkpoint) values ($1, $2::text::json)
-on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()`
-	forgiveSQL = `update trapeze.live set crashes = 0, isolated = false where id = $1 and crashes > 0`
-)
-
-// Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Store.Hold].
-func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json.RawMessage) error {
-	if _, err := db.Exec(ctx, s.in(checkpointSQL), id, string(checkpoint)); err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
-	}
-	if _, err := db.Exec(ctx, s.in(forgiveSQL), id); err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
-	}
-	return nil
-}
-
 // emitSQL appends a handler's event to its job's history, numbered under the row's lock. Plan: live_pkey, one row, HOT.
 const emitSQL = `
 with held as (

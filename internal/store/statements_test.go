@@ -26,7 +26,7 @@ var statements = map[string]string{
 	"registerSQL": registerSQL, "heartbeatSQL": heartbeatSQL, "leaveSQL": leaveSQL, "closeLapsedSQL": closeLapsedSQL,
 	"sweepsDueSQL": sweepsDueSQL, "sweptSQL": sweptSQL, "recoverPageSQL": recoverPageSQL, "cancelLiveSQL": cancelLiveSQL,
 	"cancelParkedSQL": cancelParkedSQL, "doneStateSQL": doneStateSQL, "jobExistsSQL": jobExistsSQL,
-	"progressSQL": progressSQL, "checkpointSQL": checkpointSQL, "forgiveSQL": forgiveSQL, "emitSQL": emitSQL,
+	"progressSQL": progressSQL, "checkpointSQL": checkpointSQL, "forgiveSQL": forgiveSQL, "keepSQL": keepSQL, "emitSQL": emitSQL,
 	"staleResultSQL": staleResultSQL, "parentSQL": parentSQL, "jobSQL": jobSQL, "jobsSQL": jobsSQL,
 	"exportJobsSQL": exportJobsSQL, "podsSQL": podsSQL, "laneUseSQL": laneUseSQL, "foreignLaneSQL": foreignLaneSQL,
 	"jobEventsSQL": jobEventsSQL, "searchEventsSQL": searchEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
