@@ -33,7 +33,9 @@ func (r *Runner) held(ctx context.Context, c *core, do func(context.Context, pgx
 	over := false
 	defer func() { c.emitRest(over) }()
 	for wait := newPause(); ; {
-		c.emissions.begin()
+		if err := c.emissions.begin(ctx); err != nil {
+			return err
+		}
 		committed, err := r.heldOnce(ctx, c.lease, do, ended)
 		over = committed
 		if own, ok := err.(*ownError); ok {

@@ -142,15 +142,17 @@ func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
 	return nil
 }
 
-// Emit appends an event of the handler's.
-func (m *model) Emit(l job.Lease, event, level, message string) error {
+// Emit appends events of the handler's.
+func (m *model) Emit(l job.Lease, list []Emission) error {
 	j := m.held(l)
 	if j == nil {
 		return job.ErrLeaseLost
 	}
-	e := of(l, event)
-	e.actor, e.level, e.text = "handler", level, message
-	m.note(j, j.state, e)
+	for _, one := range list {
+		e := of(l, one.Event)
+		e.actor, e.level, e.text = "handler", one.Level, one.Message
+		m.note(j, j.state, e)
+	}
 	return nil
 }
 
