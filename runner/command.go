@@ -49,6 +49,7 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 		}
 		r.wake()
 	}
+	r.waiters.seen(id)
 	return Cancelled{State: c.State}, nil
 }
 

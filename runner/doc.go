@@ -20,6 +20,8 @@
 //	                                    ▲                          │
 //	                                    └── every pod, every 10 s ─┘ whatever a crash dropped
 //
+// [Runner.Wait] waits for a job to end, and [Result] for its typed result, from any process.
+//
 // # What a handler may rely on
 //
 // It runs at least once, and of all runs at most one result is accepted: each claim of a job has a fence that rises, and

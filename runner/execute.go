@@ -123,6 +123,7 @@ func (r *Runner) close(one *run, next *run) (free bool) {
 	close(one.ended)
 	one.done()
 	one.cancel(nil)
+	r.waiters.seen(one.lease.JobID)
 	r.runs.remove(one)
 	if next == nil {
 		r.lanes.release(one.claimed.Lane)

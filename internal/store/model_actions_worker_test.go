@@ -73,7 +73,9 @@ func (b *bench) drawProgress(t *rapid.T) []verb {
 	return []verb{progresses(b.drawLease(t), p)}
 }
 
-func (b *bench) drawEmit(t *rapid.T) []verb { return []verb{emits(b.drawLease(t), 1+evenly(t, "events", 3))} }
+func (b *bench) drawEmit(t *rapid.T) []verb {
+	return []verb{emits(b.drawLease(t), 1+evenly(t, "events", 3))}
+}
 
 func (b *bench) drawCheckpoint(t *rapid.T) []verb {
 	l, checkpoint := b.drawLease(t), json.RawMessage(fmt.Sprintf(`{"line": %d}`, evenly(t, "line", 9)))

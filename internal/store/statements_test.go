@@ -27,7 +27,7 @@ var statements = map[string]string{
 	"sweepsDueSQL": sweepsDueSQL, "sweptSQL": sweptSQL, "recoverPageSQL": recoverPageSQL, "cancelLiveSQL": cancelLiveSQL,
 	"cancelParkedSQL": cancelParkedSQL, "doneStateSQL": doneStateSQL, "jobExistsSQL": jobExistsSQL,
 	"progressSQL": progressSQL, "checkpointSQL": checkpointSQL, "forgiveSQL": forgiveSQL, "keepSQL": keepSQL, "emitSQL": emitSQL,
-	"staleResultSQL": staleResultSQL, "parentSQL": parentSQL, "jobSQL": jobSQL, "jobsSQL": jobsSQL,
+	"staleResultSQL": staleResultSQL, "parentSQL": parentSQL, "jobSQL": jobSQL, "jobsSQL": jobsSQL, "overSQL": overSQL, "jobsOfSQL": jobsOfSQL,
 	"exportJobsSQL": exportJobsSQL, "podsSQL": podsSQL, "laneUseSQL": laneUseSQL, "foreignLaneSQL": foreignLaneSQL,
 	"jobEventsSQL": jobEventsSQL, "searchEventsSQL": searchEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
 	"exportEventsSQL": exportEventsSQL, "ensurePartitionsSQL": ensurePartitionsSQL, "oldDaysSQL": oldDaysSQL,
