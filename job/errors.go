@@ -2,6 +2,8 @@ package job
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -43,6 +45,23 @@ var (
 	ErrTimeout   = errors.New("the kind's timeout is over")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )
+
+// EndError says that a job which somebody waited for did not succeed.
+type EndError struct {
+	ID      int64
+	State   State  // failed or cancelled
+	Reason  Reason // why
+	Message string // the handler's error, where there was one
+}
+
+// Error is one line, whatever the handler said.
+func (e *EndError) Error() string {
+	text := fmt.Sprintf("job %d ended %s (%s)", e.ID, e.State, e.Reason)
+	if first, _, _ := strings.Cut(e.Message, "\n"); first != "" {
+		text += ": " + first
+	}
+	return text
+}
 
 // Permanent marks err as final: no attempt that is left is used. Permanent(nil) is nil.
 func Permanent(err error) error {

@@ -55,6 +55,12 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 	is.Equal(Backoff{Jitter: 7}.Wait(1, 0.5), time.Second/2) // more than all of it is all of it
 }
 
+func TestTheErrorOfAJobThatDidNotSucceedIsOneLine(t *testing.T) {
+	is := is.New(t)
+	is.Equal((&EndError{7, Failed, ReasonError, "torn\nwith a stack"}).Error(), "job 7 ended failed (error): torn")
+	is.Equal((&EndError{7, Cancelled, ReasonCancelled, ""}).Error(), "job 7 ended cancelled (cancelled)")
+}
+
 func TestTheOutermostWishCounts(t *testing.T) {
 	is := is.New(t)
 	base := errors.New("base")

@@ -16,6 +16,8 @@ type (
 	State = job.State
 	// Quality is the outcome of a job that ended.
 	Quality = job.Quality
+	// EndError is the error of [Result] for a job that failed or was cancelled.
+	EndError = job.EndError
 	// View is a job as [Runner.Get] and the operators see it.
 	View = job.Job
 )

@@ -148,6 +148,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 		return nil, err
 	}
 	r.count.finished(e.State).Inc()
+	r.waiters.seen(w.ID)
 	if ended.Next == store.PlacedPending {
 		r.wake()
 		r.wakePeers()

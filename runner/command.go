@@ -61,6 +61,7 @@ func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) 
 		}
 		r.wake()
 	}
+	r.waiters.seen(id)
 	return Cancelled{State: c.State}, nil
 }
 

@@ -20,10 +20,13 @@
 //	                                    ▲                          │
 //	                                    └── every pod, every 10 s ─┘ whatever a crash dropped
 //
+// [Runner.Wait] waits for a job to end, and [Result] for its typed result, from any process.
+//
 // # What a handler may rely on
 //
 // It runs at least once, and of all runs at most one result is accepted: each claim of a job has a fence that rises, and
-// what a former owner still writes through [Job.Tx], [Outcome.InTx], [Job.Progress], [Job.Emit] or its return is refused.
+// what a former owner still writes through [Job.Tx], [Job.Checkpoint], [Outcome.InTx], [Job.Progress], [Job.Emit] or its
+// return is refused.
 // Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler runs. A panic fails the attempt.
 //
 // Its context ends with a cause when the job is cancelled ([job.ErrCancelled], [job.ErrStopped]), timed out

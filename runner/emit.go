@@ -2,79 +2,66 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// emission is a handler's event on its way into the history.
-type emission struct {
-	event, level, message string
-	fields                json.RawMessage
-}
-
-// emissions are the events that a handler emits while a transaction of its own holds its job's row: they are written in
-// that transaction, for any other would wait for it.
-type emissions struct {
-	mu     sync.Mutex
-	open   bool
-	queued []emission
-}
-
-// Emit appends an event to the job's history, visible at once, or with the commit when it is called while a [Job.Tx] or
-// InTx of this job is open. fields encode to JSON; nil is none. level is debug, info, warn or error; empty is info.
+// Emit appends an event to the job's history. fields encode to JSON, at most 1 MiB; nil is none. level is debug, info, warn
+// or error; empty is info.
+//
+// The first event is visible when Emit returns. A job writes events four times a second at most: those that follow too
+// soon are written together, in order, within a quarter of a second, and in any case before the job's end is. When 4,096 of
+// them, or 1 MiB, wait for that, Emit waits as well. An event that is emitted while a [Job.Tx] or InTx of this job is open
+// is visible with its commit.
+//
+// When events that were to be written later could not be, the log says so, and the next Emit returns the error. After an
+// error the event of this call is not in the history, unless the reply of the database was lost. It returns
+// [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned.
 func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
-	e := emission{event: clean(event, 100), level: level, message: clean(message, job.MaxErrorBytes)}
+	e := store.Emission{Event: clean(event, 100), Level: clean(level, 20), Message: clean(message, job.MaxErrorBytes), At: time.Now()}
 	if fields != nil {
 		var err error
-		if e.fields, err = encode(fields, job.MaxArgsBytes); err != nil {
+		if e.Fields, err = encode(fields, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode fields of event %s: %w", event, err)
 		}
 	}
-	if c.emissions.keep(e) {
-		return nil
+	if err := c.emissions.add(ctx, e); err != nil {
+		return fmt.Errorf("emit %s of job %d: %w", e.Event, c.ID(), err)
 	}
-	return c.r.front.Emit(ctx, c.lease, e.event, e.level, e.message, e.fields)
+	return nil
 }
 
-// keep takes an event in when a transaction is open.
-func (s *emissions) keep(e emission) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open {
-		s.queued = append(s.queued, e)
-	}
-	return s.open
+// writeEvents writes a handler's events as one statement.
+func (c *core) writeEvents(ctx context.Context, list []store.Emission) error {
+	return c.r.dbError(c.r.front.Emit(ctx, c.lease, list...))
 }
 
-// begin opens a try of a transaction: what an earlier try emitted is emitted again by this one.
-func (s *emissions) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open, s.queued = true, nil
-}
-
-// take returns what is queued, and closes the queue when the transactions are over.
-func (s *emissions) take(over bool) []emission {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := s.queued
-	if over {
-		s.open, s.queued = false, nil
+// writeHeld writes events that nobody waits for. As long as it is certain that they were not written it tries again for a
+// few seconds; never when they may have been, for nothing is to be there twice.
+func (c *core) writeHeld(list []store.Emission) error {
+	ctx := context.Background() // each statement has its own deadline
+	for wait := newPause(); ; {
+		err := c.writeEvents(ctx, list)
+		if err == nil {
+			return nil
+		}
+		if store.Unknown(err) || !store.Transient(err) || c.isLost() || wait.n >= 8 || !wait.sleep(ctx) {
+			c.r.log.WarnContext(ctx, "events could not be written", telemetry.JobID, c.ID(), "events", len(list), "first", list[0].Event, telemetry.Err, err)
+			return err
+		}
 	}
-	return list
 }
 
 // emitIn writes in a transaction what was emitted while it was open.
 func (c *core) emitIn(ctx context.Context, tx pgx.Tx) error {
-	for _, e := range c.emissions.take(false) {
-		if err := c.r.store.EmitIn(ctx, tx, c.lease, e.event, e.level, e.message, e.fields); err != nil {
+	for part := range inParts(c.emissions.take(false)) {
+		if err := c.r.store.EmitIn(ctx, tx, c.lease, part...); err != nil {
 			return err
 		}
 	}
@@ -89,9 +76,10 @@ func (c *core) emitRest(committed bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	for _, e := range list {
-		if err := c.r.front.Emit(ctx, c.lease, e.event, e.level, e.message, e.fields); err != nil {
-			c.r.log.DebugContext(ctx, "event could not be written", telemetry.JobID, c.ID(), "event", e.event, telemetry.Err, err)
+	for part := range inParts(list) {
+		if err := c.writeEvents(ctx, part); err != nil {
+			c.r.log.WarnContext(ctx, "events of a transaction that was not committed could not be written",
+				telemetry.JobID, c.ID(), "events", len(part), "first", part[0].Event, telemetry.Err, err)
 			return
 		}
 	}

@@ -20,6 +20,7 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
 	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}, kind: k, ended: make(chan struct{}), done: func() {}}
 	one.notes.write = func(ctx context.Context, p job.Progress) error { return r.front.Progress(ctx, lease, p) }
+	one.emissions.to = one.core
 	one.ctx, one.cancel = context.WithCancelCause(context.Background())
 	if k.timeout > 0 {
 		one.ctx, one.done = context.WithTimeoutCause(one.ctx, k.timeout, job.ErrTimeout)
@@ -101,6 +102,7 @@ func (r *Runner) perform(one *run) (next *run) {
 // already; after an end by group commit landed goes on.
 func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 	one.notes.close()
+	one.emissions.close()
 	if one.settled.CompareAndSwap(false, true) {
 		var underWay bool
 		if next, underWay = r.conclude(one, o, err); underWay {
@@ -121,6 +123,7 @@ func (r *Runner) close(one *run, next *run) (free bool) {
 	close(one.ended)
 	one.done()
 	one.cancel(nil)
+	r.waiters.seen(one.lease.JobID)
 	r.runs.remove(one)
 	if next == nil {
 		r.lanes.release(one.claimed.Lane)
@@ -147,6 +150,7 @@ func (r *Runner) watchStuck(one *run) {
 	cause := context.Cause(one.ctx)
 	r.metrics.Stuck.Inc()
 	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), "cause", cause, "goroutines", stacks())...)
+	one.emissions.close()
 	r.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", r.opts.StuckAfter, cause))
 }
 

@@ -34,7 +34,9 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 	over := false
 	defer func() { c.emitRest(over) }()
 	for wait := newPause(); ; {
-		c.emissions.begin()
+		if err := c.emissions.begin(ctx); err != nil {
+			return err
+		}
 		committed, err := r.heldOnce(ctx, c.lease, pool, do, ended)
 		over = committed
 		if own, ok := err.(*ownError); ok {

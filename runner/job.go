@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,7 +29,8 @@ type core struct {
 	turn    chan struct{} // one transaction at a time holds the lease
 	notes   notes
 
-	emissions emissions
+	emissions  emissions
+	checkpoint atomic.Pointer[json.RawMessage] // the latest that was kept in this run; nil: none
 }
 
 // ID is the job's id.
@@ -89,22 +91,14 @@ func (c *core) Parent(ctx context.Context, v any) error {
 	return json.Unmarshal(result, v)
 }
 
-// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one. Checkpoints survive crashes
-// and retries.
-func (c *core) LastCheckpoint(v any) (bool, error) {
-	if c.claimed.Checkpoint == nil {
-		return false, nil
-	}
-	return true, json.Unmarshal(c.claimed.Checkpoint, v)
-}
-
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
 // checkpoint (nil: none): a former owner that wakes up cannot write a batch twice. The checkpoint is encoded after write,
 // so that a pointer may hold what write learnt. When the connection breaks, write runs again in a new transaction; only
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
 // [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
-	err := c.r.held(ctx, c, c.r.pool, func(ctx context.Context, tx pgx.Tx) error {
+	var kept json.RawMessage // by the latest try
+	err := c.r.held(ctx, c, c.r.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if err := write(tx); err != nil {
 			return err
 		}
@@ -114,14 +108,16 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 		if checkpoint == nil {
 			return nil
 		}
-		kept, err := encode(checkpoint, job.MaxArgsBytes)
-		if err != nil {
+		if kept, err = encode(checkpoint, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 		}
 		return c.r.store.Checkpoint(ctx, tx, c.ID(), kept)
 	}, func(context.Context) (bool, error) { return false, nil }) // a batch ends no claim
 	if err != nil {
 		return err
+	}
+	if kept != nil {
+		c.checkpoint.Store(&kept)
 	}
 	return failpoint.Hit(failpoint.CheckpointDone)
 }

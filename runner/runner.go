@@ -49,6 +49,7 @@ type Runner struct {
 	unbalanced unbalanced
 	marks      marks
 	backlog    backlog
+	waiters    *waiters
 	look       atomic.Bool // something may be due, whatever its subject
 	looked     time.Time   // of the poller alone: the latest look at everything
 	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
@@ -87,7 +88,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
-	r.flusher = newFlusher(r)
+	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	if mutant.Is(mutant.NoListenRepoll) {
 		o.PollEvery = time.Hour
 	}

@@ -28,6 +28,8 @@ var workloads = []workload{
 	{"sleepers", (*lab).sleepers},
 	{"standby", (*lab).standby},
 	{"poison", (*lab).poison},
+	{"events", (*lab).events},
+	{"progress", (*lab).progress},
 	{"soak", (*lab).soak},
 }
 

@@ -62,7 +62,7 @@ func (w *world) liveALife() {
 	end, ok := w.end(a, endingWith(parent, child))
 	w.is.True(ok && end.ChildRunning)
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(a, c), job.Progress{Done: ptr(int64(1))}))
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, c), "my.event", "", "hello", nil))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, c), Emission{Event: "my.event", Message: "hello"}))
 	_, err = w.Park(w.ctx(), leaseOf(a, c), "retry_later", 0, "not yet")
 	w.is.NoErr(err)
 	pgtest.Wait(w.t, "both delays to be over", func() bool {

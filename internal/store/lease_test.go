@@ -75,7 +75,8 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		lost(second(w.FinishIn(w.ctx(), w.pool, a, ending(c))))
 		lost(w.Progress(w.ctx(), old, job.Progress{Done: ptr(int64(1))}))
 		lost(second(w.Park(w.ctx(), old, "retry", 0, "boom")))
-		lost(w.Emit(w.ctx(), old, "my.event", "", "", nil))
+		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
+		lost(w.Emit(w.ctx(), old, Emission{Event: "my.event"}))
 		lost(second(w.Hold(w.ctx(), w.pool, old, time.Minute))) // what checkpoints go through
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)

@@ -73,10 +73,13 @@ func (b *bench) drawProgress(t *rapid.T) []verb {
 	return []verb{progresses(b.drawLease(t), p)}
 }
 
-func (b *bench) drawEmit(t *rapid.T) []verb { return []verb{emits(b.drawLease(t))} }
+func (b *bench) drawEmit(t *rapid.T) []verb {
+	return []verb{emits(b.drawLease(t), 1+evenly(t, "events", 3))}
+}
 
 func (b *bench) drawCheckpoint(t *rapid.T) []verb {
-	return []verb{checkpoints(b.drawLease(t), json.RawMessage(fmt.Sprintf(`{"line": %d}`, evenly(t, "line", 9))))}
+	l, checkpoint := b.drawLease(t), json.RawMessage(fmt.Sprintf(`{"line": %d}`, evenly(t, "line", 9)))
+	return []verb{draw(t, "with writes", checkpoints, keeps)(l, checkpoint)}
 }
 
 // drawStale has a former owner try every verb that writes: each must be refused and change nothing.
@@ -103,8 +106,8 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 		harmless(finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
 		harmless(finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
 		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
-		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l)),
-		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(readsBack(l)),
+		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
+		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
 		notesStale(l), // the one line that a former owner may write, if the job lives and has been given to another
 	}
 }

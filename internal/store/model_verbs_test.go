@@ -159,10 +159,20 @@ func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
 }
 
-func emits(l job.Lease) verb {
-	return bare(fmt.Sprintf("emit of %+v", l),
-		func(ctx context.Context, s *Store) error { return s.Emit(ctx, l, "my.event", "info", "hello", nil) },
-		func(m *model) error { return m.Emit(l, "my.event", "info", "hello") })
+func keeps(l job.Lease, checkpoint json.RawMessage) verb {
+	return bare(fmt.Sprintf("keep checkpoint %s of %+v", checkpoint, l),
+		func(ctx context.Context, s *Store) error { return s.Keep(ctx, l, checkpoint) },
+		func(m *model) error { return m.Keep(l, checkpoint) })
+}
+
+func emits(l job.Lease, n int) verb {
+	list := make([]Emission, n)
+	for i := range list {
+		list[i] = Emission{Event: "my.event", Level: "info", Message: fmt.Sprintf("hello %d", i)}
+	}
+	return bare(fmt.Sprintf("emit %d events of %+v", n, l),
+		func(ctx context.Context, s *Store) error { return s.Emit(ctx, l, list...) },
+		func(m *model) error { return m.Emit(l, list) })
 }
 
 func notesStale(l job.Lease) verb {

@@ -123,22 +123,36 @@ func (m *model) Checkpoint(l job.Lease, checkpoint json.RawMessage) (number int,
 		return 0, job.ErrCancelled
 	}
 	j.writes++
+	return j.writes, m.Keep(l, checkpoint)
+}
+
+// Keep keeps a checkpoint without writes of the handler's.
+func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
+	j := m.held(l)
+	switch {
+	case j == nil:
+		return job.ErrLeaseLost
+	case j.cancel:
+		return job.ErrCancelled
+	}
 	j.checkpoint = string(checkpoint)
 	if j.crashes > 0 {
 		j.crashes, j.isolated = 0, false
 	}
-	return j.writes, nil
+	return nil
 }
 
-// Emit appends an event of the handler's.
-func (m *model) Emit(l job.Lease, event, level, message string) error {
+// Emit appends events of the handler's.
+func (m *model) Emit(l job.Lease, list []Emission) error {
 	j := m.held(l)
 	if j == nil {
 		return job.ErrLeaseLost
 	}
-	e := of(l, event)
-	e.actor, e.level, e.text = "handler", level, message
-	m.note(j, j.state, e)
+	for _, one := range list {
+		e := of(l, one.Event)
+		e.actor, e.level, e.text = "handler", one.Level, one.Message
+		m.note(j, j.state, e)
+	}
 	return nil
 }
 

@@ -35,6 +35,7 @@ var rewrites = map[string][]rewrite{
 		{"park", parkSQL, ownsRow, ownsAnyFence},
 		{"hold", holdSQL, ownsRow, ownsAnyFence},
 		{"progress", progressSQL, ownsRow, ownsAnyFence},
+		{"keep", keepSQL, ownsRow, ownsAnyFence},
 		{"emit", emitSQL, ownsRow, ownsAnyFence},
 	},
 	mutant.FenceWithoutPod: {
@@ -44,6 +45,7 @@ var rewrites = map[string][]rewrite{
 		{"park", parkSQL, ownsRow, ownsAnyPod},
 		{"hold", holdSQL, ownsRow, ownsAnyPod},
 		{"progress", progressSQL, ownsRow, ownsAnyPod},
+		{"keep", keepSQL, ownsRow, ownsAnyPod},
 		{"emit", emitSQL, ownsRow, ownsAnyPod},
 	},
 	mutant.EventGap: {

@@ -131,7 +131,7 @@ func TestNoFenceLetsAZombieGiveAwayTheJobOfAnother(t *testing.T) {
 	_, err = w.Hold(w.ctx(), w.pool, leaseOf(a, old[2]), time.Minute)
 	w.is.NoErr(err) // and writes under its lease
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(a, old[2]), job.Progress{Done: ptr(int64(1))}))
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, old[2]), "late", "", "", nil))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, old[2]), Emission{Event: "late"}))
 }
 
 func TestFenceWithoutPodLetsAZombieEndAJobThatWaits(t *testing.T) {

@@ -106,7 +106,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	c := w.one(boot)
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), "file.opened", "warn", "old format", []byte(`{"rows":3}`)))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`)}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
 	p := w.at(id).Progress

@@ -35,61 +35,6 @@ func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error
 	return nil
 }
 
-// checkpointSQL keeps a checkpoint and, because the job has advanced, forgives its crashes. It runs in a transaction that
-// holds the lease. Plan: primary keys.
-const (
-	checkpointSQL = `
-insert into trapeze.job_progress (id, checkpoint) values ($1, $2::text::json)
-on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()`
-	forgiveSQL = `update trapeze.live set crashes = 0, isolated = false where id = $1 and crashes > 0`
-)
-
-// Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Store.Hold].
-func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json.RawMessage) error {
-	if _, err := db.Exec(ctx, s.in(checkpointSQL), id, string(checkpoint)); err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
-	}
-	if _, err := db.Exec(ctx, s.in(forgiveSQL), id); err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
-	}
-	return nil
-}
-
-// emitSQL appends a handler's event to its job's history, numbered under the row's lock. Plan: live_pkey, one row, HOT.
-const emitSQL = `
-with held as (
-	update trapeze.live set event_no = event_no + 1 where id = $1 and fence = $2 and pod = $3 returning id, fence, pod, event_no
-)
-insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor, level, message, fields)
-select id, event_no, fence, pod, 'running', 'running', $4, 'handler', $5, $6, $7::text::json from held
-returning event_no`
-
-// Emit appends an event to the history of a claim: [job.ErrLeaseLost] when it is no longer the latest.
-func (s *Store) Emit(ctx context.Context, l job.Lease, event, level, message string, fields json.RawMessage) error {
-	found, err := rows(ctx, s, pgx.RowTo[int], emitSQL, l.JobID, l.Fence, l.Pod, event, some(level), some(message), text(fields))
-	return emitted(l, event, found, err)
-}
-
-// EmitIn is [Store.Emit] in the caller's transaction.
-func (s *Store) EmitIn(ctx context.Context, db DB, l job.Lease, event, level, message string, fields json.RawMessage) error {
-	result, err := db.Query(ctx, s.in(emitSQL), l.JobID, l.Fence, l.Pod, event, some(level), some(message), text(fields))
-	if err != nil {
-		return emitted(l, event, nil, err)
-	}
-	found, err := pgx.CollectRows(result, pgx.RowTo[int])
-	return emitted(l, event, found, err)
-}
-
-func emitted(l job.Lease, event string, found []int, err error) error {
-	if err != nil {
-		return fmt.Errorf("emit %s of job %d: %w", event, l.JobID, err)
-	}
-	if len(found) == 0 {
-		return fmt.Errorf("emit %s of job %d: %w", event, l.JobID, job.ErrLeaseLost)
-	}
-	return nil
-}
-
 // staleResultSQL notes that the result of a lost claim was discarded. The job's row, wherever it is, gives the number; a
 // terminal job's history is closed, so only a live one is noted.
 const staleResultSQL = `

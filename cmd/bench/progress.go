@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// tellsFor is how long the handler of progress tells how far it is.
+const tellsFor = 2 * time.Second
+
+// progress measures what a handler costs the database that tells how far it is, and what happens, 10,000 times a second.
+func (b *lab) progress(ctx context.Context) (l line, err error) {
+	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: statements that write them",
+		Goal: "≤ 4 writes a second and job; every event is kept"}
+	calls := b.size(int(10_000 * tellsFor / time.Second))
+	over := time.Duration(float64(tellsFor) * float64(calls) / 20_000)
+	for _, c := range []struct {
+		name string
+		args teller
+	}{{"Progress", teller{Notes: calls, For: over}}, {"Emit", teller{Events: calls, For: over}}} {
+		seconds, writes, err := b.tell(ctx, c.args)
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", c.name, err)
+		}
+		l.set(c.name+": calls/s", float64(calls)/seconds)
+		l.set(c.name+": writes", float64(writes))
+		l.set(c.name+": writes/s", float64(writes)/seconds)
+	}
+	return l, nil
+}
+
+// tell runs one job that tells as much as its arguments say, evenly, and counts the statements that write it.
+func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes int64, err error) {
+	url, drop, err := b.fresh(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	g := &rig{url: url, end: []func(){drop}}
+	defer g.close()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return 0, 0, err
+	}
+	var heard statements
+	config.ConnConfig.Tracer = &heard
+	if g.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return 0, 0, err
+	}
+	g.end = append(g.end, g.pool.Close)
+	if g.r, err = runner.New(g.pool, runner.Options{}); err != nil {
+		return 0, 0, err
+	}
+	g.end = append(g.end, g.r.Close)
+	runner.Handle(g.r, func(ctx context.Context, j *runner.Job[teller]) (*runner.Outcome, error) {
+		n, began := max(j.Args.Notes, j.Args.Events), time.Now()
+		for i := range n {
+			if j.Args.Notes > 0 {
+				j.Progress(int64(i+1), int64(n))
+			} else if err := j.Emit(ctx, "bench.told", "", "something happened", nil); err != nil {
+				return nil, err
+			}
+			for time.Since(began) < time.Duration(i)*j.Args.For/time.Duration(n) {
+				runtime.Gosched()
+			}
+		}
+		return runner.Done(time.Since(began).Seconds()), nil
+	})
+	g.start(ctx)
+	id, err := g.r.Enqueue(ctx, args)
+	if err != nil {
+		return 0, 0, err
+	}
+	if seconds, err = runner.Result[float64](ctx, g.r, id); err != nil {
+		return 0, 0, err
+	}
+	j, err := g.r.Get(ctx, id)
+	if err != nil {
+		return 0, 0, err
+	}
+	return seconds, heard.notes.Load() + heard.events.Load(), toldAll(j, args)
+}
+
+// toldAll returns an error unless everything that a job told is in the database.
+func toldAll(j job.Job, args teller) error {
+	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
+		return errors.New("the last note is missing")
+	}
+	// One event for its birth, or two with a claim, and one for its end.
+	if told := j.EventNo; told < args.Events+2 || told > args.Events+3 {
+		return fmt.Errorf("%d events, want %d and those of the job itself", told, args.Events)
+	}
+	return nil
+}

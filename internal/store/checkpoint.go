@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// checkpointSQL keeps a checkpoint and, because the job has advanced, forgives its crashes. It runs in a transaction that
+// holds the lease. Plan: primary keys.
+const (
+	checkpointSQL = `
+insert into trapeze.job_progress (id, checkpoint) values ($1, $2::text::json)
+on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()`
+	forgiveSQL = `update trapeze.live set crashes = 0, isolated = false where id = $1 and crashes > 0`
+)
+
+// Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Store.Hold].
+func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json.RawMessage) error {
+	if _, err := db.Exec(ctx, s.in(checkpointSQL), id, string(checkpoint)); err != nil {
+		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
+	}
+	if _, err := db.Exec(ctx, s.in(forgiveSQL), id); err != nil {
+		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
+	}
+	return nil
+}
+
+// keepSQL is checkpointSQL and forgiveSQL for a handler that has nothing else to write: it holds the lease itself. A job
+// that is to be cancelled keeps nothing. Sent twice, it does the same twice.
+// Plan: primary keys; the update, HOT, only after a crash.
+const keepSQL = `
+with held as materialized (
+	select id, crashes, cancel_requested from trapeze.live where id = $1 and fence = $2 and pod = $3 for no key update
+), kept as (
+	insert into trapeze.job_progress (id, checkpoint) select id, $4::text::json from held where not cancel_requested
+	on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()
+), forgiven as (
+	update trapeze.live l set crashes = 0, isolated = false
+	from held h where l.id = h.id and h.crashes > 0 and not h.cancel_requested
+)
+select cancel_requested from held`
+
+// Keep keeps a checkpoint of a claim: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrCancelled] when a cancel
+// was committed before.
+func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessage) error {
+	found, err := rows(ctx, s, pgx.RowTo[bool], keepSQL, l.JobID, l.Fence, l.Pod, string(checkpoint))
+	switch {
+	case err != nil:
+	case len(found) == 0:
+		err = job.ErrLeaseLost
+	case found[0]:
+		err = job.ErrCancelled
+	}
+	if err != nil {
+		return fmt.Errorf("keep checkpoint of job %d: %w", l.JobID, err)
+	}
+	return nil
+}

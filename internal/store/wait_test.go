@@ -1,0 +1,59 @@
+package store
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(plain, plain, plain, plain)
+	list := w.claims(boot, 3)
+	first, running, retried := list[0], list[1], list[2]
+	waiting := ids[3]
+	e := ending(first)
+	e.Result = []byte(`{"n": 7}`)
+	w.end(boot, e)
+	w.end(boot, ending(retried))
+	// What an operator's retry leaves: the end of the first epoch in done, the second one in live.
+	w.exec(`insert into trapeze.live (id, state, lane, kind, subject, priority, epoch, event_no, ready_at)
+		select id, 'pending', lane, 'k', '', priority, 2, event_no, now() from trapeze.done where id = $1`, retried.ID)
+	nowhere := int64(1) << 60
+	over, gone, err := w.Over(w.ctx(), []int64{first.ID, running.ID, retried.ID, waiting, nowhere})
+	w.is.NoErr(err)
+	w.is.Equal(gone, []int64{nowhere})
+	w.is.Equal(len(over), 1)
+	w.is.Equal(over[0].ID, first.ID)
+	w.is.Equal(string(over[0].Result), `{"n": 7}`)
+
+	// The second epoch has ended as well: it is the one that counts.
+	w.exec(`delete from trapeze.live where id = $1`, retried.ID)
+	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
+		select id, 'failed', 'error', 'error', fence + 1, event_no, 2, attempt, crashes, priority, lane, started_at from trapeze.done where id = $1`, retried.ID)
+	over, _, err = w.Over(w.ctx(), []int64{retried.ID})
+	w.is.NoErr(err)
+	w.is.Equal(len(over), 1)
+	w.is.Equal(over[0].State, job.Failed)
+	w.exec(`delete from trapeze.done where id = $1 and epoch = 2`, retried.ID) // no history tells of it
+
+	// More than are read at once.
+	var many []int64
+	for range 2*readAtOnce + 1 {
+		many = append(many, w.put(plain)...)
+	}
+	for _, c := range w.claims(boot, len(many)+1) {
+		w.end(boot, ending(c))
+	}
+	over, gone, err = w.Over(w.ctx(), many)
+	w.is.NoErr(err)
+	w.is.Equal(len(gone), 0)
+	seen := map[int64]bool{}
+	for _, j := range over {
+		seen[j.ID] = true
+	}
+	w.is.True(!slices.ContainsFunc(many, func(id int64) bool { return !seen[id] })) // each of them
+}

@@ -1,0 +1,218 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// listener counts the statements of a pool, and of the runners on it, by a text that they hold.
+type listener struct {
+	mu    sync.Mutex
+	heard map[string]int // by the text to count
+}
+
+func (l *listener) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for text := range l.heard {
+		if strings.Contains(data.SQL, text) {
+			l.heard[text]++
+		}
+	}
+	return ctx
+}
+
+func (*listener) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (l *listener) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard[text]
+}
+
+// heardPool is a pool whose statements that hold one of the texts are counted.
+func heardPool(t *testing.T, url string, texts ...string) (*pgxpool.Pool, *listener) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{heard: map[string]int{}}
+	for _, text := range texts {
+		l.heard[text] = 0
+	}
+	config.ConnConfig.Tracer = l
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool, l
+}
+
+// emitted lists the messages of a job's events of one name, in order.
+func emitted(t *testing.T, pool *pgxpool.Pool, id int64, event string) []string {
+	t.Helper()
+	return one[[]string](t, pool, `select coalesce(array_agg(message order by event_no), '{}') from trapeze.job_event where job = $1 and event = $2`, id, event)
+}
+
+func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const n = 10_000
+	const emits, notes = "'handler', e.level", "insert into trapeze.job_progress (id, done"
+	pool, heard := heardPool(t, pgtest.URL(t), emits, notes)
+	took := make(chan time.Duration, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{"loop": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		began := time.Now()
+		for i := range n {
+			if err := j.Emit(ctx, "tick", "debug", fmt.Sprint(i), map[string]int{"i": i}); err != nil {
+				return nil, err
+			}
+			j.Progress(int64(i+1), n)
+			for time.Since(began) < time.Duration(i)*time.Second/n { // 10,000 of each in a second
+				runtime.Gosched()
+			}
+		}
+		took <- time.Since(began)
+		return nil, nil
+	}})
+	id := enqueue(t, r, of("loop"))
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	most := 3 + int(4*(<-took).Seconds()) // four a second, the first and the last
+	t.Logf("%d writes of events and %d of progress, at most %d", heard.count(emits), heard.count(notes), most)
+	is.True(heard.count(emits) >= 2 && heard.count(emits) <= most)
+	is.True(heard.count(notes) >= 2 && heard.count(notes) <= most)
+	list := emitted(t, pool, id, "tick")
+	is.Equal(len(list), n) // nothing is lost
+	for i, message := range list {
+		if message != fmt.Sprint(i) {
+			t.Fatalf("event %d is the one of %s", i, message)
+		}
+	}
+	is.Equal(*get(t, r, id).Progress.Done, int64(n)) // the last note is there
+	checkHistory(t, pool, r)                         // numbered without gaps
+}
+
+// However a run ends, what its handler emitted stands in the history before the end.
+func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	returns := map[string]func() (*runner.Outcome, error){
+		"success": func() (*runner.Outcome, error) { return nil, nil },
+		"failure": func() (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) },
+		"retry":   func() (*runner.Outcome, error) { return nil, errors.New("once more") },
+		"later":   func() (*runner.Outcome, error) { return runner.RetryLater(time.Millisecond, "later"), nil },
+		"panic":   func() (*runner.Outcome, error) { panic("torn") },
+		"goexit":  func() (*runner.Outcome, error) { runtime.Goexit(); return nil, nil },
+		"writes": func() (*runner.Outcome, error) {
+			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
+		},
+	}
+	handlers := map[string]does{}
+	for name, end := range returns {
+		handlers[name] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			for i := range 5 {
+				if err := j.Emit(ctx, "tick", "", fmt.Sprintf("%d.%d", j.Fence(), i), nil); err != nil {
+					return nil, err
+				}
+			}
+			if j.Fence() == 2 {
+				return nil, nil
+			}
+			return end()
+		}
+	}
+	r := start(t, pool, runner.Options{}, handlers, runner.Retry(2, soon))
+	for name := range returns {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			id := enqueue(t, r, of(name))
+			j := ended(t, r, id)
+			var want []string
+			for fence := range j.Fence {
+				for i := range 5 {
+					want = append(want, fmt.Sprintf("%d.%d", fence+1, i))
+				}
+			}
+			is.Equal(emitted(t, pool, id, "tick"), want) // all of every run, in order
+			names := told(t, r, id)
+			is.True(strings.HasPrefix(names[len(names)-1], "job.")) // before the end
+		})
+	}
+	checkHistory(t, pool, r)
+}
+
+func TestEventsBeforeATransactionComeBeforeThoseInIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		emit := func(text string) error { return j.Emit(ctx, "tick", "", text, nil) }
+		for round := range 3 {
+			if err := errors.Join(emit(fmt.Sprint(round, " before")), emit(fmt.Sprint(round, " just before"))); err != nil {
+				return nil, err
+			}
+			err := j.Tx(ctx, func(pgx.Tx) error {
+				if err := emit(fmt.Sprint(round, " in it")); err != nil || round != 1 {
+					return err
+				}
+				return errors.New("not this one")
+			}, nil)
+			if (err != nil) != (round == 1) {
+				return nil, err
+			}
+		}
+		return nil, emit("after")
+	}})
+	id := enqueue(t, r, of("k"))
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(emitted(t, pool, id, "tick"), []string{"0 before", "0 just before", "0 in it", "1 before", "1 just before",
+		"1 in it", "2 before", "2 just before", "2 in it", "after"})
+	checkHistory(t, pool, r)
+}
+
+func TestAnEventThatCouldNotBeWrittenLaterIsToldByTheNextEmit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first, go1 := make(chan struct{}), make(chan struct{})
+	got := make(chan error, 3)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		got <- j.Emit(ctx, "first", "", "", nil)
+		close(first)
+		<-go1
+		got <- j.Emit(ctx, "second", "", "", nil) // held, for the first was written a moment ago
+		var err error
+		for err == nil && ctx.Err() == nil {
+			err = j.Emit(ctx, "third", "", "", nil)
+			runtime.Gosched()
+		}
+		got <- err
+		return nil, nil
+	}}, runner.Timeout(20*time.Second))
+	id := enqueue(t, r, of("k"))
+	<-first
+	exec(t, pool, `alter table trapeze.job_events add constraint shut check (event not in ('second', 'third'))`)
+	close(go1)
+	is.NoErr(<-got)
+	<-got // of the second: of its own write when the machine was slow
+	err := <-got
+	is.True(err != nil && strings.Contains(err.Error(), "shut")) // the constraint that refused it
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	checkHistory(t, pool, r)
+}

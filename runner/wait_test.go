@@ -1,0 +1,214 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// looks is in the statement with which a process looks at the jobs that it waits for.
+const looks = "is null as gone"
+
+// looking is how many goroutines of this process look at jobs that are waited for.
+func looking() int {
+	buf := make([]byte, 8<<20)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "runner.(*waiters).run(")
+}
+
+// This test counts the goroutines of the whole process, so it does not run beside others.
+func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) {
+	is := is.New(t)
+	url := pgtest.URL(t)
+	wait, open := gate(t)
+	start(t, pgtest.Connect(t, url), runner.Options{Slots: 100}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		<-wait
+		return runner.Done(string(j.Args.JSON)), nil
+	}})
+	pool, heard := heardPool(t, url, looks)
+	client := make1(t, pool, runner.Options{}, nil) // of a program that runs no jobs
+	const n = 1000
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = of("k", fmt.Sprint(i))
+	}
+	ids, err := client.EnqueueMany(t.Context(), list, runner.Foreign())
+	is.NoErr(err)
+	type answer struct {
+		i      int
+		result string
+		err    error
+	}
+	began := time.Now()
+	answers := make(chan answer, n)
+	for i, id := range ids {
+		go func() {
+			result, err := runner.Result[string](t.Context(), client, id)
+			answers <- answer{i, result, err}
+		}()
+	}
+	pgtest.Wait(t, "several looks at all of them", func() bool { return heard.count(looks) > 5 })
+	is.Equal(looking(), 1) // one for all
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = client.Wait(gone, ids[0])
+	is.True(errors.Is(err, context.Canceled))
+	open()
+	for range n {
+		a := <-answers
+		is.NoErr(a.err)
+		is.Equal(a.result, fmt.Sprint(a.i)) // each its own
+	}
+	// At most a look every 50 ms, and those for waiters that came one after the other.
+	most := 60 + int(time.Since(began)/(50*time.Millisecond))
+	t.Logf("%d looks in %s", heard.count(looks), time.Since(began))
+	is.True(heard.count(looks) <= most)
+	pgtest.Wait(t, "nobody looks any more", func() bool { return looking() == 0 })
+	after := heard.count(looks)
+	_, err = client.Get(t.Context(), ids[0])
+	is.NoErr(err)
+	is.Equal(heard.count(looks), after)
+}
+
+func TestAWaiterThatGivesUpLeavesTheOthersWaiting(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		<-wait
+		return nil, nil
+	}})
+	id := begun(t, r, of("k"))
+	bored := errors.New("bored")
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := r.Wait(ctx, id); first <- err }()
+	go func() { _, err := r.Wait(t.Context(), id); second <- err }()
+	giveUp(bored)
+	is.True(errors.Is(<-first, bored)) // why its context ended
+	select {
+	case err := <-second:
+		t.Fatalf("the other one was told %v", err)
+	default:
+	}
+	open()
+	is.NoErr(<-second)
+}
+
+func TestAWaitGoesOnThroughAnOutageOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	wait, open := gate(t)
+	other := start(t, pgtest.Connect(t, url), runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		<-wait
+		return runner.Done("there"), nil
+	}})
+	proxy, pool := cable(t, url)
+	client := make1(t, pool, runner.Options{}, nil)
+	id := begun(t, other, of("k"))
+	type answer struct {
+		result string
+		err    error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		result, err := runner.Result[string](t.Context(), client, id)
+		got <- answer{result, err}
+	}()
+	pgtest.Wait(t, "it looks", func() bool { return proxy.Links() > 0 })
+	proxy.Refuse()
+	proxy.Reset()
+	pgtest.Wait(t, "looks fail", func() bool { return value(t, client, "trapeze_db_errors_total") >= 3 })
+	open()
+	ended(t, other, id)
+	select {
+	case a := <-got:
+		t.Fatalf("an answer without a database: %+v", a)
+	default:
+	}
+	proxy.Pass()
+	is.Equal(<-got, answer{"there", nil})
+}
+
+func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool, heard := heardPool(t, pgtest.URL(t), looks)
+	wait, open := gate(t)
+	returned := make(chan time.Time, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		<-wait
+		returned <- time.Now()
+		return nil, nil
+	}})
+	id := begun(t, r, of("k"))
+	woken := make(chan time.Time, 1)
+	go func() {
+		_, _ = r.Wait(t.Context(), id)
+		woken <- time.Now()
+	}()
+	pgtest.Wait(t, "looks have become rare", func() bool { return heard.count(looks) >= 6 })
+	open() // the next look is 0.8 s away or more
+	is.True((<-woken).Sub(<-returned) < 600*time.Millisecond)
+}
+
+func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	client := make1(t, pool, runner.Options{}, nil)
+	start(t, pool, runner.Options{}, map[string]does{
+		"retried": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() < 3 {
+				return nil, errors.New("once more")
+			}
+			return runner.Done(j.Attempt()), nil
+		},
+		"fails": func(context.Context, *raw) (*runner.Outcome, error) {
+			return nil, job.Permanent(errors.New("torn\nin the middle"))
+		},
+		"silent": nothing,
+	}, runner.Retry(3, soon))
+	submit := func(kind string, options ...runner.EnqueueOption) int64 {
+		return enqueue(t, client, of(kind), append(options, runner.Foreign())...)
+	}
+	attempts, err := runner.Result[int](t.Context(), client, submit("retried"))
+	is.NoErr(err)
+	is.Equal(attempts, 3) // not before its last attempt
+
+	id := submit("fails")
+	_, err = runner.Result[int](t.Context(), client, id)
+	var end *job.EndError
+	is.True(errors.As(err, &end))
+	is.Equal(*end, job.EndError{ID: id, State: job.Failed, Reason: job.ReasonError, Message: "torn\nin the middle"})
+	j, err := client.Wait(t.Context(), id) // which has ended already
+	is.NoErr(err)                          // a failure of the job is none of Wait
+	is.Equal(j.State, job.Failed)
+
+	id = submit("fails", runner.Delay(time.Hour))
+	_, err = client.Cancel(t.Context(), id, "")
+	is.NoErr(err)
+	_, err = runner.Result[int](t.Context(), client, id)
+	is.True(errors.As(err, &end))
+	is.Equal(end.State, job.Cancelled)
+
+	id = submit("silent")
+	zero, err := runner.Result[*string](t.Context(), client, id)
+	is.NoErr(err)
+	is.True(zero == nil) // it had none
+	_, err = runner.Result[int](t.Context(), client, submit("retried", runner.Delay(time.Millisecond)))
+	is.NoErr(err)
+	_, err = client.Wait(t.Context(), 1<<60)
+	is.True(errors.Is(err, job.ErrNotFound))
+}
