@@ -174,7 +174,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
-		r.park(one, "retry_later", *o.later, clean(o.why, 500))
+		r.putOff(one, *o.later, clean(o.why, 500))
 		return nil, false
 	}
 	if err != nil {
@@ -219,7 +219,7 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 			wait = *wish.After
 		}
 		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), "wait", wait, telemetry.Err, message)...)
-		if r.park(one, "retry", wait, message) {
+		if r.park(one, wait, message) {
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.
