@@ -13,6 +13,9 @@ var (
 	ErrNotFound = errors.New("no such job")
 	// ErrAlreadyTerminal says that the job has ended before the command came.
 	ErrAlreadyTerminal = errors.New("the job has already ended")
+	// ErrNotAwaitingApproval says that there is nothing to approve: the job was approved before, never needed it, or has
+	// ended.
+	ErrNotAwaitingApproval = errors.New("the job does not await approval")
 	// ErrOutcomeUnknown says that the connection was lost while committing and the database could not be asked what
 	// came of it. Submit again with the same idempotency key to learn.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost while committing")

@@ -76,6 +76,7 @@ const (
 	ReasonCancelled         Reason = "cancelled"
 	ReasonInvalidArgs       Reason = "invalid_args"
 	ReasonResultTooLarge    Reason = "result_too_large"
+	ReasonExpired           Reason = "expired"    // nobody approved it in time
 	ReasonUnstorable        Reason = "unstorable" // what the handler returned could not be written
 )
 

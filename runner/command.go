@@ -52,6 +52,25 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 	return Cancelled{State: c.State}, nil
 }
 
+// Approve lets a job go that awaits approval: it is due at once, or when its own delay is over. Errors: [job.ErrNotFound],
+// [job.ErrNotAwaitingApproval], also when it was approved before; and [job.ErrOutcomeUnknown] when the connection was lost
+// before the answer: asking again is safe, and tells.
+func (r *Runner) Approve(ctx context.Context, id int64, actor string) error {
+	if actor == "" {
+		actor = "operator"
+	}
+	err := r.front.Approve(ctx, id, clean(actor, 200))
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	if err != nil {
+		return r.dbError(err)
+	}
+	r.wake()
+	r.wakePeers()
+	return nil
+}
+
 // Get reads one job: [job.ErrNotFound] when there is none.
 func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) { return r.front.Job(ctx, id) }
 

@@ -64,6 +64,7 @@ func (r *Runner) maintain(ctx context.Context) {
 	}{
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
 		{"retention", 10 * time.Minute, false, r.forget},
+		{"approval", time.Minute, false, r.expire},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
 	} {
@@ -72,6 +73,23 @@ func (r *Runner) maintain(ctx context.Context) {
 		}
 	}
 	clock.Run(ctx)
+}
+
+// choresAtOnce is how many jobs one statement of a chore ends.
+const choresAtOnce = 500
+
+// expire cancels what nobody has approved in time.
+func (r *Runner) expire(ctx context.Context) (total int, err error) {
+	if r.opts.ApprovalTTL < 0 {
+		return 0, nil
+	}
+	for {
+		n, err := r.front.Expire(ctx, r.opts.ApprovalTTL, choresAtOnce)
+		total += n
+		if err != nil || n < choresAtOnce {
+			return total, err
+		}
+	}
 }
 
 // forget removes what has outlived its retention.

@@ -39,6 +39,9 @@ type Options struct {
 	MaxCrashes int
 	// Timeout bounds each run of kinds that set none. Default 0: no bound.
 	Timeout time.Duration
+	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission and its
+	// delay. Default 24h; negative = for ever. Give all pods the same.
+	ApprovalTTL time.Duration
 	// Disabled makes a pod that submits, and helps the net recover, but never claims.
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
@@ -71,6 +74,7 @@ func (o Options) withDefaults() Options {
 	set(&o.StuckAfter, 10*time.Second)
 	set(&o.MaxAttempts, 1)
 	set(&o.MaxCrashes, 3)
+	set(&o.ApprovalTTL, 24*time.Hour)
 	set(&o.RetainSucceeded, 48*time.Hour)
 	set(&o.RetainFailed, 168*time.Hour)
 	set(&o.RetainCancelled, 48*time.Hour)

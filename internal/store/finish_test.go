@@ -265,6 +265,6 @@ func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {
 	w := newWorld(t)
 	w.pod("a")
 	list := w.new(func(n *NewJob) { n.Starts = true })
-	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return w.EnqueueIn(w.ctx(), tx, list) }))
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return second(w.EnqueueIn(w.ctx(), tx, list)) }))
 	w.is.Equal(w.at(list[0].ID).State, job.Pending)
 }

@@ -83,7 +83,7 @@ func enqueuesUnique(n NewJob) verb {
 				if holder, err = s.ReserveKey(ctx, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
 					return err
 				}
-				return s.EnqueueIn(ctx, tx, []NewJob{n})
+				return second(s.EnqueueIn(ctx, tx, []NewJob{n}))
 			})
 		},
 		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })

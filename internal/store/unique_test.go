@@ -18,7 +18,7 @@ func (w *world) submit(key, while string) (id, holder int64) {
 		if holder, err = w.ReserveKey(w.ctx(), tx, n.Kind, key, n.ID); err != nil || holder != n.ID {
 			return err
 		}
-		return w.EnqueueIn(w.ctx(), tx, []NewJob{n})
+		return second(w.EnqueueIn(w.ctx(), tx, []NewJob{n}))
 	}))
 	return n.ID, holder
 }
