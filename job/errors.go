@@ -38,6 +38,7 @@ var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
 	ErrTimeout   = errors.New("the kind's timeout is over")
+	ErrDeadline  = errors.New("the job is too old")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )
 

@@ -60,6 +60,7 @@ var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped
 	ErrTimeout   = job.ErrTimeout
+	ErrDeadline  = job.ErrDeadline
 	ErrShutdown  = job.ErrShutdown
 )
 

@@ -30,10 +30,14 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 	if actor == "" {
 		actor = "operator"
 	}
+	why := job.ReasonCancelled
+	if stop {
+		why = job.ReasonStopped
+	}
 	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200), func(l job.Lease) {
 		// A transaction of its handler holds the row: it ends with the handler's context.
 		if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
-			r.cancelRun(one, false)
+			r.cancelRun(one, job.ReasonCancelled)
 		}
 	})
 	if store.Unknown(err) {
@@ -45,7 +49,7 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 	if c.Pod != nil {
 		// Ours is told now; another pod by its heartbeat.
 		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {
-			r.cancelRun(one, stop)
+			r.cancelRun(one, why)
 		}
 		r.wake()
 	}

@@ -206,6 +206,9 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		reason = job.ReasonCancelled
 	case errors.Is(cause, job.ErrTimeout):
 		reason = job.ReasonTimeout
+	case errors.Is(cause, job.ErrDeadline):
+		reason = job.ReasonDeadline
+		err = job.Permanent(because(cause, err))
 	case errors.Is(err, job.ErrInvalidArgs):
 		reason = job.ReasonInvalidArgs
 	case errors.Is(err, job.ErrTooLarge):
@@ -231,6 +234,14 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		state = job.Cancelled
 	}
 	return r.finish(one, store.Ending{State: state, Outcome: job.Error, Reason: reason, Error: message}, nil)
+}
+
+// because adds to a handler's error why its context ended, which the error itself need not say.
+func because(cause, err error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
@@ -65,6 +66,7 @@ func (r *Runner) maintain(ctx context.Context) {
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
 		{"retention", 10 * time.Minute, false, r.forget},
 		{"approval", time.Minute, false, r.expire},
+		{"deadline", time.Minute, false, r.endOverdue},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
 	} {
@@ -88,6 +90,32 @@ func (r *Runner) expire(ctx context.Context) (total int, err error) {
 		total += n
 		if err != nil || n < choresAtOnce {
 			return total, err
+		}
+	}
+}
+
+// endOverdue fails what is too old, and tells the handlers of this pod; those of others learn it by their heartbeat.
+func (r *Runner) endOverdue(ctx context.Context) (total int, err error) {
+	for {
+		list, err := r.front.EndOverdue(ctx, r.opts.MaxAge, choresAtOnce)
+		if err != nil {
+			return total, err
+		}
+		ended := 0
+		for _, o := range list {
+			if o.Ended {
+				ended++
+			}
+			if one := r.runs.find(o.ID, o.Fence); one != nil && o.Pod != nil && one.lease.Pod == *o.Pod {
+				r.cancelRun(one, job.ReasonDeadline)
+			}
+		}
+		if total += ended; ended > 0 {
+			r.wake() // what waited for their subjects
+			r.wakePeers()
+		}
+		if ended == 0 || len(list) < choresAtOnce {
+			return total, nil
 		}
 	}
 }

@@ -39,6 +39,10 @@ type Options struct {
 	MaxCrashes int
 	// Timeout bounds each run of kinds that set none. Default 0: no bound.
 	Timeout time.Duration
+	// MaxAge is how long a job may be pending or running before it fails with the reason deadline, counted from when it became
+	// due, for lanes that set none (lanes.max_age_s). A running one ends at once and its handler's context with
+	// [job.ErrDeadline]. It is looked for once a minute. Default 24h; negative = for ever. Give all pods the same.
+	MaxAge time.Duration
 	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission and its
 	// delay. Default 24h; negative = for ever. Give all pods the same.
 	ApprovalTTL time.Duration
@@ -74,6 +78,7 @@ func (o Options) withDefaults() Options {
 	set(&o.StuckAfter, 10*time.Second)
 	set(&o.MaxAttempts, 1)
 	set(&o.MaxCrashes, 3)
+	set(&o.MaxAge, 24*time.Hour)
 	set(&o.ApprovalTTL, 24*time.Hour)
 	set(&o.RetainSucceeded, 48*time.Hour)
 	set(&o.RetainFailed, 168*time.Hour)

@@ -25,7 +25,7 @@ var hot = map[string]string{
 	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
 	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL,
 	"whereabouts": whereaboutsSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
-	"approve": approveSQL, "expire": expireSQL,
+	"approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
 }
 
 // whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which
