@@ -38,6 +38,7 @@ var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
 	ErrTimeout   = errors.New("the kind's timeout is over")
+	ErrStale     = errors.New("the handler gave no sign of life for too long")
 	ErrDeadline  = errors.New("the job is too old")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )

@@ -72,6 +72,7 @@ const (
 	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler's error, once too often
 	ReasonCrashed           Reason = "crashed"            // its pod died or lapsed once too often
 	ReasonTimeout           Reason = "timeout"
+	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long
 	ReasonDeadline          Reason = "deadline" // too old: it did not end within its lane's age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"

@@ -60,6 +60,7 @@ var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped
 	ErrTimeout   = job.ErrTimeout
+	ErrStale     = job.ErrStale
 	ErrDeadline  = job.ErrDeadline
 	ErrShutdown  = job.ErrShutdown
 )

@@ -30,6 +30,7 @@ type emissions struct {
 // Emit appends an event to the job's history, visible at once, or with the commit when it is called while a [Job.Tx] or
 // InTx of this job is open. fields encode to JSON; nil is none. level is debug, info, warn or error; empty is info.
 func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
+	c.pulse.beat()
 	e := emission{event: clean(event, 100), level: level, message: clean(message, job.MaxErrorBytes)}
 	if fields != nil {
 		var err error

@@ -64,6 +64,7 @@ var errGoexit = errors.New("handler exited its goroutine without returning (runt
 func (r *Runner) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
+	one.watchPulse()
 	began := time.Now()
 	r.count.started(one.claimed.Path).Inc()
 	if !one.handed.IsZero() {
@@ -84,6 +85,7 @@ func (r *Runner) perform(one *run) (next *run) {
 			}
 		}
 		unwatch()
+		one.pulse.end()
 		_ = failpoint.Hit(failpoint.Handled)
 		one.kind.runSeconds.Observe(time.Since(began).Seconds())
 		next = r.settle(one, outcome, err)
@@ -206,6 +208,9 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		reason = job.ReasonCancelled
 	case errors.Is(cause, job.ErrTimeout):
 		reason = job.ReasonTimeout
+	case errors.Is(cause, job.ErrStale):
+		reason = job.ReasonStale
+		err = because(cause, err)
 	case errors.Is(cause, job.ErrDeadline):
 		reason = job.ReasonDeadline
 		err = job.Permanent(because(cause, err))

@@ -46,6 +46,9 @@ type Options struct {
 	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission and its
 	// delay. Default 24h; negative = for ever. Give all pods the same.
 	ApprovalTTL time.Duration
+	// StaleAfter ends runs whose handlers give no sign of life for so long, of kinds that set none: see the option of [Handle]
+	// of that name. Default 0: off.
+	StaleAfter time.Duration
 	// Disabled makes a pod that submits, and helps the net recover, but never claims.
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
@@ -117,5 +120,6 @@ func (o Options) validate() error {
 	complain(o.MaxAttempts > 0, "max attempts: %d, want at least 1", o.MaxAttempts)
 	complain(o.MaxCrashes > 0, "max crashes: %d, want at least 1", o.MaxCrashes)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
+	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
 	return errors.Join(errs...)
 }
