@@ -56,7 +56,7 @@ Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 data
 	root.AddCommand(
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
-		newKillCommand(), newStopCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
+		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
 	)
 	return root
 }
