@@ -1,7 +1,9 @@
 package runner_test
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,7 +86,10 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `update trapeze.lanes set requires_approval = true`)
-	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing})
+	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing,
+		"asks": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(of("b"), runner.NeedsApproval()), nil
+		}})
 	id := enqueue(t, r, runner.Chain(of("a"), of("b")))
 	inState(t, r, id, job.AwaitingApproval)
 	is.NoErr(r.Approve(t.Context(), id, "bob"))
@@ -92,6 +97,11 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
 	_, err := r.Enqueue(t.Context(), runner.Chain(of("a"), runner.Step(of("b"), runner.NeedsApproval())))
 	is.True(errors.Is(err, job.ErrInvalid)) // a step takes none
+	asks := enqueue(t, r, of("asks"))
+	is.NoErr(r.Approve(t.Context(), asks, ""))
+	j := ended(t, r, asks)
+	is.Equal(j.State, job.Failed) // rather than its wish be forgotten
+	is.True(strings.Contains(message(j), "approval is for submissions"))
 	checkHistory(t, pool, r)
 }
 

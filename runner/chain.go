@@ -55,8 +55,11 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 		if w, err = r.newSubmission(o.next, o.options); err != nil {
 			return nil, err
 		}
-		if w.uniqueKey != nil || w.idempotencyKey != "" || w.approval {
-			return nil, fmt.Errorf("next step %s: keys and approval are for submissions, not for steps: %w", w.kind, job.ErrInvalid)
+		if w.uniqueKey != nil || w.idempotencyKey != "" {
+			return nil, fmt.Errorf("next step %s: keys are for submissions, not for steps: %w", w.kind, job.ErrInvalid)
+		}
+		if w.approval {
+			return nil, fmt.Errorf("next step %s: approval is for submissions, not for steps: %w", w.kind, job.ErrInvalid)
 		}
 		w.planned = append(w.planned, planned...)
 	case len(planned) > 0:
