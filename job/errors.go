@@ -15,6 +15,9 @@ var (
 	ErrNotFound = errors.New("no such job")
 	// ErrAlreadyTerminal says that the job has ended before the command came.
 	ErrAlreadyTerminal = errors.New("the job has already ended")
+	// ErrNotAwaitingApproval says that there is nothing to approve: the job was approved before, never needed it, or has
+	// ended.
+	ErrNotAwaitingApproval = errors.New("the job does not await approval")
 	// ErrOutcomeUnknown says that the connection was lost while committing and the database could not be asked what
 	// came of it. Submit again with the same idempotency key to learn.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost while committing")
@@ -43,6 +46,8 @@ var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
 	ErrTimeout   = errors.New("the kind's timeout is over")
+	ErrStale     = errors.New("the handler gave no sign of life for too long")
+	ErrDeadline  = errors.New("the job is too old")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )
 

@@ -72,6 +72,8 @@ const (
 	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler's error, once too often
 	ReasonCrashed           Reason = "crashed"            // its pod died or lapsed once too often
 	ReasonTimeout           Reason = "timeout"
+	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long
+	ReasonDeadline          Reason = "deadline" // too old: it did not end within its lane's age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"
 	ReasonInvalidArgs       Reason = "invalid_args"
@@ -79,6 +81,7 @@ const (
 	ReasonUnstorable        Reason = "unstorable"      // what the handler returned could not be written
 	ReasonChildrenFailed    Reason = "children_failed" // branches of its fan-out failed: some of them (it succeeded), or too many
 	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
+	ReasonExpired           Reason = "expired"         // nobody approved it in time
 )
 
 // Quality is the outcome of a job that ended: ok, warning or error.

@@ -46,12 +46,15 @@ var (
 	ErrNotFound        = job.ErrNotFound
 	ErrAlreadyTerminal = job.ErrAlreadyTerminal
 	ErrOutcomeUnknown  = job.ErrOutcomeUnknown
-	ErrUnknownKind     = job.ErrUnknownKind
-	ErrUnknownLane     = job.ErrUnknownLane
-	ErrInvalidArgs     = job.ErrInvalidArgs
-	ErrTooLarge        = job.ErrTooLarge
-	ErrKeyReused       = job.ErrKeyReused
-	ErrInvalid         = job.ErrInvalid
+
+	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
+
+	ErrUnknownKind = job.ErrUnknownKind
+	ErrUnknownLane = job.ErrUnknownLane
+	ErrInvalidArgs = job.ErrInvalidArgs
+	ErrTooLarge    = job.ErrTooLarge
+	ErrKeyReused   = job.ErrKeyReused
+	ErrInvalid     = job.ErrInvalid
 )
 
 // The causes with which a handler's context ends; see [context.Cause].
@@ -59,6 +62,8 @@ var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped
 	ErrTimeout   = job.ErrTimeout
+	ErrStale     = job.ErrStale
+	ErrDeadline  = job.ErrDeadline
 	ErrShutdown  = job.ErrShutdown
 )
 

@@ -245,7 +245,7 @@ func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string
 		for _, l := range c.Asked {
 			seen(l.JobID)
 			if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
-				r.cancelRun(one, false)
+				r.cancelRun(one, job.ReasonCancelled)
 			}
 		}
 		if len(c.Asked) > 0 {

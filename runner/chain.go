@@ -63,6 +63,9 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 		if w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" {
 			return nil, fmt.Errorf("next step %s: keys and names are for submissions, not for steps: %w", w.kind, job.ErrInvalid)
 		}
+		if w.approval {
+			return nil, fmt.Errorf("next step %s: approval is for submissions, not for steps: %w", w.kind, job.ErrInvalid)
+		}
 		w.planned = append(w.planned, planned...)
 	case len(planned) > 0:
 		s := planned[0]

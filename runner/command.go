@@ -42,10 +42,14 @@ func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) 
 	if actor == "" {
 		actor = "operator"
 	}
+	why := job.ReasonCancelled
+	if stop {
+		why = job.ReasonStopped
+	}
 	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200), func(l job.Lease) {
 		// A transaction of its handler holds the row: it ends with the handler's context.
 		if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
-			r.cancelRun(one, false)
+			r.cancelRun(one, job.ReasonCancelled)
 		}
 	})
 	if store.Unknown(err) {
@@ -57,12 +61,31 @@ func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) 
 	if c.Pod != nil {
 		// Ours is told now; another pod by its heartbeat.
 		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {
-			r.cancelRun(one, stop)
+			r.cancelRun(one, why)
 		}
 		r.wake()
 	}
 	r.waiters.seen(id)
 	return Cancelled{State: c.State}, nil
+}
+
+// Approve lets a job go that awaits approval: it is due at once, or when its own delay is over. Errors: [job.ErrNotFound],
+// [job.ErrNotAwaitingApproval], also when it was approved before; and [job.ErrOutcomeUnknown] when the connection was lost
+// before the answer: asking again is safe, and tells.
+func (r *Runner) Approve(ctx context.Context, id int64, actor string) error {
+	if actor == "" {
+		actor = "operator"
+	}
+	err := r.front.Approve(ctx, id, clean(actor, 200))
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	if err != nil {
+		return r.dbError(err)
+	}
+	r.wake()
+	r.wakePeers()
+	return nil
 }
 
 // Get reads one job: [job.ErrNotFound] when there is none.

@@ -24,6 +24,7 @@ import (
 // error the event of this call is not in the history, unless the reply of the database was lost. It returns
 // [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned.
 func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
+	c.pulse.beat()
 	e := store.Emission{Event: clean(event, 100), Level: clean(level, 20), Message: clean(message, job.MaxErrorBytes), At: time.Now()}
 	if fields != nil {
 		var err error

@@ -52,7 +52,10 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 		return r.submitOnce(ctx, w, n)
 	}
 	// What cannot start here is submitted pending, with the same statement.
-	boot, reserved := r.reserveFor(n.Kind, lane, n.DelayMillis)
+	boot, reserved := r.Boot(), false
+	if !n.NeedsApproval {
+		boot, reserved = r.reserveFor(n.Kind, lane, n.DelayMillis)
+	}
 	n.Starts = reserved
 	release := func() {
 		if reserved {
@@ -84,6 +87,9 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 		release()
 		r.due.parked(w.delay)
 		r.poller.Nudge()
+	case store.PlacedAwaiting:
+		release()
+		s.State = job.AwaitingApproval
 	}
 	if n.Starts && entered.Took > markSlow {
 		r.mark(ctx) // the job has started; the next submissions will not take as long
@@ -97,9 +103,11 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	var entered store.Enqueued
 	var err error
-	if store.Bulky(list) {
-		err = r.front.EnqueueBulk(ctx, list)
-	} else {
+	bulk := store.Bulky(list)
+	if bulk {
+		bulk, err = r.front.EnqueueBulk(ctx, list)
+	}
+	if err == nil && !bulk {
 		entered, err = r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
 	}
 	if err == nil {
@@ -133,6 +141,8 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 			switch {
 			case n.Starts && found[n.ID].ChildRunning: // born so: what was claimed since is the poller's
 				places[n.ID] = store.PlacedRunning
+			case n.NeedsApproval || len(list) == 1 && r.stateOf(ctx, n.ID) == job.AwaitingApproval:
+				places[n.ID] = store.PlacedAwaiting
 			case n.DelayMillis > 0:
 				places[n.ID] = store.PlacedParked
 			default:
@@ -143,6 +153,15 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 	}
 	r.doubt.raise() // should it appear as ours after all, the next heartbeat finds it
 	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
+}
+
+// stateOf reads where a job is that has just been submitted; pending when that cannot be read.
+func (r *Runner) stateOf(ctx context.Context, id int64) job.State {
+	j, err := r.front.Job(ctx, id)
+	if err != nil {
+		return job.Pending
+	}
+	return j.State
 }
 
 // errInDoubt says that a submission must be asked for again.
@@ -171,7 +190,7 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 					continue
 				}
 				if exists[n.ID] {
-					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}, nil
+					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
 					break
 				}
 				err = r.front.Tx(retry, func(tx pgx.Tx) (err error) {
@@ -196,15 +215,17 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 		if held, err := r.front.Job(ctx, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}
-	} else {
-		r.metrics.Enqueued.Inc()
-		if n.DelayMillis > 0 {
-			r.due.parked(w.delay)
-			r.poller.Nudge()
-		} else {
-			r.wake()
-			r.wakePeers()
-		}
+		return s, nil
+	}
+	r.metrics.Enqueued.Inc()
+	switch {
+	case s.State == job.AwaitingApproval:
+	case n.DelayMillis > 0:
+		r.due.parked(w.delay)
+		r.poller.Nudge()
+	default:
+		r.wake()
+		r.wakePeers()
 	}
 	return s, nil
 }
@@ -231,14 +252,19 @@ func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 	if holder != n.ID {
 		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
 	}
-	if err := r.front.EnqueueIn(ctx, tx, []store.NewJob{n}); err != nil {
+	places, err := r.front.EnqueueIn(ctx, tx, []store.NewJob{n})
+	if err != nil {
 		return Submitted{}, err
 	}
-	return Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}, nil
+	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	if places[n.ID] == store.PlacedAwaiting {
+		s.State = job.AwaitingApproval
+	}
+	return s, nil
 }
 
-// EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, and wakes
-// the pods that listen when the commit happens; [Runner.Tx] wakes this one without a notification.
+// EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, or awaits
+// approval, and wakes the pods that listen when the commit happens; [Runner.Tx] wakes this one without a notification.
 func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (int64, error) {
 	w, err := r.newSubmission(args, options)
 	if err != nil {
@@ -279,7 +305,7 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 // manyAtOnce is how many jobs one statement of EnqueueMany inserts.
 const manyAtOnce = 2000
 
-// EnqueueMany submits jobs with the same options, pending, and returns their ids in order. Each 2,000 of them are one
+// EnqueueMany submits jobs with the same options, pending or awaiting approval, and returns their ids in order. Each 2,000 of them are one
 // commit: after an error the ids returned are those that are known to be committed. Keys are not among its options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	var done []int64

@@ -65,6 +65,7 @@ var errGoexit = errors.New("handler exited its goroutine without returning (runt
 func (r *Runner) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
+	one.watchPulse()
 	began := time.Now()
 	r.count.started(one.claimed.Path).Inc()
 	if !one.handed.IsZero() {
@@ -85,6 +86,7 @@ func (r *Runner) perform(one *run) (next *run) {
 			}
 		}
 		unwatch()
+		one.pulse.end()
 		_ = failpoint.Hit(failpoint.Handled)
 		one.kind.runSeconds.Observe(time.Since(began).Seconds())
 		next = r.settle(one, outcome, err)
@@ -178,7 +180,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
-		r.park(one, "retry_later", *o.later, clean(o.why, 500))
+		r.putOff(one, *o.later, clean(o.why, 500))
 		return nil, false
 	}
 	if err != nil {
@@ -213,6 +215,12 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		reason = job.ReasonCancelled
 	case errors.Is(cause, job.ErrTimeout):
 		reason = job.ReasonTimeout
+	case errors.Is(cause, job.ErrStale):
+		reason = job.ReasonStale
+		err = because(cause, err)
+	case errors.Is(cause, job.ErrDeadline):
+		reason = job.ReasonDeadline
+		err = job.Permanent(because(cause, err))
 	case errors.Is(err, job.ErrInvalidArgs):
 		reason = job.ReasonInvalidArgs
 	case errors.Is(err, job.ErrTooLarge):
@@ -226,7 +234,7 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 			wait = *wish.After
 		}
 		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), "wait", wait, telemetry.Err, message)...)
-		if r.park(one, "retry", wait, message) {
+		if r.park(one, wait, message) {
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.
@@ -238,6 +246,14 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		state = job.Cancelled
 	}
 	return r.finish(one, store.Ending{State: state, Outcome: job.Error, Reason: reason, Error: message}, nil)
+}
+
+// because adds to a handler's error why its context ended, which the error itself need not say.
+func because(cause, err error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.

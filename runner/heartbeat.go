@@ -185,7 +185,7 @@ func (r *Runner) told(b store.Beat) {
 	r.poller.Nudge()
 	for _, c := range b.Cancels {
 		if one := r.runs.find(c.JobID, c.Fence); one != nil {
-			r.cancelRun(one, c.Reason == job.ReasonStopped)
+			r.cancelRun(one, c.Reason)
 		}
 	}
 	if r.doubt.due() {
@@ -197,16 +197,20 @@ func (r *Runner) told(b store.Beat) {
 	}
 }
 
-// cancelRun ends a handler's context on behalf of an operator. After a stop the job has ended already.
-func (r *Runner) cancelRun(one *run, stopped bool) {
-	if stopped {
+// cancelRun ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended
+// already; one that is too old has too, unless a transaction of the handler held its row.
+func (r *Runner) cancelRun(one *run, why job.Reason) {
+	switch why {
+	case job.ReasonStopped:
 		one.losing.Do(func() {
 			close(one.lost)
 			one.cancel(job.ErrStopped)
 		})
-		return
+	case job.ReasonDeadline:
+		one.cancel(job.ErrDeadline)
+	default:
+		one.cancel(job.ErrCancelled)
 	}
-	one.cancel(job.ErrCancelled)
 }
 
 // watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over.

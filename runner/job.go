@@ -28,6 +28,7 @@ type core struct {
 	lost    chan struct{} // closed when the lease is gone for good
 	turn    chan struct{} // one transaction at a time holds the lease
 	notes   notes
+	pulse   *pulse // nil: its kind need give no signs of life
 
 	emissions  emissions
 	checkpoint atomic.Pointer[json.RawMessage] // the latest that was kept in this run; nil: none
@@ -119,15 +120,20 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 	if kept != nil {
 		c.checkpoint.Store(&kept)
 	}
+	c.pulse.beat()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
 // Progress notes how far the job is: units done of a total, for progress bars. It never waits for the database: at most a
 // few notes a second are written, the latest always.
-func (c *core) Progress(done, total int64) { c.notes.set(job.Progress{Done: &done, Total: &total}) }
+func (c *core) Progress(done, total int64) {
+	c.pulse.beat()
+	c.notes.set(job.Progress{Done: &done, Total: &total})
+}
 
 // Message notes in a few words what the job is doing. As [Job.Progress].
 func (c *core) Message(text string) {
+	c.pulse.beat()
 	text = clean(text, 500)
 	c.notes.set(job.Progress{Message: &text})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
@@ -64,6 +65,8 @@ func (r *Runner) maintain(ctx context.Context) {
 	}{
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
 		{"retention", 10 * time.Minute, false, r.forget},
+		{"approval", time.Minute, false, r.expire},
+		{"deadline", time.Minute, false, r.endOverdue},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
 		{"reconcile", time.Minute, false, r.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePipelines(ctx, time.Hour) }},
@@ -74,6 +77,49 @@ func (r *Runner) maintain(ctx context.Context) {
 		}
 	}
 	clock.Run(ctx)
+}
+
+// choresAtOnce is how many jobs one statement of a chore ends.
+const choresAtOnce = 500
+
+// expire cancels what nobody has approved in time.
+func (r *Runner) expire(ctx context.Context) (total int, err error) {
+	if r.opts.ApprovalTTL < 0 {
+		return 0, nil
+	}
+	for {
+		n, err := r.front.Expire(ctx, r.opts.ApprovalTTL, choresAtOnce)
+		total += n
+		if err != nil || n < choresAtOnce {
+			return total, err
+		}
+	}
+}
+
+// endOverdue fails what is too old, and tells the handlers of this pod; those of others learn it by their heartbeat.
+func (r *Runner) endOverdue(ctx context.Context) (total int, err error) {
+	for {
+		list, err := r.front.EndOverdue(ctx, r.opts.MaxAge, choresAtOnce)
+		if err != nil {
+			return total, err
+		}
+		ended := 0
+		for _, o := range list {
+			if o.Ended {
+				ended++
+			}
+			if one := r.runs.find(o.ID, o.Fence); one != nil && o.Pod != nil && one.lease.Pod == *o.Pod {
+				r.cancelRun(one, job.ReasonDeadline)
+			}
+		}
+		if total += ended; ended > 0 {
+			r.wake() // what waited for their subjects
+			r.wakePeers()
+		}
+		if ended == 0 || len(list) < choresAtOnce {
+			return total, nil
+		}
+	}
 }
 
 // forget removes what has outlived its retention.

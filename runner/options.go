@@ -41,6 +41,16 @@ type Options struct {
 	MaxFanOut int
 	// Timeout bounds each run of kinds that set none. Default 0: no bound.
 	Timeout time.Duration
+	// MaxAge is how long a job may be pending or running before it fails with the reason deadline, counted from when it became
+	// due, for lanes that set none (lanes.max_age_s). A running one ends at once and its handler's context with
+	// [job.ErrDeadline]. It is looked for once a minute. Default 24h; negative = for ever. Give all pods the same.
+	MaxAge time.Duration
+	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission and its
+	// delay. Default 24h; negative = for ever. Give all pods the same.
+	ApprovalTTL time.Duration
+	// StaleAfter ends runs whose handlers give no sign of life for so long, of kinds that set none: see the option of [Handle]
+	// of that name. Default 0: off.
+	StaleAfter time.Duration
 	// Disabled makes a pod that submits, and helps the net recover, but never claims.
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
@@ -74,6 +84,8 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxAttempts, 1)
 	set(&o.MaxCrashes, 3)
 	set(&o.MaxFanOut, 10_000)
+	set(&o.MaxAge, 24*time.Hour)
+	set(&o.ApprovalTTL, 24*time.Hour)
 	set(&o.RetainSucceeded, 48*time.Hour)
 	set(&o.RetainFailed, 168*time.Hour)
 	set(&o.RetainCancelled, 48*time.Hour)
@@ -112,5 +124,6 @@ func (o Options) validate() error {
 	complain(o.MaxCrashes > 0, "max crashes: %d, want at least 1", o.MaxCrashes)
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
+	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
 	return errors.Join(errs...)
 }

@@ -43,7 +43,9 @@ func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	return &Outcome{quality: job.OK, next: next, options: options}
 }
 
-// RetryLater ends this run without a verdict: the job waits for d and runs again. No attempt is spent.
+// RetryLater ends this run without a verdict: the job waits and runs again. No attempt is spent and no slot is held. The n-th
+// time that a job is put off it waits for d · 2ⁿ⁻¹, at most ten minutes, or d if that is longer; the count is never reset. A
+// d of 0 or less is no wait at all. why goes into the history.
 func RetryLater(d time.Duration, why string) *Outcome {
 	return &Outcome{quality: job.OK, later: &d, why: why}
 }

@@ -10,10 +10,32 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park ends a claim with a wait and reports whether it did: not when the lease is lost or a cancel was committed.
-func (r *Runner) park(one *run, why string, wait time.Duration, message string) bool {
+// park ends a claim with a wait before another try, and reports whether it did: not when the lease is lost or a cancel was
+// committed.
+func (r *Runner) park(one *run, wait time.Duration, message string) bool {
+	return r.parkBy(one, wait, func(ctx context.Context) error {
+		_, err := r.store.Park(ctx, one.lease, wait, message)
+		return err
+	})
+}
+
+// putOff ends a claim whose handler wants to be called later: after wait, doubled with every time.
+func (r *Runner) putOff(one *run, wait time.Duration, why string) {
+	times := one.claimed.PutOff + 1
+	wait = job.PutOff(wait, times)
+	if r.parkBy(one, wait, func(ctx context.Context) error {
+		_, err := r.store.PutOff(ctx, one.lease, times, wait, why)
+		return err
+	}) {
+		return
+	}
+	// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
+	r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+}
+
+func (r *Runner) parkBy(one *run, wait time.Duration, write func(ctx context.Context) error) bool {
 	err := r.persist(one, func(ctx context.Context) error {
-		_, err := r.store.Park(ctx, one.lease, why, wait, message)
+		err := write(ctx)
 		if store.Unknown(err) {
 			if w, err := r.whereabouts(ctx, one); err == nil && w.Parked {
 				return nil
@@ -35,12 +57,11 @@ func (r *Runner) park(one *run, why string, wait time.Duration, message string) 
 		}
 		return true
 	}
-	if why == "retry_later" {
-		// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
-		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
-	}
 	return false
 }
+
+// PutOff is how often the job's handler has put it off with [RetryLater].
+func (c *core) PutOff() int { return c.claimed.PutOff }
 
 // handBack gives a claim back to its lane, unspent.
 func (r *Runner) handBack(one *run, why string) {

@@ -15,9 +15,10 @@ import (
 
 // Func handles one kind of job. A nil [Outcome] and a nil error mean that the job succeeded without a result.
 //
-// Its context ends with a cause ([context.Cause]) when an operator cancels or stops the job, its timeout is over, the pod
-// lost its lease or shuts down; a handler that returns an error then is not blamed for it. What a handler writes outside
-// [Outcome.InTx] and [Job.Tx] may happen twice, after a crash: at-least-once.
+// Its context ends with a cause ([context.Cause]) when an operator cancels or stops the job, its timeout is over, it gave no
+// sign of life for too long ([StaleAfter]), the job is too old, the pod lost its lease or shuts down; a handler that returns
+// an error then is not blamed for it. What a handler writes outside [Outcome.InTx] and [Job.Tx] may happen twice, after a
+// crash: at-least-once.
 //
 // Its goroutine is used again: a handler that locks its thread (runtime.LockOSThread) or sets labels for profiles undoes it.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
@@ -48,6 +49,7 @@ type kind struct {
 	maxAttempts int // 0: the default
 	maxCrashes  int // 0: the default
 	backoff     job.Backoff
+	staleAfter  time.Duration // 0: off
 	keepRunning bool
 	run         func(ctx context.Context, c *core) (*Outcome, error)
 	runSeconds  prometheus.Observer
@@ -86,7 +88,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
+	k := &kind{name: name, timeout: r.opts.Timeout, staleAfter: r.opts.StaleAfter, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
 	for _, o := range options {
 		o(k)
 	}

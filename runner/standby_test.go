@@ -86,7 +86,8 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			start(t, o.pool(t), runner.Options{HeartbeatEvery: c.beat, LeaseFor: max(5*c.beat, 2*time.Second), PollEvery: c.poll}, map[string]does{"k": nothing})
 			pgtest.WaitFor(t, 20*time.Second, "what is done once is over", func() bool {
 				now := o.so()
-				maintained := now["select trapeze.ensure_partitions($1::int)"] >= 2 && now["with old as ("] >= 2 &&
+				maintained := now["with late as materialized ("] >= 1 && now["with old as materialized ("] >= 1 &&
+					now["select trapeze.ensure_partitions($1::int)"] >= 2 && now["with old as ("] >= 2 &&
 					now["select to_date(right(c.relname, 8), 'YYYYMMDD')"] >= 4
 				return now["listen"] == 1 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && maintained
 			})

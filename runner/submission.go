@@ -51,6 +51,11 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 // same key with other content is [job.ErrKeyReused].
 func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.idempotencyKey = key } }
 
+// NeedsApproval keeps the job from running until a person approves it ([Runner.Approve]); what nobody approves within
+// Options.ApprovalTTL is cancelled. A lane can ask the same of all that is submitted to it (lanes.requires_approval). The
+// later steps of a pipeline need no approval of their own.
+func NeedsApproval() EnqueueOption { return func(w *submission) { w.approval = true } }
+
 // Submitter names who submitted the job.
 func Submitter(name string) EnqueueOption { return func(w *submission) { w.submitter = name } }
 
@@ -100,6 +105,7 @@ type submission struct {
 	submitter      string
 	foreign        bool
 	pipeline       string
+	approval       bool
 }
 
 // newSubmission encodes and checks a job, without the database.
@@ -200,7 +206,7 @@ func (r *Runner) plan(args job.Args, foreign bool) ([]job.Step, error) {
 	if err := w.validate(); err != nil {
 		return nil, fmt.Errorf("plan step %s: %w", w.kind, err)
 	}
-	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" {
+	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" || w.approval {
 		return nil, fmt.Errorf("plan step %s: a step takes a subject, a lane and a priority only: %w", w.kind, job.ErrInvalid)
 	}
 	if r.kinds[w.kind] == nil && !w.foreign {
@@ -269,7 +275,7 @@ func (w *submission) row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.kind, Lane: lane, Args: w.args, Submitter: w.submitter, Actor: w.submitter, Priority: job.DefaultPriority,
 		MaxAttempts: w.maxAttempts, MaxCrashes: w.maxCrashes, UniqueKey: w.uniqueKey, UniqueWhile: w.uniqueWhile,
-		DelayMillis: w.delay.Milliseconds(),
+		DelayMillis: w.delay.Milliseconds(), NeedsApproval: w.approval,
 	}
 	if w.delay > 0 && n.DelayMillis == 0 {
 		n.DelayMillis = 1

@@ -22,7 +22,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// config is the environment: docs of the variables are in the reference. A zero retention keeps for ever.
+// config is the environment: docs of the variables are in the reference. A zero retention keeps for ever, and a zero age or
+// approval time is no limit.
 type config struct {
 	DatabaseURL   string        `envconfig:"DATABASE_URL"`
 	DirectURL     string        `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
@@ -37,6 +38,9 @@ type config struct {
 	MaxAttempts   int           `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
 	MaxCrashes    int           `envconfig:"TRAPEZE_MAX_CRASHES"`
 	Timeout       time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
+	StaleAfter    time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
+	MaxAge        time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
+	ApprovalTTL   time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
 	Runner        bool          `envconfig:"TRAPEZE_RUNNER"`
 	Kinds         []string      `envconfig:"TRAPEZE_KINDS"`
 	KeepSucceeded time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
@@ -54,7 +58,7 @@ func defaults() config {
 	return config{
 		Schema: "trapeze", HTTPAddr: "127.0.0.1:8080", Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second,
 		Lease: 8 * time.Second, Heartbeat: 2 * time.Second, ShutdownGrace: 20 * time.Second, MaxAttempts: 1, MaxCrashes: 3,
-		Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
+		MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour, Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
 		KeepEvents: 168 * time.Hour, Auth: "none", Log: "info", LogFormat: "text",
 	}
 }
@@ -64,7 +68,6 @@ func defaults() config {
 var later = map[string]string{
 	"TRAPEZE_LANES": "", "TRAPEZE_TOKENS_FILE": "", "TRAPEZE_JWT_KEYS_FILE": "", "TRAPEZE_TRUSTED_PROXIES": "",
 	"TRAPEZE_TLS_CERT": "", "TRAPEZE_TLS_KEY": "", "TRAPEZE_TLS_CLIENT_CA": "",
-	"TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0",
 }
 
 // loadConfig reads the environment. Its error names every variable that is wrong, not only the first.
@@ -168,6 +171,9 @@ func (c *config) validate() (errs []error) {
 	complain(c.MaxAttempts >= 1, "TRAPEZE_MAX_ATTEMPTS=%d: want at least 1", c.MaxAttempts)
 	complain(c.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", c.MaxCrashes)
 	complain(c.Timeout >= 0, "TRAPEZE_TIMEOUT=%s: want 0 (off) or more", c.Timeout)
+	complain(c.StaleAfter >= 0, "TRAPEZE_STALE_AFTER=%s: want 0 (off) or more", c.StaleAfter)
+	complain(c.MaxAge >= 0, "TRAPEZE_MAX_AGE=%s: want 0 (off) or more", c.MaxAge)
+	complain(c.ApprovalTTL >= 0, "TRAPEZE_APPROVAL_TTL=%s: want 0 (off) or more", c.ApprovalTTL)
 	for _, class := range []struct {
 		name string
 		keep time.Duration
@@ -225,7 +231,7 @@ func (c *config) options() runner.Options {
 	return runner.Options{
 		Name: c.Pod, Version: version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
 		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
-		Timeout: c.Timeout, Disabled: !c.Runner, Kinds: c.Kinds, DirectURL: c.DirectURL,
+		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, DirectURL: c.DirectURL,
 		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
 		RetainEvents: off(c.KeepEvents),
 	}

@@ -13,7 +13,7 @@ func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
 	wrong := map[string]string{
 		"TRAPEZE_SLOTS": "many", "TRAPEZE_LEASE": "8", "TRAPEZE_POLL_INTERVAL": "10ms", "TRAPEZE_SCHEMA": "Robert'; --",
 		"TRAPEZE_SLOT": "4", "TRAPEZE_LANES": "a=1:b", "TRAPEZE_AUTH": "token", "TRAPEZE_HTTP_ADDR": "0.0.0.0:8080",
-		"TRAPEZE_LOG": "loud", "TRAPEZE_RETENTION_EVENTS": "-1h", "TRAPEZE_MAX_AGE": "24h", "TRAPEZE_RUNNER": "perhaps",
+		"TRAPEZE_LOG": "loud", "TRAPEZE_RETENTION_EVENTS": "-1h", "TRAPEZE_MAX_AGE": "-24h", "TRAPEZE_APPROVAL_TTL": "a day", "TRAPEZE_STALE_AFTER": "-1s", "TRAPEZE_RUNNER": "perhaps",
 		"TRAPEZE_LEDGER_URL": "ledger", "TRAPEZE_MAX_CRASHES": "0", "DATABASE_URL": "postgres://h:x/y",
 	}
 	for name, value := range wrong {
@@ -37,6 +37,9 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 	is.Equal(o.HeartbeatEvery, 2*time.Second)
 	is.Equal(o.ShutdownGrace, 20*time.Second)
 	is.Equal(o.RetainFailed, 168*time.Hour)
+	is.Equal(o.MaxAge, 24*time.Hour)
+	is.Equal(o.ApprovalTTL, 24*time.Hour)
+	is.Equal(o.StaleAfter, time.Duration(0))
 	is.Equal(o.MaxAttempts, 1)
 	is.Equal(o.MaxCrashes, 3)
 	is.True(!o.Disabled)
@@ -47,7 +50,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is := is.New(t)
 	for name, value := range map[string]string{
 		"TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_POLL_INTERVAL": "100ms", "TRAPEZE_LEASE": "1500ms", "TRAPEZE_KINDS": "a,b",
-		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_STALE_AFTER": "0", "TRAPEZE_RUNNER": "false",
+		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0", "TRAPEZE_RUNNER": "false",
 		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_AUTH": "none",
 	} {
 		t.Setenv(name, value)
@@ -59,6 +62,8 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
 	is.Equal(o.Kinds, []string{"a", "b"})
 	is.True(o.RetainEvents < 0)                 // 0 keeps for ever, which the runner spells as negative
+	is.True(o.MaxAge < 0 && o.ApprovalTTL < 0)  // 0 is no limit, likewise
+	is.Equal(o.StaleAfter, time.Duration(0))    // and off, which it is by default
 	is.True(o.ShutdownGrace < time.Millisecond) // 0 is no grace, not the default
 	is.True(o.Disabled)
 }

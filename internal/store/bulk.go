@@ -13,8 +13,10 @@ import (
 // at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it neither reads arrays nor inserts row by row.
 const bulkFrom = 200
 
-// bulkBegunSQL is what all rows of a bulk share. Plan: no table.
-const bulkBegunSQL = `select now(), pg_current_xact_id()`
+// bulkBegunSQL is what all rows of a bulk share, and whether a lane of theirs asks for approval: COPY cannot ask for each
+// row. Plan: lanes_pkey.
+const bulkBegunSQL = `
+select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any($1::text[]) and n.requires_approval)`
 
 // bulkRestSQL tells of a bulk's jobs, and names their pipelines. Plan: inserts; no other table.
 const bulkRestSQL = `
@@ -32,43 +34,56 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether jobs are worth [Store.EnqueueBulk]: many, of which none asks to start and none is delayed.
+// Bulky reports whether jobs are worth [Store.EnqueueBulk]: many, of which none asks to start, is delayed or needs approval.
 func Bulky(list []NewJob) bool {
-	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool { return n.Starts || n.DelayMillis > 0 })
+	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
+		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval
+	})
 }
 
-// EnqueueBulk is [Store.Enqueue] of many jobs that are all to be pending, in one transaction: both tables by COPY.
-func (s *Store) EnqueueBulk(ctx context.Context, list []NewJob) error {
-	err := s.Tx(ctx, func(tx pgx.Tx) error { return s.enqueueBulkIn(ctx, tx, list) })
+// EnqueueBulk is [Store.Enqueue] of many jobs that are all to be pending, in one transaction: both tables by COPY. It does
+// nothing, and says so, when a lane of theirs asks for approval: that is for [Store.Enqueue].
+func (s *Store) EnqueueBulk(ctx context.Context, list []NewJob) (done bool, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		done, err = s.enqueueBulkIn(ctx, tx, list)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("enqueue %d jobs: %w", len(list), err)
+		return false, fmt.Errorf("enqueue %d jobs: %w", len(list), err)
 	}
-	return nil
+	return done, nil
 }
 
-func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) error {
+func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (done bool, err error) {
+	var lanes []string
+	for i := range list {
+		if list[i].ParentID == nil && (i == 0 || list[i].Lane != list[i-1].Lane) {
+			lanes = append(lanes, list[i].Lane)
+		}
+	}
 	var now time.Time
 	var xid uint64
-	if err := tx.QueryRow(ctx, bulkBegunSQL).Scan(&now, &xid); err != nil {
-		return err
+	var approval bool
+	if err := tx.QueryRow(ctx, s.in(bulkBegunSQL), lanes).Scan(&now, &xid, &approval); err != nil || approval {
+		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
-	_, err := tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
+	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
 		return []any{n.ID, n.Kind, n.Lane, n.Subject, n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
 			n.MaxCrashes, n.Submitter, n.UniqueKey, xid, n.Group, n.No, n.Impaired}, nil
 	}))
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "live"}, bulkLive, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
 		return []any{n.ID, now, 1, n.Priority, string(PlacedPending), n.UniqueWhile, n.Lane, n.Kind, n.Subject}, nil
 	}))
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = tx.Exec(ctx, s.in(bulkRestSQL), ids, actors, pipelines, names)
-	return err
+	return err == nil, err
 }

@@ -49,7 +49,11 @@ from trapeze.jobs j join trapeze.live l using (id) order by j.id`
 		_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 		return err
 	})
-	two, byBulk := inserted(func(w *world, list []NewJob) error { return w.EnqueueBulk(w.ctx(), list) })
+	two, byBulk := inserted(func(w *world, list []NewJob) error {
+		done, err := w.EnqueueBulk(w.ctx(), list)
+		w.is.True(done)
+		return err
+	})
 	if one != two {
 		t.Fatalf("the databases number jobs differently: %d, %d", one, two)
 	}
@@ -77,7 +81,7 @@ func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
 	for name, spoil := range bad {
 		list := w.new(changes...)
 		spoil(&list[150])
-		err := w.EnqueueBulk(w.ctx(), list)
+		_, err := w.EnqueueBulk(w.ctx(), list)
 		if !Refused(err) {
 			t.Errorf("%s: %v, want it refused", name, err)
 		}
@@ -85,7 +89,8 @@ func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
 		w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
 	}
 	list := w.new(changes...)
-	w.is.NoErr(w.EnqueueBulk(w.ctx(), list))
+	_, err := w.EnqueueBulk(w.ctx(), list)
+	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and ready_at <= now()`), 300)
 	w.is.True(!Bulky(list[:10]))
 	list[0].DelayMillis = 1

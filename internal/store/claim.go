@@ -33,6 +33,7 @@ type Claimed struct {
 	ClaimedAt   time.Time
 	ReadyAt     time.Time
 	Checkpoint  json.RawMessage // nil: none
+	PutOff      int             // how often its handler has put it off
 	Path        string          // fast or poll
 }
 
@@ -96,7 +97,8 @@ select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coales
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
 	coalesce(c.ready_at, now()),
 	case when c.fence > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
-	j.group_id, j.child_no, coalesce(j.impaired, false)
+	j.group_id, j.child_no, coalesce(j.impaired, false),
+	coalesce(case when c.fence > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
@@ -222,7 +224,7 @@ func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var micros int64
 	err = row.Scan(&c.seen, &micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired)
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff)
 	c.took = time.Duration(micros) * time.Microsecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err

@@ -105,13 +105,13 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 
 	c = w.one(a)
 	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand back gives the attempt back, the fence rises
-	_, err = w.Park(w.ctx(), leaseOf(a, c), "retry", 0, "boom")
+	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, "boom")
 	w.is.NoErr(err)
 	w.promote(1)
 
 	c = w.one(a)
 	w.is.Equal(counters(c), [3]int{3, 2, 0}) // a retry has spent its attempt
-	_, err = w.Park(w.ctx(), leaseOf(a, c), "retry_later", 0, "not yet")
+	_, err = w.PutOff(w.ctx(), leaseOf(a, c), 1, 0, "not yet")
 	w.is.NoErr(err)
 	w.promote(1)
 

@@ -15,16 +15,20 @@ import (
 )
 
 // enqueueSQL inserts jobs, born running where they may be. Older and equally urgent jobs that wait in the lane go first,
-// so ahead is the job's own rank.
-// Plan: CTE scans and inserts; at most one probe of live_for_claim and one of current_runs a job that asks to start.
+// so ahead is the job's own rank. Whether a job needs approval is decided here, from the lane's row as it is: what a process
+// has heard of lanes may be older than the rule. A step of a pipeline needs none: its pipeline was approved.
+// Plan: CTE scans and inserts; a probe of lanes a job, and at most one of live_for_claim and one of current_runs a job that
+// asks to start.
 const enqueueSQL = `
 with wish as (
-	select w.*, false as handed, (-w.priority)::smallint as ahead, $23::uuid as boot
+	select w.*, false as handed, (-w.priority)::smallint as ahead, $23::uuid as boot,
+		w.parent_id is null and (w.needs_approval
+			or coalesce((select n.requires_approval from trapeze.lanes n where n.name = w.lane), false)) as approval
 	from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[],
 		$9::text[], $10::int[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::int[], $17::bigint[],
-		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[]) as w(id, kind, lane, subject, args, pipeline_id,
-		parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, unique_while, priority, delay_ms, starts,
-		pipeline, group_id, child_no, impaired)
+		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[], $24::boolean[]) as w(id, kind, lane, subject, args,
+		pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, unique_while, priority,
+		delay_ms, starts, pipeline, group_id, child_no, impaired, needs_approval)
 ), ` + placeSQL + `
 select id, place, ` + tookMicros + ` from placed`
 
@@ -52,7 +56,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	for _, n := range list {
 		c.add(n)
 	}
-	sql, args := enqueueSQL, append(c.all(), boot)
+	sql, args := enqueueSQL, append(c.all(), boot, c.approvals)
 	if !since.IsZero() {
 		sql, args = enqueueSinceSQL, append(args, since)
 	}
@@ -67,21 +71,26 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	return e, nil
 }
 
-// EnqueueIn inserts jobs in the caller's transaction, pending or parked.
-func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) error {
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and tells where each was put.
+func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) (map[int64]Place, error) {
 	var c columns
 	for _, n := range list {
 		n.Starts = false
 		c.add(n)
 	}
-	result, err := db.Query(ctx, s.in(enqueueSQL), append(c.all(), nil)...)
+	result, err := db.Query(ctx, s.in(enqueueSQL), append(c.all(), nil, c.approvals)...)
 	if err != nil {
-		return fmt.Errorf("enqueue: %w", err)
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	if _, err := pgx.CollectRows(result, scanPlaced); err != nil {
-		return fmt.Errorf("enqueue: %w", err)
+	placed, err := pgx.CollectRows(result, scanPlaced)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	return nil
+	places := make(map[int64]Place, len(placed))
+	for _, p := range placed {
+		places[p.id] = p.place
+	}
+	return places, nil
 }
 
 type placedRow struct {

@@ -65,10 +65,10 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err != nil {
 		return fail(err)
 	}
-	if Bulky(children) {
-		err = s.enqueueBulkIn(ctx, tx, children)
+	if Bulky(children) { // no child needs approval: its pipeline has it
+		_, err = s.enqueueBulkIn(ctx, tx, children)
 	} else if len(children) > 0 {
-		err = s.EnqueueIn(ctx, tx, children)
+		_, err = s.EnqueueIn(ctx, tx, children)
 	}
 	if err != nil {
 		return fail(err)

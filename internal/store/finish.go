@@ -102,7 +102,7 @@ const nextTailSQL = `,
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
 		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired,
 		next_subject <> '' and next_kind = kind and next_subject = subject as handed,
-		(-next_priority - 1)::smallint as ahead, $8::uuid as boot
+		(-next_priority - 1)::smallint as ahead, $8::uuid as boot, false as approval
 	from gone where next is not null
 ), ` + placeSQL + `, handed_over as (
 	update trapeze.current_runs c set job_id = p.id, fence = 1

@@ -181,7 +181,7 @@ func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
 	c := w.claims(a, 5)
 	child := w.new(then(c[0]))[0]
 	w.end(a, endingWith(c[0], child))
-	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), "retry", time.Hour, "boom")
+	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), time.Hour, "boom")
 	w.is.NoErr(err)
 	_, err = w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c[2])}, "why")
 	w.is.NoErr(err)
@@ -265,6 +265,6 @@ func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {
 	w := newWorld(t)
 	w.pod("a")
 	list := w.new(func(n *NewJob) { n.Starts = true })
-	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return w.EnqueueIn(w.ctx(), tx, list) }))
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return second(w.EnqueueIn(w.ctx(), tx, list)) }))
 	w.is.Equal(w.at(list[0].ID).State, job.Pending)
 }

@@ -62,7 +62,7 @@ type LaneKind struct {
 type CancelRequest struct {
 	JobID  int64      `json:"job_id"`
 	Fence  int64      `json:"fence"`
-	Reason job.Reason `json:"reason"` // cancelled or stopped
+	Reason job.Reason `json:"reason"` // cancelled, stopped or deadline
 }
 
 // Beat is the answer to a heartbeat.

@@ -43,6 +43,7 @@ type modelJob struct {
 	outcome                     job.Quality
 	reason                      job.Reason
 	result, failure, checkpoint string
+	putOff                      int // how often its handler put it off
 	progress                    *job.Progress
 	old                         bool // it ended on a day that retention may drop
 }

@@ -30,12 +30,13 @@ union all select json_build_array('run', kind, subject, job_id, fence, state)::t
 union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
 union all select json_build_array('told', job_id, fence, pod, reason)::text from trapeze.cancel_requests
 union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
+union all select json_build_array('put off', id, put_off)::text from trapeze.job_progress where put_off > 0
 union all select json_build_array('pod', boot, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
 	swept_at is not null)::text from trapeze.pods
 union all select json_build_array('lane', name, slots_per_pod, enabled, drained)::text from trapeze.lanes
 union all select json_build_array('gate', paused)::text from trapeze.gate
 union all select json_build_array('event', coalesce(job, 0), case when job is null then 0 else event_no end, from_state, to_state,
-	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt'))::text
+	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count'))::text
 from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
 where not exists (select from trapeze.job v where v.id = j.id)`
@@ -71,6 +72,9 @@ func (m *model) table() []string {
 		add(append([]any{"job"}, m.row(j)...)...)
 		if j.checkpoint != "" {
 			add("checkpoint", j.ID, j.checkpoint)
+		}
+		if j.putOff > 0 {
+			add("put off", j.ID, j.putOff)
 		}
 	}
 	places := map[string]int{}

@@ -83,7 +83,7 @@ func enqueuesUnique(n NewJob) verb {
 				if holder, err = s.ReserveKey(ctx, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
 					return err
 				}
-				return s.EnqueueIn(ctx, tx, []NewJob{n})
+				return second(s.EnqueueIn(ctx, tx, []NewJob{n}))
 			})
 		},
 		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })
@@ -111,7 +111,7 @@ func claimsOf(c Claims, err error) (modelClaims, error) {
 	for _, j := range c.Jobs {
 		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.Isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: string(j.Checkpoint)})
+			Checkpoint: string(j.Checkpoint), PutOff: j.PutOff})
 	}
 	slices.SortFunc(found.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return found, err
@@ -126,7 +126,12 @@ func finishes(boot string, list ...Ending) verb {
 func parks(l job.Lease, why string, millis int64) verb {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *Store) error {
-			_, err := s.Park(ctx, l, why, time.Duration(millis)*time.Millisecond, "boom")
+			wait := time.Duration(millis) * time.Millisecond
+			if why == "retry_later" { // as often as the fence says: any number will do
+				_, err := s.PutOff(ctx, l, int(l.Fence), wait, "boom")
+				return err
+			}
+			_, err := s.Park(ctx, l, wait, "boom")
 			return err
 		},
 		func(m *model) error { return m.Park(l, why, millis, "boom") })

@@ -60,11 +60,13 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 		return job.ErrLeaseLost
 	}
 	event := of(l, "job.retry_later")
-	event.actor, event.level, event.text, event.note = "handler", "warn", message, number(j.attempt)
+	event.actor, event.level, event.text = "handler", "warn", message
 	if why == "retry" {
-		event.event = "job.retried"
+		event.event, event.note = "job.retried", number(j.attempt)
 	} else {
 		j.attempt--
+		j.putOff = int(l.Fence)
+		event.note = number(j.putOff)
 	}
 	m.rest(j)
 	m.move(j, job.Pending, event)

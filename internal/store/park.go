@@ -11,8 +11,8 @@ import (
 )
 
 // parkSQL ends one claim for now: the job waits in parked until its moment. A retry has spent its attempt, a retry later
-// gets it back. A job whose cancel was committed is not matched: cancel wins over retry.
-// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each.
+// gets it back and is counted in job_progress. A job whose cancel was committed is not matched: cancel wins over retry.
+// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; for a retry nothing of job_progress.
 const parkSQL = `
 with gone as (
 	delete from trapeze.live where id = $1 and fence = $2 and pod = $3 and not cancel_requested
@@ -24,6 +24,9 @@ with gone as (
 		case when $4 = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
 	from gone
 	returning run_after
+), put_off as (
+	insert into trapeze.job_progress (id, put_off) select id, $7::int from gone where $7::int > 0
+	on conflict (id) do update set put_off = excluded.put_off
 ), ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
@@ -31,14 +34,25 @@ with gone as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, level, message,
 		fields)
 	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when $4 = 'retry' then 'job.retried' else 'job.retry_later' end,
-		'handler', 'warn', $6, json_build_object('attempt', attempt, 'delay_ms', $5::bigint) from gone
+		'handler', 'warn', $6, case when $4 = 'retry' then json_build_object('attempt', attempt, 'delay_ms', $5::bigint)
+		else json_build_object('count', $7::int, 'delay_ms', $5::bigint) end from gone
 )
 select run_after from parked`
 
-// Park ends a claim with a wait: why is retry or retry_later, message the error or the reason. It returns the moment at
-// which the job becomes due, or [job.ErrLeaseLost], also when a cancel was committed: then finish it.
-func (s *Store) Park(ctx context.Context, l job.Lease, why string, wait time.Duration, message string) (time.Time, error) {
-	due, err := rows(ctx, s, pgx.RowTo[time.Time], parkSQL, l.JobID, l.Fence, l.Pod, why, wait.Milliseconds(), message)
+// Park ends a claim with a wait before another try; message is the error. It returns the moment at which the job becomes
+// due, or [job.ErrLeaseLost], also when a cancel was committed: then finish it.
+func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, message string) (time.Time, error) {
+	return s.park(ctx, l, "retry", 0, wait, message)
+}
+
+// PutOff ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
+// counted from 1; why is the handler's reason. Returns as [Store.Park].
+func (s *Store) PutOff(ctx context.Context, l job.Lease, times int, wait time.Duration, why string) (time.Time, error) {
+	return s.park(ctx, l, "retry_later", times, wait, why)
+}
+
+func (s *Store) park(ctx context.Context, l job.Lease, why string, times int, wait time.Duration, message string) (time.Time, error) {
+	due, err := rows(ctx, s, pgx.RowTo[time.Time], parkSQL, l.JobID, l.Fence, l.Pod, why, wait.Milliseconds(), message, times)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}

@@ -26,6 +26,8 @@ type NewJob struct {
 	UniqueWhile *string // pending or active
 	Priority    int
 	DelayMillis int64 // > 0: parked until then
+	// NeedsApproval asks for the job to wait until a person approves it; its lane may ask for that too.
+	NeedsApproval bool
 	// Starts asks for the job to be born running and ours, if its lane has nothing that goes before it and its subject
 	// is free.
 	Starts bool
@@ -60,6 +62,8 @@ const (
 	PlacedRunning Place = "running" // ours, with fence 1
 	PlacedPending Place = "pending"
 	PlacedParked  Place = "parked"
+	// PlacedAwaiting is parked until a person approves it.
+	PlacedAwaiting Place = "awaiting_approval"
 )
 
 // placeSQL is the tail of every statement that inserts jobs. It reads the CTE wish and puts each of its rows into jobs and
@@ -71,9 +75,11 @@ const (
 // (offset 0: a probe of current_runs_one_running, where the planner would read all running subjects into a hash table).
 // Whoever sees a running row in its snapshot does not try, and inserts go in the order of the key; so no two statements
 // wait for each other. Ended rows of a subject that was taken are deleted here.
+//
+// A row that needs approval is parked, whatever else it asks for; run_after is then when it would have become due.
 const placeSQL = `
 may as materialized (
-	select w.*, w.starts and w.delay_ms = 0
+	select w.*, w.starts and w.delay_ms = 0 and not w.approval
 		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
 		and not exists (` + goesAhead + `)
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
@@ -88,7 +94,7 @@ may as materialized (
 	delete from trapeze.current_runs c using born_runs r
 	where c.kind = r.kind and c.subject = r.subject and c.state = 'ended'
 ), placed as materialized (
-	select m.*, case when m.delay_ms > 0 then 'parked'
+	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
 		when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then 'running'
 		else 'pending' end as place
 	from may m
@@ -108,14 +114,17 @@ may as materialized (
 		case when born = 1 then pg_current_xact_id() end
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
 			case place when 'running' then now() end as born_at
-		from placed p where place <> 'parked') p
+		from placed p where place in ('pending', 'running')) p
 ), new_parked as (
 	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
-	select id, 'scheduled', now() + delay_ms * interval '1 millisecond', 1, priority, unique_while, lane, kind, subject
-	from placed where place = 'parked'
+	select id, case when approval then 'approval' else 'scheduled' end, now() + delay_ms * interval '1 millisecond', 1, priority,
+		unique_while, lane, kind, subject
+	from placed where place in ('parked', 'awaiting_approval')
 ), new_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, actor, fields)
-	select array_agg(id), array_agg(1), null, null, '', 'pending', 'job.enqueued', actor, null from placed group by actor
+	select array_agg(id), array_agg(1), null, null, '', case when approval then 'awaiting_approval' else 'pending' end,
+		'job.enqueued', actor, null
+	from placed group by actor, approval
 	union all
 	select array_agg(id), array_agg(2), array_agg(1::bigint), boot, 'pending', 'running', 'job.claimed', 'system',
 		'{"path":"fast"}'::json
@@ -128,7 +137,7 @@ const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
 	goesAheadSince = `select from ` + allRanks + ` cross join lateral (select from trapeze.live l
-			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $24::timestamptz and l.state = 'pending' limit 1) l
+			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $25::timestamptz and l.state = 'pending' limit 1) l
 			where rank <= w.ahead`
 )
 
@@ -141,7 +150,7 @@ type columns struct {
 	planned, uniqueKeys, uniqueWhiles        []*string
 	steps, priorities                        []int32
 	maxAttempts, maxCrashes                  []*int32
-	starts                                   []bool
+	starts, approvals                        []bool
 	pipelineNames                            []*string
 	groups                                   []*int64
 	childNos                                 []*int32
@@ -171,6 +180,7 @@ func (c *columns) add(n NewJob) {
 	c.groups = append(c.groups, n.Group)
 	c.childNos = append(c.childNos, n.No)
 	c.impaired = append(c.impaired, n.Impaired)
+	c.approvals = append(c.approvals, n.NeedsApproval)
 }
 
 func (c *columns) all() []any {
@@ -197,7 +207,7 @@ func narrow(n *int) *int32 {
 
 func placeOf(s string) (Place, error) {
 	switch p := Place(s); p {
-	case PlacedRunning, PlacedPending, PlacedParked:
+	case PlacedRunning, PlacedPending, PlacedParked, PlacedAwaiting:
 		return p, nil
 	}
 	return "", fmt.Errorf("unknown place %q", s)

@@ -34,7 +34,7 @@ var statements = map[string]string{
 	"jobEventsSQL": jobEventsSQL, "searchEventsSQL": searchEventsSQL, "pipelineEventsSQL": pipelineEventsSQL, "feedSQL": feedSQL,
 	"exportEventsSQL": exportEventsSQL, "ensurePartitionsSQL": ensurePartitionsSQL, "oldDaysSQL": oldDaysSQL,
 	"forgetJobsSQL": forgetJobsSQL, "dropPartitionSQL": dropPartitionSQL, "prunePodsSQL": prunePodsSQL,
-	"pruneSubmissionsSQL": pruneSubmissionsSQL, "settledSQL": settledSQL, "awaitedSQL": awaitedSQL, "settleSlotsSQL": settleSlotsSQL, "voidSlotsSQL": voidSlotsSQL,
+	"pruneSubmissionsSQL": pruneSubmissionsSQL, "settledSQL": settledSQL, "awaitedSQL": awaitedSQL, "approveSQL": approveSQL, "expireSQL": expireSQL, "overdueSQL": overdueSQL, "settleSlotsSQL": settleSlotsSQL, "voidSlotsSQL": voidSlotsSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) {

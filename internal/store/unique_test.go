@@ -18,7 +18,7 @@ func (w *world) submit(key, while string) (id, holder int64) {
 		if holder, err = w.ReserveKey(w.ctx(), tx, n.Kind, key, n.ID); err != nil || holder != n.ID {
 			return err
 		}
-		return w.EnqueueIn(w.ctx(), tx, []NewJob{n})
+		return second(w.EnqueueIn(w.ctx(), tx, []NewJob{n}))
 	}))
 	return n.ID, holder
 }
@@ -73,7 +73,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 			w.dies(boot, w.pod("b"))
 		},
 		"cancelled while it waited for its retry": func(w *world, boot string, c Claimed) {
-			_, err := w.Park(w.ctx(), leaseOf(boot, c), "retry", lease, "boom")
+			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, "boom")
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, c.ID)

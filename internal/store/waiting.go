@@ -78,7 +78,7 @@ with gone as (
 		and exists (select from trapeze.fan_outs f where f.id = p.id and not f.ended and (f.open = 0 or f.fail_fast and f.failed > 0))
 	returning *
 ), wish as (
-	select w.*, false as handed, (-w.priority - 1)::smallint as ahead, $8::uuid as boot
+	select w.*, false as handed, false as approval, (-w.priority - 1)::smallint as ahead, $8::uuid as boot
 	from unnest($9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::int[],
 		$17::text[], $18::int[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
 		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[]) as w(id, kind, lane, subject, args, pipeline_id,

@@ -40,7 +40,7 @@ func (s *Store) plan(ctx context.Context, conn *pgxpool.Conn) error {
 		{claimSQL, []any{nil, nil, nil, nil, nil}},
 		{endSQL, ends},
 		{finishSQL, append(ends, none.all()...)},
-		{enqueueSQL, append(none.all(), nil)},
+		{enqueueSQL, append(none.all(), nil, nil)},
 	} {
 		if _, err := conn.Exec(ctx, s.in(hot.sql), hot.args...); err != nil {
 			return err

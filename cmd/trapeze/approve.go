@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newApproveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "approve ID",
+		Short: "Let a job go that awaits approval",
+		Long: `Let a job go that awaits approval: it is due at once, or when its own delay is over. Which ones wait:
+trapeze jobs --state awaiting_approval. To refuse one: trapeze kill.
+
+Exit code 1 when there is no such job, or when it does not await approval: it was approved before, say, or nobody approved
+it in time.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := api.ParseID(args[0])
+			if err != nil {
+				return usage("%w", err)
+			}
+			db, err := open(c.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if err := db.Approve(c.Context(), id, operator()); err != nil {
+				return err
+			}
+			db.wake(c.Context())
+			if wantsJSON(c) {
+				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending})
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is approved\n", id)
+			return err
+		},
+	}
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	serve(t, db.url, nil)
+	pool := pgtest.Connect(t, db.url)
+	_, err := pool.Exec(t.Context(), `update trapeze.lanes set requires_approval = true`)
+	is.NoErr(err)
+	answer := decoded[map[string]any](t, db.ok("enqueue", "demo.noop", "--json"))
+	is.Equal(answer["state"], "awaiting_approval")
+	id := answer["id"].(string)
+	is.True(strings.Contains(db.ok("jobs", "--state", "awaiting_approval"), id))
+	is.Equal(strings.TrimSpace(db.ok("approve", id)), "job "+id+" is approved")
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Succeeded })
+	again := db.run("approve", id)
+	is.Equal(again.code, 1)
+	is.True(strings.Contains(again.err, "does not await approval"))
+	is.Equal(db.run("approve", "999999").code, 1) // no such job
+	is.Equal(decoded[map[string]any](t, db.ok("approve", strings.TrimSpace(db.ok("enqueue", "demo.noop")), "--json"))["state"], "pending")
+}

@@ -1,0 +1,175 @@
+package store
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func approval(n *NewJob) { n.NeedsApproval = true }
+
+func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	list := w.new(approval, plain)
+	list[0].Starts, list[0].Subject, list[0].Submitter = true, "s", "ann"
+	places, err := w.Enqueue(w.ctx(), boot, list)
+	w.is.NoErr(err)
+	id := list[0].ID
+	w.is.Equal(places[id], PlacedAwaiting) // not born running, though it asked for that
+	j := w.at(id)
+	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
+	w.promote(0)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(beat.NextDue, nil) // nobody looks for it
+
+	w.is.NoErr(w.Approve(w.ctx(), id, "bob"))
+	w.is.Equal(w.at(id).State, job.Pending)
+	w.is.True(errors.Is(w.Approve(w.ctx(), id, "bob"), job.ErrNotAwaitingApproval)) // once is enough
+	c := w.one(boot)
+	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
+	w.is.True(time.Since(c.ReadyAt) < time.Minute) // its age counts from now on
+	w.is.True(errors.Is(w.Approve(w.ctx(), id, "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(w.Approve(w.ctx(), 1<<40, "bob"), job.ErrNotFound))
+	w.end(boot, ending(c))
+	list2, err := w.JobEvents(w.ctx(), id, 0, 10)
+	w.is.NoErr(err)
+	w.is.Equal([]any{list2[0].To, list2[1].Event, list2[1].From, list2[1].To, list2[1].Actor},
+		[]any{job.AwaitingApproval, "job.approved", job.AwaitingApproval, job.Pending, "bob"})
+}
+
+func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.put(approval)[0]
+	release := w.freeze(`select from trapeze.parked for update`)
+	approve := func() (int, error) { return 0, w.Approve(w.ctx(), id, "bob") }
+	x, y := async(approve), async(approve)
+	w.waiting(2)
+	release(true)
+	errs := []error{second(x()), second(y())}
+	w.is.Equal(slices.IndexFunc(errs, func(err error) bool { return err == nil }) >= 0, true)
+	w.is.True(slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, job.ErrNotAwaitingApproval) }))
+	w.is.Equal(w.count(`select count(*) from trapeze.job_event where event = 'job.approved'`), 1)
+}
+
+func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	before := w.put(plain)[0]
+	w.exec(`update trapeze.lanes set requires_approval = true`)
+	awaits := w.put(plain)[0]
+	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // at once, whatever this process has heard of the lane
+	inTx := w.new(plain)
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
+		places, err := w.EnqueueIn(w.ctx(), tx, inTx)
+		w.is.Equal(places[inTx[0].ID], PlacedAwaiting)
+		return err
+	}))
+	c := w.one(boot)
+	w.is.Equal(c.ID, before) // what was in the lane before needs none
+	next := w.new(then(c))[0]
+	end, ok := w.end(boot, endingWith(c, next))
+	w.is.True(ok && end.ChildRunning) // nor does a step
+	child := Claimed{ID: next.ID, Fence: 1}
+	w.end(boot, ending(child))
+	w.exec(`update trapeze.lanes set requires_approval = false`)
+	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule was that of its submission
+	w.is.Equal(w.at(w.put(plain)[0]).State, job.Pending)
+}
+
+func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	changes := make([]func(*NewJob), bulkFrom)
+	for i := range changes {
+		changes[i] = plain
+	}
+	changes[bulkFrom-1] = func(n *NewJob) { n.Lane = "careful" }
+	list := w.new(changes...)
+	w.is.True(Bulky(list))
+	done, err := w.EnqueueBulk(w.ctx(), list)
+	w.is.NoErr(err)
+	w.is.True(!done)
+	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0) // nothing went in
+	places, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
+	w.is.NoErr(err)
+	w.is.Equal(places[list[0].ID], PlacedPending)
+	w.is.Equal(places[list[bulkFrom-1].ID], PlacedAwaiting)
+	list[0].NeedsApproval = true
+	w.is.True(!Bulky(list))
+}
+
+func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	delayed := func(n *NewJob) { n.NeedsApproval, n.DelayMillis = true, 3_600_000 }
+	early, late := w.put(delayed)[0], w.put(delayed)[0]
+	w.is.NoErr(w.Approve(w.ctx(), early, "bob"))
+	j := w.at(early)
+	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Pending, job.Reason("scheduled")})
+	w.exec(`update trapeze.parked set run_after = now()`)
+	w.promote(1)
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{early})
+	w.is.NoErr(w.Approve(w.ctx(), late, "bob"))
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // its delay was over before it was approved
+}
+
+func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	keyed := func(id int64) (holder int64) {
+		w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) (err error) {
+			holder, err = w.ReserveKey(w.ctx(), tx, "k", "key", id)
+			if err == nil && holder == id {
+				n := NewJob{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("pending"), NeedsApproval: true}
+				err = second(w.EnqueueIn(w.ctx(), tx, []NewJob{n}))
+			}
+			return err
+		}))
+		return holder
+	}
+	ids, err := w.NewIDs(w.ctx(), 3)
+	w.is.NoErr(err)
+	w.is.Equal(keyed(ids[0]), ids[0])
+	w.is.Equal(keyed(ids[1]), ids[0]) // the key is kept while it awaits
+	fresh := w.put(approval)[0]
+	w.exec(`update trapeze.parked set run_after = now() - interval '25 hours' where id = $1`, ids[0])
+
+	release := w.freeze(`select from trapeze.parked where id = $1 for update`, ids[0])
+	n, err := w.Expire(w.ctx(), 24*time.Hour, 10)
+	w.is.NoErr(err)
+	w.is.Equal(n, 0) // somebody is at it
+	release(false)
+	n, err = w.Expire(w.ctx(), 24*time.Hour, 10)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	j := w.at(ids[0])
+	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Cancelled, job.ReasonExpired})
+	w.is.Equal(w.at(fresh).State, job.AwaitingApproval)
+	w.is.True(errors.Is(w.Approve(w.ctx(), ids[0], "bob"), job.ErrNotAwaitingApproval))
+	w.is.Equal(keyed(ids[2]), ids[2]) // the key is free
+}
+
+func TestACancelOfWhatAwaitsApprovalIsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.put(approval)[0]
+	c, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	w.is.NoErr(err)
+	w.is.Equal(c.State, job.Cancelled)
+	w.is.True(errors.Is(w.Approve(w.ctx(), id, "bob"), job.ErrNotAwaitingApproval))
+	w.is.Equal(w.at(id).State, job.Cancelled)
+}

@@ -1,0 +1,153 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const aDay = 24 * time.Hour
+
+// overdue ends what is older than a day where its lane says nothing, and returns what was ended and what was passed by.
+func (w *world) overdue(limit int) (ended, passed []int64) {
+	w.t.Helper()
+	list, err := w.EndOverdue(w.ctx(), aDay, limit)
+	w.is.NoErr(err)
+	for _, o := range list {
+		if o.Ended {
+			ended = append(ended, o.ID)
+		} else {
+			passed = append(passed, o.ID)
+		}
+	}
+	return ended, passed
+}
+
+// due makes jobs of live have become due so many hours ago.
+func (w *world) due(hours int, ids ...int64) {
+	w.t.Helper()
+	w.exec(`update trapeze.live set ready_at = now() - $1::int * interval '1 hour' where id = any($2)`, hours, ids)
+}
+
+func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	running := w.put(about("s"))[0]
+	c := w.one(boot)
+	ids := w.put(plain, plain, func(n *NewJob) { n.Priority = -100 }, func(n *NewJob) { n.DelayMillis = 1 })
+	young, old, low, parked := ids[0], ids[1], ids[2], ids[3]
+	w.due(25, running, old, low)
+	w.due(23, young)
+	w.exec(`update trapeze.parked set run_after = now() - interval '25 hours'`)
+	ended, _ := w.overdue(10)
+	w.is.Equal(ended, []int64{running, old, low}) // by rank
+	for _, id := range ended {
+		j := w.at(id)
+		w.is.Equal([]any{j.State, *j.Reason, *j.Error}, []any{job.Failed, job.ReasonDeadline, "not ended within 24:00:00 of becoming due"})
+	}
+	w.is.Equal(w.at(young).State, job.Pending)
+	w.is.Equal(w.at(parked).State, job.Pending) // what waits for its moment does not age
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(beat.Cancels, []CancelRequest{{running, 1, job.ReasonDeadline}}) // its owner is told
+	_, ok := w.end(boot, ending(c))
+	w.is.True(!ok) // and its late result refused
+	next := w.put(about("s"))[0]
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // its subject is free
+	ended, passed := w.overdue(10)
+	w.is.Equal(len(ended)+len(passed), 0)
+}
+
+func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.lanes (name, max_age_s) values ('quick', 3600), ('patient', 0), ('slow', 360000)`)
+	in := func(lane string) func(*NewJob) { return func(n *NewJob) { n.Lane = lane } }
+	ids := w.put(in("quick"), in("patient"), in("slow"), plain)
+	w.due(2, ids...)
+	ended, _ := w.overdue(10)
+	w.is.Equal(ended, ids[:1]) // an hour
+	w.due(50, ids...)
+	ended, _ = w.overdue(10)
+	w.is.Equal(ended, ids[3:]) // a day by default; a hundred hours; for ever
+	w.due(101, ids...)
+	list, err := w.EndOverdue(w.ctx(), -1, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 1) // without a default the lane's own holds
+	w.is.Equal(w.at(ids[2]).State, job.Failed)
+	w.is.Equal(w.at(ids[1]).State, job.Pending)
+}
+
+func TestARecoveredJobAgesFromItsLatestClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(plain)[0]
+	w.one(a)
+	w.dies(a, b)
+	ended, passed := w.overdue(10)
+	w.is.Equal(len(ended)+len(passed), 0) // though it stands before all that ever became due
+	w.exec(`update trapeze.live set claimed_at = now() - interval '25 hours'`)
+	ended, _ = w.overdue(10)
+	w.is.Equal(ended, []int64{id})
+}
+
+func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(plain)[0]
+	c := w.one(boot)
+	w.due(25, id)
+	tx, err := w.pool.Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = tx.Rollback(w.ctx()) }()
+	_, err = w.Hold(w.ctx(), tx, leaseOf(boot, c), time.Minute)
+	w.is.NoErr(err)
+	_, passed := w.overdue(10)
+	w.is.Equal(passed, []int64{id}) // nobody waits for the handler's transaction
+	w.is.Equal(w.at(id).State, job.Running)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(beat.Cancels, []CancelRequest{{id, 1, job.ReasonDeadline}}) // but its handler is told
+	w.is.NoErr(tx.Commit(w.ctx()))
+	ended, _ := w.overdue(10)
+	w.is.Equal(ended, []int64{id})
+}
+
+func TestAnOverdueJobThatWasToBeCancelledIsCancelled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(plain)[0]
+	w.one(boot)
+	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	w.is.NoErr(err)
+	w.due(25, id)
+	w.overdue(10)
+	j := w.at(id)
+	w.is.Equal([]any{j.State, *j.Reason, j.Error == nil}, []any{job.Cancelled, job.ReasonCancelled, true})
+}
+
+func TestOverdueJobsEndInBoundedPagesAndFreeTheirKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.new(plain)[0].ID
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
+		_, err := w.ReserveKey(w.ctx(), tx, "k", "key", id)
+		return err
+	}))
+	_, err := w.Enqueue(w.ctx(), w.pod("a"), []NewJob{{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("active")}})
+	w.is.NoErr(err)
+	ids := append(w.put(plain, plain, plain, plain), id)
+	w.due(25, ids...)
+	for _, want := range []int{2, 2, 1, 0} {
+		ended, _ := w.overdue(2)
+		w.is.Equal(len(ended), want)
+	}
+	w.is.Equal(w.count(`select count(*) from trapeze.unique_keys`), 0)
+}

@@ -1,0 +1,83 @@
+package store
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(about("s"))[0]
+	c := w.one(a)
+	w.is.Equal(c.PutOff, 0)
+	due, err := w.PutOff(w.ctx(), leaseOf(a, c), 1, time.Hour, "GPU busy")
+	w.is.NoErr(err)
+	w.is.True(time.Until(due) > 59*time.Minute)
+	j := w.at(id)
+	w.is.Equal([]any{j.State, *j.Reason, j.Attempt, j.Pod == nil, j.Progress == nil}, []any{job.Pending, job.Reason("retry_later"), 0, true, true})
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
+	w.exec(`update trapeze.parked set run_after = now()`)
+	w.promote(1)
+	c = w.one(b)
+	w.is.Equal([]int64{int64(c.PutOff), c.Fence, int64(c.Attempt)}, []int64{1, 2, 1}) // the count comes with the claim
+	w.is.NoErr(w.Progress(w.ctx(), leaseOf(b, c), job.Progress{Message: ptr("again")}))
+	w.dies(b, a)
+	c = w.one(a)
+	w.is.Equal(c.PutOff, 1) // and survives a crash, and a note of progress
+	_, err = w.PutOff(w.ctx(), leaseOf(a, c), 2, 0, "GPU still busy")
+	w.is.NoErr(err)
+
+	list, err := w.JobEvents(w.ctx(), id, 0, 100)
+	w.is.NoErr(err)
+	var said []string
+	var counts []int
+	for _, e := range list {
+		if e.Event != "job.retry_later" {
+			continue
+		}
+		var fields struct {
+			Count   int   `json:"count"`
+			DelayMS int64 `json:"delay_ms"`
+		}
+		w.is.NoErr(json.Unmarshal(e.Fields, &fields))
+		said, counts = append(said, *e.Message), append(counts, fields.Count, int(fields.DelayMS))
+	}
+	w.is.Equal(said, []string{"GPU busy", "GPU still busy"})
+	w.is.Equal(counts, []int{1, 3_600_000, 2, 0})
+}
+
+func TestARetryIsNotCountedAsPutOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	c := w.one(boot)
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, "boom")
+	w.is.NoErr(err)
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // an error costs nothing there
+	w.promote(1)
+	c = w.one(boot)
+	w.is.Equal([]int{c.Attempt, c.PutOff}, []int{2, 0})
+}
+
+func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	id := w.put(plain)[0]
+	old := w.one(a)
+	w.dies(a, b)
+	_, err := w.PutOff(w.ctx(), leaseOf(a, old), 1, time.Hour, "late")
+	w.is.True(err != nil) // the lease is lost
+	c := w.one(b)
+	_, err = w.Cancel(w.ctx(), id, false, "ann", untold)
+	w.is.NoErr(err)
+	_, err = w.PutOff(w.ctx(), leaseOf(b, c), 1, time.Hour, "cancelled")
+	w.is.True(err != nil) // cancel wins
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0)
+}

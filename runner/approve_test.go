@@ -1,0 +1,119 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('b', 'careful')`)
+	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing})
+	var ids []int64
+	submit := func(kind string, options ...runner.EnqueueOption) {
+		s, err := r.Submit(t.Context(), of(kind), options...)
+		is.NoErr(err)
+		is.Equal(s.State, job.AwaitingApproval)
+		ids = append(ids, s.ID)
+	}
+	submit("a", runner.NeedsApproval())
+	submit("a", runner.NeedsApproval(), runner.Submitter("ann"), runner.Subject("s"))
+	submit("a", runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
+	submit("a", runner.NeedsApproval(), runner.IdempotencyKey("key"))
+	submit("b")
+	submit("a", runner.Lane("careful"), runner.Unique("other key", runner.WhileActive))
+	again, err := r.Submit(t.Context(), of("a"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
+	is.NoErr(err)
+	is.Equal(again, runner.Submitted{ID: ids[2], PipelineID: ids[2], State: job.AwaitingApproval, Duplicate: true})
+	again, err = r.Submit(t.Context(), of("a"), runner.NeedsApproval(), runner.IdempotencyKey("key"))
+	is.NoErr(err)
+	is.Equal(again, runner.Submitted{ID: ids[3], PipelineID: ids[3], State: job.AwaitingApproval, Duplicate: true})
+	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
+		id, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval())
+		ids = append(ids, id)
+		return err
+	}))
+	for _, n := range []int{3, 250} { // by the statement, and as many as go by COPY elsewhere
+		list := make([]job.Args, n)
+		for i := range list {
+			list[i] = of("a")
+		}
+		many, err := r.EnqueueMany(t.Context(), list, runner.Lane("careful"))
+		is.NoErr(err)
+		ids = append(ids, many...)
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where id = any($1) and state = 'awaiting_approval'`, ids), len(ids))
+	free := enqueue(t, r, of("a"))
+	is.Equal(ended(t, r, free).State, job.Succeeded)                                   // others go by
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // and none of them has started
+
+	for _, id := range ids[:10] {
+		is.NoErr(r.Approve(t.Context(), id, "bob"))
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.True(errors.Is(r.Approve(t.Context(), id, "bob"), job.ErrNotAwaitingApproval))
+	}
+	is.Equal(told(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
+	is.True(errors.Is(r.Approve(t.Context(), 1<<40, ""), job.ErrNotFound))
+	checkHistory(t, pool, r)
+}
+
+func TestAnApprovalWakesTheOtherPods(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	a := start(t, pool, runner.Options{Name: "a", PollEvery: time.Hour, Disabled: true}, map[string]does{"k": nothing})
+	start(t, pool, runner.Options{Name: "b", PollEvery: time.Hour}, map[string]does{"k": nothing})
+	id := enqueue(t, a, of("k"), runner.NeedsApproval())
+	is.NoErr(a.Approve(t.Context(), id, ""))
+	is.Equal(ended(t, a, id).State, job.Succeeded) // by a wake-up: the poll is an hour away
+}
+
+func TestAPipelineIsApprovedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `update trapeze.lanes set requires_approval = true`)
+	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing,
+		"asks": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(of("b"), runner.NeedsApproval()), nil
+		}})
+	id := enqueue(t, r, runner.Chain(of("a"), of("b")))
+	inState(t, r, id, job.AwaitingApproval)
+	is.NoErr(r.Approve(t.Context(), id, "bob"))
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
+	_, err := r.Enqueue(t.Context(), runner.Chain(of("a"), runner.Step(of("b"), runner.NeedsApproval())))
+	is.True(errors.Is(err, job.ErrInvalid)) // a step takes none
+	asks := enqueue(t, r, of("asks"))
+	is.NoErr(r.Approve(t.Context(), asks, ""))
+	j := ended(t, r, asks)
+	is.Equal(j.State, job.Failed) // rather than its wish be forgotten
+	is.True(strings.Contains(message(j), "approval is for submissions"))
+	checkHistory(t, pool, r)
+}
+
+func TestWhatNobodyApprovesExpires(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"a": nothing})
+	id := enqueue(t, r, of("a"), runner.NeedsApproval())
+	run(t, r)
+	j := ended(t, r, id) // by the first round of the maintenance
+	is.Equal(j.State, job.Cancelled)
+	is.Equal(why(j), job.ReasonExpired)
+	checkHistory(t, pool, r)
+}

@@ -1,0 +1,78 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestRetryLaterWaitsTwiceAsLongEachTimeAndSaysHowOften(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var counts []int
+	r := start(t, pool, runner.Options{}, map[string]does{"gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if counts = append(counts, j.PutOff()); j.PutOff() < 4 {
+			return runner.RetryLater(10*time.Millisecond, "GPU busy"), nil
+		}
+		return runner.Done(j.Attempt()), nil
+	}})
+	j := ended(t, r, enqueue(t, r, of("gpu")))
+	is.Equal(string(j.Result), "1") // no attempt was spent
+	is.Equal(counts, []int{0, 1, 2, 3, 4})
+	list, err := r.Store().JobEvents(t.Context(), j.ID, 0, 100)
+	is.NoErr(err)
+	var waits []int
+	for i, e := range list {
+		if e.Event != "job.retry_later" {
+			continue
+		}
+		var fields struct {
+			Count   int
+			DelayMS int `json:"delay_ms"`
+		}
+		is.NoErr(json.Unmarshal(e.Fields, &fields))
+		waits = append(waits, fields.Count, fields.DelayMS)
+		is.Equal(*e.Message, "GPU busy")
+		after := list[i+1:]
+		next := after[slices.IndexFunc(after, func(e job.Event) bool { return e.To == job.Running })]
+		is.True(next.At.Sub(e.At) >= time.Duration(fields.DelayMS)*time.Millisecond) // it did wait
+	}
+	is.Equal(waits, []int{1, 10, 2, 20, 3, 40, 4, 80})
+	checkHistory(t, pool, r)
+}
+
+func TestAJobThatWasPutOffHoldsNoSlotAndOutlivesItsPod(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var free atomic.Bool
+	handlers := map[string]does{"other": nothing, "gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if !free.Load() {
+			return runner.RetryLater(time.Hour, "GPU busy"), nil
+		}
+		return runner.Done(j.PutOff()), nil
+	}}
+	a := make1(t, pool, runner.Options{Slots: 1}, handlers)
+	stop := run(t, a)
+	id := enqueue(t, a, of("gpu"), runner.Subject("s"))
+	pgtest.Wait(t, "it is put off", func() bool { return slices.Contains(told(t, a, id), "job.retry_later") })
+	is.Equal(ended(t, a, enqueue(t, a, of("other"), runner.Subject("s"))).State, job.Succeeded) // the one slot is free
+	stop()
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.live`), 0) // nothing of it was the pod's
+	free.Store(true)
+	exec(t, pool, `update trapeze.parked set run_after = now() where id = $1`, id)
+	b := start(t, pool, runner.Options{}, handlers)
+	j := ended(t, b, id)
+	is.Equal(string(j.Result), "1") // put off once, on a pod that is gone
+	checkHistory(t, pool, b)
+}

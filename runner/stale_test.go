@@ -1,0 +1,124 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	causes := make(chan error, 2)
+	r := start(t, pool, runner.Options{}, map[string]does{"hangs": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		j.Progress(1, 10) // once, and then nothing
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, errors.New("gave up")
+	}}, runner.Retry(2, soon), runner.StaleAfter(100*time.Millisecond))
+	id := enqueue(t, r, of("hangs"), runner.Subject("s"))
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Failed)
+	is.Equal(why(j), job.ReasonStale)
+	is.Equal(j.Attempt, 2)                                // requeued while attempts last
+	is.True(strings.Contains(message(j), "sign of life")) // whatever the handler says
+	is.True(strings.Contains(message(j), "gave up"))
+	is.True(errors.Is(<-causes, job.ErrStale))
+	is.True(errors.Is(<-causes, job.ErrStale))
+	list, err := r.Store().JobEvents(t.Context(), id, 0, 10)
+	is.NoErr(err)
+	is.Equal(list[2].Event, "job.retried")
+	is.True(strings.Contains(*list[2].Message, "sign of life")) // the reason is in the history
+	checkHistory(t, pool, r)
+}
+
+func TestSignsOfLifeKeepAHandlerGoing(t *testing.T) {
+	t.Parallel()
+	const limit, long = 2 * time.Second, 3 * time.Second
+	signs := map[string]func(ctx context.Context, j *raw) error{
+		"progress": func(_ context.Context, j *raw) error { j.Progress(1, 2); return nil },
+		"message":  func(_ context.Context, j *raw) error { j.Message("at it"); return nil },
+		"emit":     func(ctx context.Context, j *raw) error { return j.Emit(ctx, "beat", "", "", nil) },
+		"tx":       func(ctx context.Context, j *raw) error { return j.Tx(ctx, func(pgx.Tx) error { return nil }, 1) },
+	}
+	handlers := map[string]does{}
+	for kind, sign := range signs {
+		handlers[kind] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			tick := time.NewTicker(limit / 8)
+			defer tick.Stop()
+			for began := time.Now(); time.Since(began) < long; {
+				if err := sign(ctx, j); err != nil {
+					return nil, err
+				}
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			}
+			return nil, nil
+		}
+	}
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{StaleAfter: limit}, handlers)
+	var ids []int64
+	for kind := range signs {
+		ids = append(ids, enqueue(t, r, of(kind)))
+	}
+	for _, id := range ids {
+		is.Equal(ended(t, r, id).State, job.Succeeded) // each sign counts
+	}
+}
+
+func TestAStaleHandlerThatIgnoresItsContextIsSettledWithoutIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	wait, open := gate(t)
+	r := start(t, pgtest.Pool(t), runner.Options{StaleAfter: 50 * time.Millisecond, StuckAfter: 100 * time.Millisecond},
+		map[string]does{"deaf": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
+	j := ended(t, r, enqueue(t, r, of("deaf")))
+	is.Equal(j.State, job.Failed)
+	is.Equal(why(j), job.ReasonStale)
+	is.Equal(r.Running(), 1) // its goroutine still uses the process
+	open()
+	pgtest.Wait(t, "the slot is free", func() bool { return r.Running() == 0 })
+}
+
+func TestAKindSaysOtherwiseThanTheOptions(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	wait, open := gate(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]does{
+		"quiet": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-wait:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		},
+	}, runner.StaleAfter(0))
+	watched := start(t, pool, runner.Options{StaleAfter: 50 * time.Millisecond}, map[string]does{
+		"watched": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		},
+	})
+	id := begun(t, r, of("quiet"))
+	for range 3 {
+		is.Equal(why(ended(t, watched, enqueue(t, watched, of("watched")))), job.ReasonStale) // three times as long as the default
+	}
+	open()
+	is.Equal(ended(t, r, id).State, job.Succeeded) // and it was left alone
+}
