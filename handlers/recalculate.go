@@ -84,8 +84,8 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 		return nil, fmt.Errorf("weigh the flights of %s: %w", unit, err)
 	}
 	if impossible > 0 {
-		return nil, runner.Permanent(fmt.Errorf("%d of its %d flights are longer than %d km, which is half way round the Earth: are its distances in miles?",
-			impossible, result.Flights, farthestKm))
+		return nil, runner.Permanent(fmt.Errorf("a distance of more than %d km, half way round the Earth, in %d of %d flights: are they in miles?",
+			farthestKm, impossible, result.Flights))
 	}
 	outcome := runner.Done(result).InTx(func(ctx context.Context, tx pgx.Tx) error {
 		var written Recalculated
