@@ -58,10 +58,11 @@ const weighUnitSQL = ratedSQL + `
 select count(*), count(*) filter (where band is null), count(*) filter (where km > $3) from rated`
 
 // recalcSQL makes a unit's emissions those of its flights, and writes only what has changed. No two units share a row.
-// Plan: as ratedSQL, emissions by primary key.
+// Plan: as ratedSQL, emissions by primary key. The rows to go are found by a hashed subplan: as an anti-join with rated, of which
+// no planner knows the size, 846 flights were compared each with each: 0.8 s against 0.005 s, on two busy cores.
 const recalcSQL = ratedSQL + `, removed as (
 	delete from co2.emissions e where e.year = $1 and e.unit = $2
-		and not exists (select from rated r where r.band is not null and (r.source, r.line) = (e.source, e.line))
+		and (e.source, e.line) not in (select r.source, r.line from rated r where r.band is not null)
 ), written as (
 	insert into co2.emissions as e (year, unit, source, line, band, km, kg)
 	select $1, $2, source, line, band, km, kg from rated where band is not null
