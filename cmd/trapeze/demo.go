@@ -137,7 +137,7 @@ func (d *demo) run(parent context.Context) (err error) {
 		return d.stay(ctx)
 	}
 	d.next(
-		"demo --keep", fmt.Sprintf("stays up, with API and data, for: %s pipeline %d", invoked(), d.shown[0]),
+		"demo --keep", fmt.Sprintf("stays up, with API and data; then look with: %s pipeline %d", invoked(), d.shown[0]),
 		"demo --file my.csv", "flights of your own",
 		"serve", "a pod of your own")
 	return nil
