@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// SyncFactors makes the emission factors of a year those of a file, then recalculates. Submit it alone when the factors
-// have changed: the flights need not be read again.
+// SyncFactors makes the emission factors of a year those of a file and fans out: a [Recalculate] for each unit, then a
+// [TotalUnits] that joins them. Submit it alone when the factors have changed: the flights need not be read again.
 //
 // A factor that cannot be used would make every total wrong without a trace, so any bad row fails the job, with its line.
 type SyncFactors struct {
@@ -56,15 +56,32 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	if err != nil {
 		return nil, fmt.Errorf("compare factors: %w", err)
 	}
-	j.Progress(int64(len(bands)), int64(len(bands)))
-	// Also when nothing changed: flights may have come. What is already right is then not written again.
-	return runner.Then(Recalculate{Year: a.Year}).Result(result).
+	units, err := p.unitsOf(ctx, a.Year)
+	if err != nil {
+		return nil, err
+	}
+	recalculations := make([]runner.Args, len(units))
+	for i, unit := range units {
+		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
+	}
+	// Also when nothing changed: flights may have come. What is already right is then not written again. The handler tells no
+	// progress of its own, so that the job's is that of the recalculations it waits for.
+	return runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result).
 		InTx(func(ctx context.Context, tx pgx.Tx) error {
 			var batch pgx.Batch
 			batch.Queue(p.in(dropFactorsSQL), a.Year, names)
 			batch.Queue(p.in(keepFactorsSQL), a.Year, names, mins, maxs, pers)
 			return tx.SendBatch(ctx, &batch).Close()
 		}), nil
+}
+
+// unitsOf lists the units of a year.
+func (p *pipeline) unitsOf(ctx context.Context, year int) ([]string, error) {
+	rows, err := p.pool.Query(ctx, p.in(unitsSQL), year)
+	if err != nil {
+		return nil, fmt.Errorf("list the units of %d: %w", year, err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 const (

@@ -34,7 +34,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 		"ATL,JFK,2024-01-01T00:00:00Z,NaN,\n"+ // 10
 		"SEA,JFK,2024-01-01T00:00:00Z,200.5,\"quoted, ok\"\n")
 	steps := b.pipeline(handlers.Ingest{File: path, Year: 2024})
-	is.Equal(len(steps), 4) // the pipeline goes on
+	is.Equal(len(steps), 3) // the pipeline goes on
 	is.Equal(steps[0].State, runner.StateSucceeded)
 	is.Equal(*steps[0].Outcome, runner.QualityWarning)
 	got := decode[struct {
@@ -52,7 +52,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 		is.True(bad.Reason != "")
 	}
 	is.Equal(lines, []int{3, 4, 6, 7, 8, 9, 10})                                     // lines as an editor counts them
-	is.Equal(decode[handlers.Totalled](t, steps[3]).KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
+	is.Equal(decode[handlers.Totalled](t, steps[2]).KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
 	is.Equal(b.count(is, "select count(*) from trapeze.job_event where job = $1 and event = 'csv.bad_row' and level = 'warn'",
 		steps[0].ID), int64(7)) // each is in the job's history
 }
@@ -110,7 +110,7 @@ func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 	o := handlers.Options{Dir: filepath.Dir(path)}
 	is.NoErr(handlers.Setup(t.Context(), pool, o))
 	b := newPod(t, pool, o)
-	is.Equal(len(b.pipeline(handlers.Ingest{File: "flights.csv", Year: 2024})), 4)
+	is.Equal(len(b.pipeline(handlers.Ingest{File: "flights.csv", Year: 2024})), 3)
 	for _, outside := range []string{"../flights.csv", "/etc/passwd"} {
 		steps := b.pipeline(handlers.Ingest{File: outside, Year: 2024})
 		is.Equal(steps[0].State, runner.StateFailed)
@@ -130,12 +130,12 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	slow.stop()
 
 	steps := newPod(t, pool, handlers.Options{}).wait(id)
-	is.Equal(len(steps), 4)
+	is.Equal(len(steps), 3)
 	is.True(steps[0].Fence > 1) // it was claimed again
 	got := decode[handlers.Ingested](t, steps[0])
 	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted once
 	_, _, sum := reference(t)
-	is.True(equal(sum, decode[handlers.Totalled](t, steps[3]).KgCO2e.String())) // the same to the last digit
+	is.True(equal(sum, decode[handlers.Totalled](t, steps[2]).KgCO2e.String())) // the same to the last digit
 	// Rows written before the stop were not written again: all of the first batch are of one transaction.
 	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
 }
@@ -163,11 +163,11 @@ func TestLostConnectionsAreSurvived(t *testing.T) {
 	}
 	pgtest.Wait(t, "the pipeline ends", func() bool {
 		var done bool
-		is.NoErr(admin.QueryRow(t.Context(), `select count(*) = 4 from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id).Scan(&done))
+		is.NoErr(admin.QueryRow(t.Context(), `select count(*) = 1 from trapeze.pipeline where id = $1 and status = 'succeeded'`, id).Scan(&done))
 		return done
 	})
 	_, _, sum := reference(t)
-	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(id)[3]).KgCO2e.String())) // nothing lost, nothing doubled
+	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(id)[2]).KgCO2e.String())) // nothing lost, nothing doubled
 }
 
 func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {

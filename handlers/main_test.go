@@ -74,6 +74,7 @@ func (b bench) in(t *testing.T) *bench { b.t = t; return &b }
 type step struct {
 	ID      int64
 	Kind    string
+	Subject string
 	State   runner.State
 	Outcome *runner.Quality
 	Fence   int64
@@ -81,7 +82,8 @@ type step struct {
 	Error   *string
 }
 
-// pipeline submits a job and waits until it and all that followed have ended.
+// pipeline submits a job and waits until it and all that followed have ended. It returns the spine: the recalculations that a
+// factor sync fans out into are beside it.
 func (b *bench) pipeline(args runner.Args) []step {
 	b.t.Helper()
 	id, err := b.Enqueue(b.t.Context(), args, runner.Subject("travel/2024"))
@@ -91,25 +93,43 @@ func (b *bench) pipeline(args runner.Args) []step {
 	return b.wait(id)
 }
 
-func (b *bench) wait(id int64) (steps []step) {
+func (b *bench) wait(id int64) (spine []step) {
 	b.t.Helper()
 	pgtest.Wait(b.t, "the pipeline ends", func() bool {
-		rows, err := b.pool.Query(b.t.Context(), `
-			select id, kind, state, outcome, fence, result, error from trapeze.job where pipeline_id = $1 order by step`, id)
-		if err == nil {
-			steps, err = pgx.CollectRows(rows, pgx.RowToStructByPos[step])
-		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		for _, s := range steps {
-			if !s.State.Terminal() {
-				return false
-			}
-		}
-		return true
+		spine = b.steps("pipeline_id = $1 and group_id is null order by step", id)
+		return len(spine) > 0 && spine[len(spine)-1].State.Terminal() && status(b, id) != "running"
 	})
-	return steps
+	return spine
+}
+
+// recalculations are the branches of a factor sync.
+func (b *bench) recalculations(sync step) []step {
+	b.t.Helper()
+	return b.steps("group_id = $1 order by child_no", sync.ID)
+}
+
+func (b *bench) steps(where string, args ...any) []step {
+	b.t.Helper()
+	rows, err := b.pool.Query(b.t.Context(),
+		"select id, kind, subject, state, outcome, fence, result, error from trapeze.job where "+where, args...)
+	if err == nil {
+		var steps []step
+		if steps, err = pgx.CollectRows(rows, pgx.RowToStructByPos[step]); err == nil {
+			return steps
+		}
+	}
+	b.t.Fatal(err)
+	return nil
+}
+
+// status is what has become of a pipeline; a job that nothing followed is none.
+func status(b *bench, id int64) (found string) {
+	b.t.Helper()
+	err := b.pool.QueryRow(b.t.Context(), "select coalesce((select status from trapeze.pipeline where id = $1), 'lone')", id).Scan(&found)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return found
 }
 
 // decode reads the result of a step.

@@ -18,7 +18,7 @@ type Options struct {
 	// Dir is the folder that files are read from; a path that leads out of it is refused. Default: any path goes, and a
 	// relative one begins at the working directory.
 	Dir string
-	// BatchRows is how many rows one transaction of a batch covers. Default 1000.
+	// BatchRows is how many rows one transaction of the ingest covers. Default 1000.
 	BatchRows int
 	// BatchPause slows the ingest down by a wait after every batch, to have time to watch it. Default 0.
 	BatchPause time.Duration

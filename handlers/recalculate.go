@@ -3,16 +3,21 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Recalculate computes the emission of every flight of a year with the factors of that year, then the totals. Flights
-// whose distance is in no band get none, are counted, and make the outcome a warning.
+// Recalculate computes the emissions of one unit's flights of a year with the factors of that year: one of the many jobs that a
+// [SyncFactors] fans out into. Flights whose distance is in no band get none, are counted, and make the outcome a warning.
+//
+// A unit with a flight longer than any can be fails without another try, and keeps what it had: its distances are in another
+// unit of length, or damaged, and whatever was computed from them would spoil the sum of all. The other units go on.
 type Recalculate struct {
-	Year int `json:"year"`
+	Year int    `json:"year"`
+	Unit string `json:"unit"`
 }
 
 // Kind implements runner.Args.
@@ -24,114 +29,79 @@ type Recalculated struct {
 	NoFactor int64 `json:"no_factor"` // flights whose distance is in no band
 }
 
-// position is the last flight of a batch, kept with it: the next run goes on after it.
-type position struct {
-	Source string `json:"source"`
-	Line   int64  `json:"line"`
-	Done   int64  `json:"done"` // flights up to here
-}
+// subjectOf is what the recalculation of a unit is about. Two pipelines over the same year recalculate it one after the other,
+// and other years and units at the same time.
+func subjectOf(year int, unit string) string { return fmt.Sprintf("%d/%s", year, unit) }
 
-// nextBatchSQL finds where the batch of $4 flights after ($2, $3) ends. Plan: activities_pkey from the position on.
-const nextBatchSQL = `
-select count(*), coalesce((array_agg(source order by source desc, line desc))[1], $2),
-	coalesce((array_agg(line order by source desc, line desc))[1], $3)
-from (
-	select source, line from co2.activities where year = $1 and (source, line) > ($2, $3) order by source, line limit $4
-) page`
+// unitIn is the unit in a subject of that year.
+func unitIn(year int, subject string) string { return strings.TrimPrefix(subject, subjectOf(year, "")) }
 
-// recalcSQL computes the flights after ($2, $3) up to ($4, $5) and writes what has changed. 1 statute mile is 1.609344 km,
-// exactly (international agreement of 1959). Plan: activities_pkey from the position on, emissions by primary key.
-const recalcSQL = `
+// unitsSQL lists the units of a year: those with flights, and those that have none any more but still have emissions.
+// Plan: activities_of_unit and emissions_pkey, the year's part of each.
+const unitsSQL = `
+select origin from co2.activities where year = $1 union select unit from co2.emissions where year = $1 order by 1`
+
+// ratedSQL is each flight of a unit with its band and emission. 1 statute mile is 1.609344 km, exactly (international agreement
+// of 1959). Plan: activities_of_unit.
+const ratedSQL = `
 with rated as materialized (
-	select a.source, a.line, a.origin, f.band, a.distance_miles * 1.609344 as km,
-		a.distance_miles * 1.609344 * f.kg_per_km as kg
+	select a.source, a.line, f.band, a.distance_miles * 1.609344 as km, a.distance_miles * 1.609344 * f.kg_per_km as kg
 	from co2.activities a left join co2.factors f on f.year = a.year
 		and a.distance_miles * 1.609344 >= f.min_km and (f.max_km is null or a.distance_miles * 1.609344 < f.max_km)
-	where a.year = $1 and (a.source, a.line) > ($2, $3) and (a.source, a.line) <= ($4, $5)
-), removed as (
-	delete from co2.emissions e using rated r
-	where r.band is null and e.year = $1 and e.source = r.source and e.line = r.line
+	where a.year = $1 and a.origin = $2
+)`
+
+// farthestKm is half the Earth's equator, rounded up: no two places are further apart.
+const farthestKm = 20038
+
+const weighUnitSQL = ratedSQL + `
+select count(*), count(*) filter (where band is null), count(*) filter (where km > $3) from rated`
+
+// recalcSQL makes a unit's emissions those of its flights, and writes only what has changed. No two units share a row.
+// Plan: as ratedSQL, emissions by primary key. The rows to go are found by a hashed subplan: as an anti-join with rated, of which
+// no planner knows the size, 846 flights were compared each with each: 0.8 s against 0.005 s, on two busy cores.
+const recalcSQL = ratedSQL + `, removed as (
+	delete from co2.emissions e where e.year = $1 and e.unit = $2
+		and (e.source, e.line) not in (select r.source, r.line from rated r where r.band is not null)
+), written as (
+	insert into co2.emissions as e (year, unit, source, line, band, km, kg)
+	select $1, $2, source, line, band, km, kg from rated where band is not null
+	on conflict (year, unit, source, line) do update set band = excluded.band, km = excluded.km, kg = excluded.kg
+	where (e.band, e.km, e.kg) is distinct from (excluded.band, excluded.km, excluded.kg)
 )
-insert into co2.emissions as e (year, source, line, unit, band, km, kg)
-select $1, source, line, origin, band, km, kg from rated where band is not null
-on conflict (year, source, line) do update
-set unit = excluded.unit, band = excluded.band, km = excluded.km, kg = excluded.kg
-where (e.unit, e.band, e.km, e.kg) is distinct from (excluded.unit, excluded.band, excluded.km, excluded.kg)`
-
-// dropOrphansSQL removes the emissions of flights that are gone.
-const dropOrphansSQL = `
-delete from co2.emissions e where e.year = $1
-	and not exists (select from co2.activities a where (a.year, a.source, a.line) = (e.year, e.source, e.line))`
-
-// countNoFactorSQL counts the flights of a year that have no emission.
-const countNoFactorSQL = `
-select count(*) from co2.activities a where a.year = $1
-	and not exists (select from co2.emissions e where (e.year, e.source, e.line) = (a.year, a.source, a.line))`
+select count(*), count(*) filter (where band is null) from rated`
 
 func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) (*runner.Outcome, error) {
-	year := j.Args.Year
+	year, unit := j.Args.Year, j.Args.Unit
 	if err := checkYear(year); err != nil {
 		return nil, err
 	}
-	flights, err := p.recalculateAll(ctx, j)
+	var (
+		result     Recalculated
+		impossible int64
+	)
+	err := p.pool.QueryRow(ctx, p.in(weighUnitSQL), year, unit, farthestKm).Scan(&result.Flights, &result.NoFactor, &impossible)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("weigh the flights of %s: %w", unit, err)
 	}
-	result := Recalculated{Flights: flights}
-	err = j.Tx(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, p.in(dropOrphansSQL), year); err != nil {
-			return err
+	if impossible > 0 {
+		return nil, runner.Permanent(fmt.Errorf("a distance of more than %d km, half way round the Earth, in %d of %d flights: are they in miles?",
+			farthestKm, impossible, result.Flights))
+	}
+	outcome := runner.Done(result).InTx(func(ctx context.Context, tx pgx.Tx) error {
+		var written Recalculated
+		if err := tx.QueryRow(ctx, p.in(recalcSQL), year, unit).Scan(&written.Flights, &written.NoFactor); err != nil {
+			return fmt.Errorf("write the emissions of %s: %w", unit, err)
 		}
-		return tx.QueryRow(ctx, p.in(countNoFactorSQL), year).Scan(&result.NoFactor)
-	}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("remove emissions of flights that are gone: %w", err)
-	}
-	outcome := runner.Then(TotalUnits{Year: year}).Result(result)
+		if written != result { // they would not be what the result says
+			return fmt.Errorf("the flights of %s have changed while they were calculated", unit)
+		}
+		return nil
+	})
 	if result.NoFactor > 0 {
 		outcome.Warning()
 		message := fmt.Sprintf("%d flights have a distance that is in no band", result.NoFactor)
 		err = j.Emit(ctx, "emissions.no_factor", "warn", message, result)
 	}
 	return outcome, err
-}
-
-// recalculateAll goes through the flights of the year in batches, from where the latest checkpoint says, and returns
-// their number.
-func (p *pipeline) recalculateAll(ctx context.Context, j *runner.Job[Recalculate]) (int64, error) {
-	year := j.Args.Year
-	var total int64
-	if err := p.pool.QueryRow(ctx, p.in(`select count(*) from co2.activities where year = $1`), year).Scan(&total); err != nil {
-		return 0, fmt.Errorf("count flights: %w", err)
-	}
-	var at position
-	if _, err := j.LastCheckpoint(&at); err != nil {
-		return 0, err
-	}
-	for {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		var (
-			next position
-			rows int64
-		)
-		err := p.pool.QueryRow(ctx, p.in(nextBatchSQL), year, at.Source, at.Line, p.BatchRows).Scan(&rows, &next.Source, &next.Line)
-		if err != nil {
-			return 0, fmt.Errorf("find the flights after %s:%d: %w", at.Source, at.Line, err)
-		}
-		if rows == 0 {
-			return at.Done, nil
-		}
-		next.Done = at.Done + rows
-		err = j.Tx(ctx, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, p.in(recalcSQL), year, at.Source, at.Line, next.Source, next.Line)
-			return err
-		}, next)
-		if err != nil {
-			return 0, fmt.Errorf("recalculate after %s:%d: %w", at.Source, at.Line, err)
-		}
-		at = next
-		j.Progress(at.Done, max(total, at.Done))
-	}
 }

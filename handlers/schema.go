@@ -35,6 +35,8 @@ create table if not exists co2.activities (
     distance_miles numeric not null,
     primary key (year, source, line)
 );
+-- activities_of_unit answers: which flights of this year left from here?
+create index if not exists activities_of_unit on co2.activities (year, origin);
 
 -- kg CO2e per passenger-kilometre from min_km on and below max_km; null: no upper bound. Written by factor_sync.
 create table if not exists co2.factors (
@@ -46,16 +48,16 @@ create table if not exists co2.factors (
     primary key (year, band)
 );
 
--- Written by emission_recalc.
+-- Written by emission_recalc: the rows of a unit by its own job, so that no two wait for each other.
 create table if not exists co2.emissions (
     year   integer not null,
+    unit   text not null,
     source text not null,
     line   bigint not null,
-    unit   text not null,
     band   text not null,
     km     numeric not null,
     kg     numeric not null,
-    primary key (year, source, line)
+    primary key (year, unit, source, line)
 );
 
 -- Written by unit_totals.

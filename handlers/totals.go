@@ -1,9 +1,12 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,7 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TotalUnits adds up the emissions of a year by airport of departure. It is the end of the pipeline.
+// TotalUnits adds up the emissions of a year by airport of departure. It is the end of the pipeline, and joins the recalculations
+// of a [SyncFactors]: a unit whose recalculation failed is in none of the totals, is named in the result, and makes the outcome a
+// warning. Submitted alone it adds up whatever there is.
 type TotalUnits struct {
 	Year int `json:"year"`
 }
@@ -24,6 +29,16 @@ type Totalled struct {
 	Units   int64       `json:"units"`
 	Flights int64       `json:"flights"`
 	KgCO2e  json.Number `json:"kg_co2e"` // with all its digits
+
+	NoFactor int64     `json:"no_factor"`           // flights without an emission, as their distance is in no band
+	Bad      int64     `json:"bad"`                 // units that could not be recalculated
+	BadUnits []BadUnit `json:"bad_units,omitempty"` // the first 1000 of them
+}
+
+// BadUnit is a unit that could not be recalculated, and why.
+type BadUnit struct {
+	Unit   string `json:"unit"`
+	Reason string `json:"reason"`
 }
 
 // UnitTotal is the total of one airport of departure in a year. Km and KgCO2e are exact.
@@ -39,9 +54,11 @@ type UnitTotal struct {
 const (
 	sumUnitsSQL = `
 select unit, null::text, null::text, count(*), trim_scale(sum(km))::text, trim_scale(sum(kg))::text
-from co2.emissions where year = $1 group by unit order by unit`
+from co2.emissions where year = $1 and unit <> all($2::text[]) group by unit order by unit`
 
-	sumSQL = `select count(distinct unit), count(*), trim_scale(coalesce(sum(kg), 0))::text from co2.emissions where year = $1`
+	sumSQL = `
+select count(distinct unit), count(*), trim_scale(coalesce(sum(kg), 0))::text
+from co2.emissions where year = $1 and unit <> all($2::text[])`
 
 	dropTotalsSQL = `delete from co2.totals where year = $1 and unit <> all($2::text[])`
 
@@ -68,12 +85,16 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 		result Totalled
 		units  []UnitTotal
 	)
+	bad, err := p.joined(ctx, j, &result)
+	if err != nil {
+		return nil, err
+	}
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, p.pool, snapshot, func(tx pgx.Tx) (err error) {
-		if units, err = list(ctx, tx, p.in(sumUnitsSQL), year); err != nil {
+	err = pgx.BeginTxFunc(ctx, p.pool, snapshot, func(tx pgx.Tx) (err error) {
+		if units, err = list(ctx, tx, p.in(sumUnitsSQL), year, bad); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, p.in(sumSQL), year).Scan(&result.Units, &result.Flights, &result.KgCO2e)
+		return tx.QueryRow(ctx, p.in(sumSQL), year, bad).Scan(&result.Units, &result.Flights, &result.KgCO2e)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("add up %d: %w", year, err)
@@ -84,12 +105,51 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 		names[i], flights[i], kms[i], kgs[i] = u.Unit, u.Flights, u.Km, u.KgCO2e
 	}
 	j.Progress(int64(n), int64(n))
-	return runner.Done(result).InTx(func(ctx context.Context, tx pgx.Tx) error {
+	outcome := runner.Done(result)
+	if result.Bad > 0 {
+		outcome.Warning()
+	}
+	return outcome.InTx(func(ctx context.Context, tx pgx.Tx) error {
 		var batch pgx.Batch
 		batch.Queue(p.in(dropTotalsSQL), year, names)
 		batch.Queue(p.in(keepTotalsSQL), year, names, flights, kms, kgs)
 		return tx.SendBatch(ctx, &batch).Close()
 	}), nil
+}
+
+// badUnitsNamed bounds the result.
+const badUnitsNamed = 1000
+
+// joined reads what became of the recalculations, and returns the units that could not be recalculated.
+func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result *Totalled) (bad []string, err error) {
+	bad = []string{}
+	for b, err := range j.Branches(ctx) {
+		switch {
+		case errors.Is(err, runner.ErrNotFound):
+			return bad, nil // submitted alone
+		case err != nil:
+			return nil, fmt.Errorf("read the recalculations: %w", err)
+		case b.State == runner.StateSucceeded:
+			var unit Recalculated
+			if err := b.Result(&unit); err != nil {
+				return nil, fmt.Errorf("read the recalculation of %s: %w", b.Subject, err)
+			}
+			result.NoFactor += unit.NoFactor
+		default:
+			one := BadUnit{unitIn(j.Args.Year, b.Subject), reasonOf(b)}
+			bad = append(bad, one.Unit)
+			if result.Bad++; result.Bad <= badUnitsNamed {
+				result.BadUnits = append(result.BadUnits, one)
+			}
+		}
+	}
+	return bad, nil
+}
+
+// reasonOf is why a branch did not succeed: the first line of its error, and not all of that.
+func reasonOf(b runner.Branch) string {
+	reason, _, _ := strings.Cut(cmp.Or(b.Error, string(b.Reason)), "\n")
+	return fmt.Sprintf("%.200s", reason)
 }
 
 // ReadTotals returns the totals of a year, the largest first.

@@ -61,7 +61,7 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 			return nil, err
 		}
 		if w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" {
-			return nil, fmt.Errorf("next step %s: keys and names are for submissions, not for steps: %w", w.kind, job.ErrInvalid)
+			return nil, fmt.Errorf("next step %s: keys are for submissions, and names of pipelines, not for steps: %w", w.kind, job.ErrInvalid)
 		}
 		if w.approval {
 			return nil, fmt.Errorf("next step %s: approval is for submissions, not for steps: %w", w.kind, job.ErrInvalid)

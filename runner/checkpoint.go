@@ -50,6 +50,9 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 		if err == nil {
 			break
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		// Also when the first one was kept and its reply lost: the second keeps the same.
 		if _ = c.r.dbError(err); !store.Transient(err) && !store.Unknown(err) || wait.n > 50 {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -22,9 +23,10 @@ func newDemoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the example pipeline on real data, and kill a pod in the middle of it",
-		Long: `Run the example pipeline on 20,000 real flights and show what happens: CSV ingest, factor sync, emission recalculation
-and unit totals, each step handing over to the next in one commit. Then run it again on two pods of their own, kill -9 the
-one that works, and see the other take over, with the same result to the last digit.
+		Long: `Run the example pipeline on 20,000 real flights and show what happens: CSV ingest, factor sync, one emission
+recalculation for each of 220 airports at the same time, and the totals that join them, each step handing over to the next in
+one commit. Then run it again on two pods of their own, kill -9 the one that works, and see the other take over, with the same
+result to the last digit. An airport that cannot be recalculated is left out and named, and the pipeline is partial.
 
 Without DATABASE_URL the demo brings a PostgreSQL of its own; with it, it works in schemas of its own. Both are thrown
 away at the end, and nothing is left running.`,
@@ -58,13 +60,16 @@ away at the end, and nothing is left running.`,
 type demo struct {
 	*screen
 	stage
-	file   string
-	keep   bool
-	json   bool
-	print  func(v any) error
-	began  time.Time
-	report demoReport
-	totals []handlers.UnitTotal
+	file    string
+	keep    bool
+	json    bool
+	print   func(v any) error
+	began   time.Time
+	report  demoReport
+	totals  []handlers.UnitTotal
+	counted int64   // flights in the totals
+	bad     int64   // units left out
+	shown   []int64 // the pipelines, to be looked at
 }
 
 // demoReport is what --json prints.
@@ -75,14 +80,16 @@ type demoReport struct {
 	Steps    []demoStep  `json:"steps"`
 	Takeover float64     `json:"takeover_seconds"` // from kill -9 to the start of the job on the other pod
 	Warnings int64       `json:"warnings"`         // rows passed by and flights without a factor
+
+	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // left out, which makes the pipeline partial
 }
 
 // demoStep is one step of the pipeline.
 type demoStep struct {
 	Kind string  `json:"kind"`
-	MS   float64 `json:"ms"` // its handler's time
-	// HandoffMS is the time from the end of the step before, or from the submission, to the start of this one: the commit
-	// that ends the one and creates the other included.
+	MS   float64 `json:"ms"` // its handler's time; of many, from the first one's start to the last one's end
+	// HandoffMS is the time from the end of the step before, or from the submission, to the start of this one: the commits
+	// that end the one and create the other included.
 	HandoffMS float64 `json:"handoff_ms"`
 }
 
@@ -130,7 +137,7 @@ func (d *demo) run(parent context.Context) (err error) {
 		return d.stay(ctx)
 	}
 	d.next(
-		"demo --keep", "stays up, with API and data",
+		"demo --keep", fmt.Sprintf("stays up, with API and data; then look with: %s pipeline %d", invoked(), d.shown[0]),
 		"demo --file my.csv", "flights of your own",
 		"serve", "a pod of your own")
 	return nil

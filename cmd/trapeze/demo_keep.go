@@ -51,6 +51,8 @@ func (d *demo) tellReady(line any) error {
 	} else {
 		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Schema)
 	}
+	d.say("  %s pipeline %d      the tree of the first run", invoked(), d.shown[0])
+	d.say("  %s pipeline %d      that of the one that was killed", invoked(), d.shown[1])
 	d.say("  %s jobs", invoked())
 	d.say(`  %s enqueue csv_ingest --args '{"year":2025}' --wait`, invoked())
 	d.say("  curl -sS %s/jobs", at)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -63,6 +62,7 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	d.shown = append(d.shown, id)
 	if err := watcher.Store().Notify(ctx, d.pool); err != nil {
 		return err
 	}
@@ -115,19 +115,19 @@ func (n *netRun) startPods(ctx context.Context) error {
 
 // watch tells the timeline, kills the pod that works, and returns the jobs when the pipeline has ended.
 func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
-	var ingest *bar
+	var ingest, fan *bar
 	for {
 		// First the jobs, then the events: what ended in the one is told by the other.
-		steps, over, err := pipelineOf(ctx, n.watcher.Store(), id)
+		steps, over, err := spineOf(ctx, n.watcher.Store(), id)
 		if err != nil {
 			return nil, err
 		}
-		if err := n.tell(ctx, id, steps); err != nil {
+		if err := n.tell(ctx, steps); err != nil {
 			return nil, err
 		}
 		first := steps[0]
 		if ingest == nil {
-			ingest = n.bar(first.Kind, unitOf(first.Kind))
+			ingest = n.bar(first.Kind, countedBy(first.Kind))
 		}
 		if p := first.Progress; p != nil && p.Done != nil && p.Total != nil {
 			if n.live {
@@ -142,8 +142,9 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 		if err := n.remarkOn(ctx, ingest, first); err != nil {
 			return nil, err
 		}
+		fan = n.showFan(fan, steps)
 		if over {
-			return steps, failure(steps)
+			return steps, failure(ctx, n.watcher, steps)
 		}
 		for _, p := range n.pods {
 			if p != n.victim && !p.alive() {
@@ -154,6 +155,25 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// showFan shows how many of the recalculations have ended, on all pods together.
+func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
+	for _, part := range partsOf(steps) {
+		switch {
+		case part.kind != demoFan || !n.live:
+		case part.ended:
+			if b != nil {
+				b.remove()
+			}
+		default:
+			if b == nil {
+				b = n.bar(demoFan, countedBy(demoFan))
+			}
+			b.set(*part.progress.Done, *part.progress.Total)
+		}
+	}
+	return b
 }
 
 // strikeDown kills the pod that runs the ingest.
@@ -194,34 +214,35 @@ func (n *netRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds the events that are new to the timeline. It reads the history from its beginning, which is short: what a
-// transaction that began earlier commits later is not missed.
-func (n *netRun) tell(ctx context.Context, id int64, steps []job.Job) error {
-	kinds := map[int64]string{}
-	for _, j := range steps {
-		kinds[j.ID] = j.Kind
-	}
+// tell adds the events of the jobs on the spine that are new to the timeline. It reads their histories from the beginning, which
+// are short.
+func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
-	events, err := n.watcher.Store().Events(ctx, id, "", all)
-	if err != nil {
-		return err
-	}
-	for _, e := range events {
-		if e.Job == nil || n.told[e.Cursor] || kinds[*e.Job] == "" {
-			continue // a job that came after the look at the jobs is for the next time
+	for _, j := range steps {
+		events, err := n.watcher.Store().JobEvents(ctx, j.ID, 0, all)
+		if err != nil {
+			return err
 		}
-		n.told[e.Cursor] = true
-		n.tellOne(e, kinds[*e.Job], *e.Job == id)
+		for _, e := range events {
+			if !n.told[e.Cursor] {
+				n.told[e.Cursor] = true
+				n.tellOne(e, j)
+			}
+		}
 	}
 	return nil
 }
 
-func (n *netRun) tellOne(e job.Event, kind string, isIngest bool) {
+func (n *netRun) tellOne(e job.Event, j job.Job) {
 	pod := text(e.Pod)
 	switch {
+	case e.Event == "job.waiting":
+		n.line(e.At, "%s fans out into one recalculation an airport", pod)
+	case e.Event == "job.succeeded" && j.Kind == demoFans:
+		n.line(e.At, "the last airport is recalculated")
 	case e.Event == "job.succeeded":
-		n.line(e.At, "%s ends %s", pod, kind)
-	case !isIngest:
+		n.line(e.At, "%s ends %s", pod, j.Kind)
+	case j.Step > 0:
 	case e.Event == "job.enqueued":
 		n.zero = e.At
 		n.line(e.At, "submitted")
@@ -255,19 +276,15 @@ func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
 	if err != nil {
 		return err
 	}
-	var ingested handlers.Ingested
-	if err := json.Unmarshal(steps[0].Result, &ingested); err != nil {
-		return fmt.Errorf("read the result of %s: %w", steps[0].Kind, err)
-	}
-	var total handlers.Totalled
-	if err := json.Unmarshal(steps[len(steps)-1].Result, &total); err != nil {
-		return fmt.Errorf("read the result of the pipeline: %w", err)
+	ingested, total, err := resultsOf(steps)
+	if err != nil {
+		return err
 	}
 	if ingested.Rows != n.report.Rows || total.KgCO2e != n.report.Total || !reflect.DeepEqual(totals, n.totals) {
 		return refused("after the takeover the result is %s kg from %d rows, without it %s kg from %d: this is a bug, please report it",
 			total.KgCO2e, ingested.Rows, n.report.Total, n.report.Rows)
 	}
-	n.say("The result: %s kg CO2e from %s flights.", commas(total.KgCO2e.String()), thousands(ingested.Rows))
+	n.say("The result: %s kg CO2e from %s flights.", commas(total.KgCO2e.String()), thousands(total.Flights))
 	n.say("No row lost, none doubled, and the same to the last digit.")
 	return nil
 }

@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"math/big"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
@@ -18,10 +14,16 @@ import (
 // demoYear is the year whose factors apply.
 const demoYear = 2024
 
-// demoSteps are the steps of the pipeline, with what they count.
-var demoSteps = []struct{ kind, unit string }{
-	{"csv_ingest", "rows"}, {"factor_sync", "factors"}, {"emission_recalc", "flights"}, {"unit_totals", "airports"},
+// demoSteps are the steps of the pipeline, with what they count and how they are reached. The recalculations are many jobs, and
+// the progress of all of them is that of the factor sync, which waits for them.
+var demoSteps = []demoStepKind{
+	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
+
+type demoStepKind struct{ kind, unit, reached string }
+
+// The kinds of the job that fans out, and of those that it fans out into.
+const demoFans, demoFan = "factor_sync", "emission_recalc"
 
 // look is how often the demo reads where the pipeline is.
 const look = 25 * time.Millisecond
@@ -30,7 +32,9 @@ const look = 25 * time.Millisecond
 func (d *demo) showPipeline(ctx context.Context) error {
 	d.say("")
 	d.say("1. The pipeline. A step that ends hands over to the next one, in the same")
-	d.say("   commit and the same process. The hand-off includes that commit.")
+	d.say("   commit and the same process; the time of a hand-off includes that commit.")
+	d.say("   The factor sync fans out into one recalculation an airport, and waits")
+	d.say("   for them without a slot; the totals join them.")
 	d.say("")
 	clock := stopwatch{ran: map[string]span{}}
 	r, stop, err := d.startPod(ctx, handlers.Options{Schema: d.co2, OnRun: clock.note})
@@ -43,7 +47,8 @@ func (d *demo) showPipeline(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, err := d.follow(ctx, r.Store(), id, &clock, submitted)
+	d.shown = append(d.shown, id)
+	steps, err := d.follow(ctx, r, id, &clock, submitted)
 	if err != nil {
 		return err
 	}
@@ -90,31 +95,31 @@ func (d *demo) startPod(ctx context.Context, o handlers.Options) (r *runner.Runn
 }
 
 // follow shows a pipeline's progress until it has ended, and returns its jobs in order.
-func (d *demo) follow(ctx context.Context, st *store.Store, id int64, clock *stopwatch, submitted time.Time) ([]job.Job, error) {
+func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *stopwatch, submitted time.Time) ([]job.Job, error) {
 	defer d.clear()
 	bars := map[string]*bar{}
-	ended := map[int64]bool{}
+	ended := map[string]bool{}
 	for {
-		steps, over, err := pipelineOf(ctx, st, id)
+		steps, over, err := spineOf(ctx, r.Store(), id)
 		if err != nil {
 			return nil, err
 		}
-		for _, j := range steps {
-			b := bars[j.Kind]
+		for _, part := range partsOf(steps) {
+			b := bars[part.kind]
 			if b == nil {
-				b = d.bar(j.Kind, unitOf(j.Kind))
-				bars[j.Kind] = b
+				b = d.bar(part.kind, countedBy(part.kind))
+				bars[part.kind] = b
 			}
-			if p := j.Progress; p != nil && p.Done != nil && p.Total != nil {
+			if p := part.progress; p != nil && p.Done != nil && p.Total != nil {
 				b.set(*p.Done, *p.Total)
 			}
-			if j.State == job.Succeeded && !ended[j.ID] {
-				ended[j.ID] = true
-				b.end(clock.words(j.Kind, submitted))
+			if part.ended && !ended[part.kind] {
+				ended[part.kind] = true
+				b.end(clock.words(part.kind, submitted))
 			}
 		}
 		if over {
-			return steps, failure(steps)
+			return steps, failure(ctx, r, steps)
 		}
 		if err := sleep(ctx, look); err != nil {
 			return nil, err
@@ -122,35 +127,71 @@ func (d *demo) follow(ctx context.Context, st *store.Store, id int64, clock *sto
 	}
 }
 
-// pipelineOf reads the jobs of a pipeline in order, and whether all is over.
-func pipelineOf(ctx context.Context, st *store.Store, id int64) ([]job.Job, bool, error) {
-	page, err := st.Jobs(ctx, store.Filter{Pipeline: id})
-	if err != nil {
-		return nil, false, err
-	}
-	steps := page.Jobs
-	slices.SortFunc(steps, func(a, b job.Job) int { return a.Step - b.Step })
-	// A step is there from the commit on that ended the one before: all ended means over.
-	over := len(steps) > 0 && !slices.ContainsFunc(steps, func(j job.Job) bool { return !j.State.Terminal() })
-	return steps, over, nil
+// part is what one bar shows of a pipeline.
+type part struct {
+	kind     string
+	progress *job.Progress
+	ended    bool
 }
 
-// failure is the error of a pipeline that did not succeed.
-func failure(steps []job.Job) error {
+// partsOf are the parts of a pipeline that have begun, in order. The recalculations are one: their progress is that of the factor
+// sync, which has none of its own, and their end is its end.
+func partsOf(spine []job.Job) (list []part) {
+	for _, j := range spine {
+		if j.Kind == demoFans && j.Progress != nil {
+			list = append(list, part{j.Kind, nil, true}, part{demoFan, j.Progress, j.State.Terminal()})
+			continue
+		}
+		list = append(list, part{j.Kind, j.Progress, j.State == job.Succeeded})
+	}
+	return list
+}
+
+// spineOf reads the jobs of a pipeline that are not branches of its fan-out, in order, and whether all is over.
+func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
+	// In this order: a step is there from the commit on that ended the one before, so all ended means over.
+	for _, step := range demoSteps {
+		if step.kind == demoFan {
+			continue
+		}
+		page, err := st.Jobs(ctx, store.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
+		if err != nil {
+			return nil, false, err
+		}
+		steps = append(steps, page.Jobs...)
+	}
+	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
+}
+
+// failure is the error of a pipeline that did not succeed, not even in part.
+func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {
 		return nil
 	}
+	if last.Kind == demoFans && last.Reason != nil && *last.Reason == job.ReasonChildrenFailed {
+		for b, err := range r.Branches(ctx, last.ID) {
+			if err == nil && b.State != job.Succeeded {
+				return refused("%s %s: %s, the first is %s: %s", last.Kind, last.State, text(last.Error), b.Subject, b.Error)
+			}
+		}
+	}
 	return refused("%s %s: %s", last.Kind, last.State, text(last.Error))
 }
 
-func unitOf(kind string) string {
+// countedBy is what the progress of a kind counts.
+func countedBy(kind string) string { return demoStepOf(kind).unit }
+
+// reachedBy is how a kind is reached from the one before.
+func reachedBy(kind string) string { return demoStepOf(kind).reached }
+
+func demoStepOf(kind string) (found demoStepKind) {
 	for _, s := range demoSteps {
 		if s.kind == kind {
-			return s.unit
+			return s
 		}
 	}
-	return ""
+	return found
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -162,111 +203,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// span is when a handler ran.
-type span struct{ began, ended time.Time }
-
-// stopwatch notes when each step ran, by this process's clock.
-type stopwatch struct {
-	mu  sync.Mutex
-	ran map[string]span
-}
-
-func (s *stopwatch) note(kind string, began, ended time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ran[kind] = span{began, ended}
-}
-
-// steps are the steps that ran, in order.
-func (s *stopwatch) steps(submitted time.Time) (list []demoStep) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := submitted
-	for _, step := range demoSteps {
-		ran, ok := s.ran[step.kind]
-		if !ok {
-			break
-		}
-		list = append(list, demoStep{step.kind, millis(ran.ended.Sub(ran.began)), millis(ran.began.Sub(before))})
-		before = ran.ended
-	}
-	return list
-}
-
-// words tells how long a step took and how it got its turn.
-func (s *stopwatch) words(kind string, submitted time.Time) string {
-	for i, step := range s.steps(submitted) {
-		switch {
-		case step.Kind != kind:
-		case i == 0:
-			return fmt.Sprintf("%6.0f ms", step.MS)
-		default:
-			return fmt.Sprintf("%6.0f ms, hand-off %.1f ms", step.MS, step.HandoffMS)
-		}
-	}
-	return ""
-}
-
-// millis is a duration in milliseconds, to the microsecond.
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// readResult takes the numbers from what the steps returned.
-func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
-	var (
-		ingested     handlers.Ingested
-		recalculated handlers.Recalculated
-		total        handlers.Totalled
-	)
-	for i, v := range []any{&ingested, &handlers.SyncedFactors{}, &recalculated, &total} {
-		if err := json.Unmarshal(steps[i].Result, v); err != nil {
-			return fmt.Errorf("read the result of %s: %w", steps[i].Kind, err)
-		}
-	}
-	d.report.Rows, d.report.Units, d.report.Total = ingested.Rows, total.Units, total.KgCO2e
-	d.report.Warnings = ingested.Bad + recalculated.NoFactor
-	var err error
-	d.totals, err = handlers.ReadTotals(ctx, d.pool, handlers.Options{Schema: d.co2}, demoYear)
-	return err
-}
-
-// tellResult shows the largest units and the sum.
-func (d *demo) tellResult(first job.Job, took time.Duration) {
-	most := d.totals[:min(len(d.totals), 10)]
-	d.say("")
-	d.say("The %d largest of %s airports of departure:", len(most), thousands(d.report.Units))
-	d.say("")
-	for _, u := range most {
-		name := text(u.Name)
-		if name == "" {
-			name = "(not in the list of airports)"
-		}
-		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, short(printable(name), 30), thousands(u.Flights), commas(rounded(u.KgCO2e)))
-	}
-	d.say("")
-	d.say("The sum of all: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.report.Rows), took.Seconds())
-	if d.report.Warnings == 0 {
-		return
-	}
-	var bad struct {
-		BadRows []struct {
-			Line   int64
-			Reason string
-		} `json:"bad_rows"`
-	}
-	_ = json.Unmarshal(first.Result, &bad) // it was read before
-	d.say("Warnings: %s (rows passed by, or flights whose distance has no factor).", thousands(d.report.Warnings))
-	for _, row := range bad.BadRows[:min(len(bad.BadRows), 5)] {
-		d.say("  line %d: %s", row.Line, printable(row.Reason))
-	}
-}
-
-// rounded cuts an exact decimal to one digit after the point, half up.
-func rounded(digits string) string {
-	exact, ok := new(big.Rat).SetString(digits)
-	if !ok {
-		return digits
-	}
-	return exact.FloatString(1)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -58,6 +59,27 @@ func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
 			return err == nil && connected == 0
 		})
 	})
+}
+
+func TestADemoNamesTheAirportsThatCouldNotBeRecalculated(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "flights.csv")
+	is.NoErr(os.WriteFile(path, []byte("flown_at,origin,destination,distance_miles\n"+
+		"2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,3218688\n"), 0o600)) // BOS counts in metres
+	got := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t)}, "demo", "--file", path)
+	is.Equal(got.err, "")
+	is.Equal(got.code, exitOK)
+	for _, line := range []string{
+		"The sum of all: 41.038272 kg CO2e from 1 flights",
+		"The pipeline is partial: it leaves out airports that could not be recalculated, 1 in all.",
+		"  BOS  a distance of more than 20038 km, half way round the Earth, in 1 of 1 flights: are they in miles?",
+		" pipeline 1", // where to look
+	} {
+		if !strings.Contains(got.out, line) {
+			t.Errorf("the demo does not say %q:\n%s", line, got.out)
+		}
+	}
 }
 
 func TestADemoOfAFileThatIsNotThereFailsBeforeAnythingIsStarted(t *testing.T) {

@@ -9,3 +9,6 @@ const terminateFor = 20 * time.Second
 
 // stressFor is how long a pod has a hard time: longer than two leases.
 const stressFor = 60 * time.Second
+
+// exampleSeeds is how many times the example's pods are killed at random moments.
+const exampleSeeds = 20

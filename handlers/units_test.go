@@ -1,0 +1,153 @@
+package handlers_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// watch has the database note every commit that writes emissions, also one that finds nothing to change.
+func watch(t *testing.T, b *bench) {
+	t.Helper()
+	_, err := b.pool.Exec(t.Context(), `
+		create table counted (xid xid8 not null);
+		create function count_commit() returns trigger language plpgsql as $$
+			begin insert into counted values (pg_current_xact_id()); return null; end $$;
+		create trigger counted after insert on co2.emissions for each statement execute function count_commit()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commits is how many there were.
+func commits(b *bench) (n int64) {
+	b.t.Helper()
+	if err := b.pool.QueryRow(b.t.Context(), "select count(distinct xid) from counted").Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// The distances of BOS are in metres. Everybody else's are right.
+func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	good := header + "2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,2000\n"
+	b.pipeline(handlers.Ingest{File: file(t, "flights.csv", good), Year: 2024})
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // BOS has a total, for now
+
+	bad := good + "2024-01-02T00:00:00Z,BOS,LAX,3218688\n2024-01-02T00:00:00Z,SEA,JFK,200.5\n"
+	steps := b.pipeline(handlers.Ingest{File: file(t, "flights.csv", bad), Year: 2025})
+	is.Equal(len(steps), 3)                            // the join has run
+	is.Equal(status(b, steps[0].ID), "partial")        // and says so
+	is.Equal(steps[1].State, runner.StateSucceeded)    // the others are right
+	is.Equal(*steps[2].Outcome, runner.QualityWarning) // and somebody should look
+	total := decode[handlers.Totalled](t, steps[2])
+	is.Equal(total.Bad, int64(1))
+	is.Equal(total.BadUnits[0].Unit, "BOS") // it is named
+	is.Equal(total.BadUnits[0].Reason, "a distance of more than 20038 km, half way round the Earth, in 1 of 2 flights: are they in miles?")
+	is.Equal(total.Units, int64(2))                 // those that are left
+	is.Equal(total.KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
+	failed := b.recalculations(steps[1])[1]
+	is.Equal(failed.State, runner.StateFailed)
+	is.Equal(failed.Fence, int64(1)) // no second try
+	units, err := handlers.ReadTotals(t.Context(), b.pool, handlers.Options{}, 2025)
+	is.NoErr(err)
+	is.Equal(len(units), 2) // it has no total
+
+	path := file(t, "mended.csv", good)
+	_, err = b.pool.Exec(t.Context(), "delete from co2.activities where year = 2025")
+	is.NoErr(err)
+	mended := b.pipeline(handlers.Ingest{File: path, Year: 2025})
+	is.Equal(status(b, mended[0].ID), "succeeded")
+	is.Equal(len(b.recalculations(mended[1])), 3) // SEA has no flights any more, and so loses its emissions
+	is.Equal(decode[handlers.Totalled](t, mended[2]).KgCO2e.String(), "543.1536")
+}
+
+func TestAUnitThatWentBadLosesItsTotal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	path := func(miles string) string {
+		return file(t, "flights.csv", header+"2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,"+miles+"\n")
+	}
+	b.pipeline(handlers.Ingest{File: path("2000"), Year: 2024})
+	_, err := b.pool.Exec(t.Context(), "update co2.activities set distance_miles = 3218688 where origin = 'BOS'")
+	is.NoErr(err)
+	steps := b.pipeline(handlers.SyncFactors{Year: 2024})
+	total := decode[handlers.Totalled](t, steps[1])
+	is.Equal(total.Units, int64(1)) // the emissions of before are not passed off as those of now
+	is.Equal(b.count(is, "select count(*) from co2.totals where unit = 'BOS'"), int64(0))
+}
+
+func TestWhenEveryUnitIsBadThePipelineFailsAndNothingIsTotalled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	steps := b.pipeline(handlers.Ingest{File: file(t, "flights.csv", header+"2024-01-02T00:00:00Z,BOS,LAX,3218688\n"), Year: 2024})
+	is.Equal(len(steps), 2) // no join
+	is.Equal(steps[1].State, runner.StateFailed)
+	is.Equal(status(b, steps[0].ID), "failed")
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(0))
+}
+
+func TestAFileWithoutFlightsHasNoUnitsAndEnds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	steps := b.pipeline(handlers.Ingest{File: file(t, "flights.csv", header), Year: 2024})
+	is.Equal(len(steps), 3) // a fan-out of none goes on
+	is.Equal(decode[handlers.Totalled](t, steps[2]).Units, int64(0))
+	is.Equal(status(b, steps[0].ID), "succeeded")
+}
+
+// Three years at once, and one of them from two files, by two pods.
+func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	newPod(t, b.pool, handlers.Options{})
+	half := func(name, miles string) string {
+		return file(t, name, header+strings.Repeat("2024-01-01T00:00:00Z,ATL,JFK,"+miles+"\n2024-01-01T00:00:00Z,SEA,JFK,"+miles+"\n", 500))
+	}
+	jobs := []struct {
+		args    handlers.Ingest
+		subject string
+	}{
+		{handlers.Ingest{Year: 2023}, "travel/2023"}, {handlers.Ingest{Year: 2024}, "travel/2024"},
+		{handlers.Ingest{Year: 2025, File: half("a.csv", "100")}, "travel/2025"}, {handlers.Ingest{Year: 2025, File: half("b.csv", "200")}, "travel/2025"},
+	}
+	var submitting sync.WaitGroup
+	ids := make([]int64, len(jobs))
+	for i, j := range jobs {
+		submitting.Go(func() {
+			var err error
+			if ids[i], err = b.Enqueue(t.Context(), j.args, runner.Subject(j.subject)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	submitting.Wait()
+	_, byUnit, sum := reference(t)
+	for i, id := range ids {
+		steps := b.wait(id)
+		is.Equal(status(b, id), "succeeded")
+		if total := decode[handlers.Totalled](t, steps[2]); i < 2 {
+			is.True(equal(sum, string(total.KgCO2e))) // as if it were alone
+			is.Equal(total.Units, int64(len(byUnit)))
+		}
+	}
+	of2025, err := handlers.ReadTotals(t.Context(), b.pool, handlers.Options{}, 2025)
+	is.NoErr(err)
+	is.Equal(len(of2025), 2)
+	for _, u := range of2025 {
+		is.Equal(u.Flights, int64(1000)) // both files
+		is.Equal(u.KgCO2e, "61557.408")  // 500 × 300 miles × 1.609344 × 0.255
+	}
+}

@@ -1,0 +1,74 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled kills pods at moments that a seed draws, anywhere between the first row
+// of the ingest and the join. EXAMPLE_SEEDS is how many seeds there are,
+// `make example` sets it.
+func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	seeds := exampleSeeds
+	if testing.Short() {
+		seeds = 1
+	}
+	if text := os.Getenv("EXAMPLE_SEEDS"); text != "" {
+		var err error
+		seeds, err = strconv.Atoi(text)
+		is.NoErr(err)
+	}
+	undisturbed, _ := totals(t, func(*world, *pod) {})
+	atOnce := make(chan struct{}, 2) // each seed has several processes and a database
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed+1), func(t *testing.T) {
+			t.Parallel()
+			atOnce <- struct{}{}
+			defer func() { <-atOnce }()
+			is := is.New(t)
+			killed, h := totals(t, func(w *world, first *pod) { killThree(w, uint64(seed+1)) })
+			is.Equal(killed, undisturbed) // to the last digit
+			t.Logf("%d runs were taken over", h.counts["job.recovered"])
+		})
+	}
+}
+
+// killThree kills three pods, one after the other, and starts another one for each.
+func killThree(w *world, seed uint64) {
+	w.t.Helper()
+	draw := rand.New(rand.NewPCG(seed, 0))
+	moments := []float64{draw.Float64(), draw.Float64(), draw.Float64()}
+	slices.Sort(moments)
+	for n, moment := range moments {
+		what, sql, atLeast := momentOf(moment)
+		pgtest.WaitFor(w.t, time.Minute, what, func() bool { return w.yes(sql, atLeast) })
+		_ = pause(w.t.Context(), draw.IntN(30)) // no two are at the same statement
+		pods := slices.DeleteFunc(slices.Clone(w.pods), func(p *pod) bool { return !p.alive() })
+		victim := pods[draw.IntN(len(pods))]
+		victim.kill()
+		w.t.Logf("kill -9 %s: %s", victim.name, what)
+		w.launch(podConfig{Name: fmt.Sprint("substitute ", n+1)}, "")
+	}
+}
+
+// momentOf turns a number from 0 to 1 into a condition: the first quarter is the ingest, which has 20,000 rows, and the rest
+// the ends of its 223 jobs.
+func momentOf(at float64) (what, sql string, atLeast int) {
+	if at < 0.25 {
+		rows := int(at * 4 * 20_000)
+		return fmt.Sprintf("%d rows are read", rows), "select count(*) >= $1 from co2.activities", rows
+	}
+	jobs := 1 + int((at-0.25)/0.75*222)
+	return fmt.Sprintf("%d jobs have ended", jobs), "select count(*) >= $1 from trapeze.done", jobs
+}
