@@ -26,6 +26,10 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrKeyReused says that an idempotency key was used before for another submission.
 	ErrKeyReused = errors.New("idempotency key was used for a different submission")
+	// ErrNotFailed says that a pipeline that is to be retried has neither failed nor been cancelled.
+	ErrNotFailed = errors.New("the pipeline has neither failed nor been cancelled")
+	// ErrStillEnding says that jobs of a pipeline that is to be retried are being cancelled, and have not ended yet.
+	ErrStillEnding = errors.New("jobs of it are still being cancelled: try again in a moment")
 	// ErrWrongToken says that a part of a job was to be completed with a token that is not the job's.
 	ErrWrongToken = errors.New("the token is not this job's")
 	// ErrInvalid says that an option of a submission is out of range.

@@ -66,6 +66,8 @@ type Job struct {
 	Pod             *string         `json:"pod"`
 	PipelineID      int64           `json:"pipeline_id,string"`
 	ParentID        *int64          `json:"parent_id,string"`
+	GroupID         *int64          `json:"group_id,string"` // the job that waits for it; nil: none does
+	ChildNo         *int            `json:"child_no"`        // which branch of that it is in, counted from 1
 	Step            int             `json:"step"`
 	Args            json.RawMessage `json:"args"`
 	Planned         json.RawMessage `json:"planned,omitempty"`

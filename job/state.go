@@ -8,7 +8,7 @@ package job
 //	                                 ├──handed back─────┤                 ▲
 //	                                 ├──retry, later────┤                 │ last child
 //	                                 │                  └──fan-out──▶ waiting
-//	                                 └──operator's retry── failed, cancelled
+//	                                 └──operator's retry── failed, cancelled (of a job that fanned out: waiting)
 //
 // A pending job may be cancelled too. Terminal states end an epoch; only an operator opens the next one.
 type State string
@@ -30,8 +30,8 @@ var moves = map[State][]State{
 	Pending:          {Pending, Running, Failed, Cancelled},
 	Running:          {Succeeded, Failed, Cancelled, Pending, Waiting},
 	Waiting:          {Succeeded, Failed, Cancelled},
-	Failed:           {Pending},
-	Cancelled:        {Pending},
+	Failed:           {Pending, Waiting},
+	Cancelled:        {Pending, Waiting},
 }
 
 // States lists every state in the order of a job's life.

@@ -89,8 +89,11 @@ select p.id, p.name,
        case when t.state not in ('succeeded', 'failed', 'cancelled') then 'running'
             when t.state = 'succeeded' and (t.impaired or t.reason = 'children_failed') then 'partial'
             else t.state end as status,
-       p.created_at, t.finished_at, t.id as last_job, t.step, t.kind, t.reason, t.error,
-       coalesce(json_array_length(t.planned), 0) as planned
+       t.kind, t.id as last_job, t.step,
+       -- What follows a fan-out, its join first, is planned when its job begins to wait.
+       case when t.state not in ('succeeded', 'failed', 'cancelled')
+            then coalesce((select f.plan from trapeze.fan_outs f where f.id = t.id), t.planned) end as planned,
+       t.progress_done, t.progress_total, t.progress_message, t.reason, t.error, p.created_at, t.finished_at
 from trapeze.pipelines p
 cross join lateral (
     select coalesce((

@@ -3,10 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +13,8 @@ import (
 
 const jobColumns = `id, kind, lane, subject, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
 	pod::text, pipeline_id, parent_id, step, args, planned, result, outcome, reason, error, progress_done, progress_total,
-	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no`
+	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no,
+	group_id, child_no`
 
 // jobSQL reads one job through the view. Plan: primary keys and done_by_id.
 const jobSQL = `select ` + jobColumns + ` from trapeze.job where id = $1`
@@ -41,6 +39,7 @@ type Filter struct {
 	Subject  string
 	Pipeline int64
 	Parent   int64
+	Branches bool // also jobs of the branches of fan-outs, which are left out unless a pipeline or a parent is named
 	Since    time.Time
 	Limit    int    // default 50, at most 1000
 	Cursor   string // of the page before, from [Page]
@@ -57,7 +56,7 @@ const jobsSQL = `select ` + jobColumns + ` from trapeze.job
 where ($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
 	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
 	and ($7::timestamptz is null or created_at >= $7)
-	and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint))
+	and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ($11 or group_id is null)
 order by created_at desc, id desc limit $10`
 
 // Jobs lists jobs, newest first.
@@ -71,23 +70,16 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	for _, state := range f.States {
 		states = append(states, string(state))
 	}
-	var since, at *time.Time
+	var since *time.Time
 	if !f.Since.IsZero() {
 		since = &f.Since
 	}
-	var before int64
-	if f.Cursor != "" {
-		moment, id, ok := strings.Cut(f.Cursor, ".")
-		micros, err1 := strconv.ParseInt(moment, 10, 64)
-		last, err2 := strconv.ParseInt(id, 10, 64)
-		if err := errors.Join(err1, err2); err != nil || !ok {
-			return Page{}, fmt.Errorf("cursor %q: %w", f.Cursor, job.ErrInvalid)
-		}
-		t := time.UnixMicro(micros)
-		at, before = &t, last
+	at, before, err := pageCursor(f.Cursor)
+	if err != nil {
+		return Page{}, err
 	}
 	list, err := rows(ctx, s, scanJob, jobsSQL, states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline),
-		someID(f.Parent), since, at, before, limit)
+		someID(f.Parent), since, at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
 	}
@@ -139,7 +131,7 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
 		&j.Crashes, &j.Fence, &j.Epoch, &j.Pod, &j.PipelineID, &j.ParentID, &j.Step, &args, &planned, &result, &j.Outcome,
 		&j.Reason, &j.Error, &p.Done, &p.Total, &p.Message, &j.UniqueKey, &j.Submitter, &j.CreatedAt, &j.RunAfter,
-		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo)
+		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo)
 	j.Args, j.Planned, j.Result = json.RawMessage(args), planned, result
 	if p != (job.Progress{}) {
 		j.Progress = &p

@@ -27,6 +27,7 @@ type Metrics struct {
 	RecoverySeconds prometheus.Histogram
 	StaleWrites     prometheus.Counter
 	LeasesLost      prometheus.Counter
+	Drift           prometheus.Counter
 	Stuck           prometheus.Gauge
 	RunSeconds      *prometheus.HistogramVec // kind
 	WaitSeconds     *prometheus.HistogramVec // lane
@@ -77,6 +78,7 @@ func New() *Metrics {
 	m.RecoverySeconds = histogram("trapeze_recovery_seconds", "From the end of a lapsed pod's lease to the recovery of its jobs.", long)
 	m.StaleWrites = counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were refused because the lease was lost.")
 	m.LeasesLost = counter("trapeze_leases_lost_total", "Times that this pod lost its lease.")
+	m.Drift = counter("trapeze_drift_corrected_total", "Fan-outs whose branches were counted wrong, and corrected: rows were changed by hand.")
 	m.Stuck = gauge("trapeze_stuck_handlers", "Handlers that ignore the end of their context.")
 	m.RunSeconds = histograms("trapeze_run_seconds", "How long handlers ran.", long, Kind)
 	m.WaitSeconds = histograms("trapeze_wait_seconds", "From due to claimed.", long, Lane)

@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const pipelineColumns = `p.id, p.name, p.status, p.kind, p.last_job, p.step, p.planned, p.progress_done, p.progress_total,
+	p.progress_message, p.reason, p.error, p.created_at, p.finished_at`
+
+// pipelineSQL reads one pipeline; a job that has had no next step yet is one of one step. Plan: primary keys, jobs_of_pipeline.
+const pipelineSQL = `
+select ` + pipelineColumns + ` from trapeze.pipeline p where p.id = $1
+union all
+select j.id, '', case when j.state in ('succeeded', 'failed', 'cancelled') then j.state else 'running' end, j.kind, j.id, j.step,
+	j.planned, j.progress_done, j.progress_total, j.progress_message, j.reason, j.error, j.created_at, j.finished_at
+from trapeze.job j
+where j.id = $1 and j.pipeline_id = j.id and not exists (select from trapeze.pipelines p where p.id = j.id)`
+
+// Pipeline reads one pipeline by the id of its first job: [job.ErrNotFound] when there is none.
+func (s *Store) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
+	found, err := rows(ctx, s, scanPipeline, pipelineSQL, id)
+	if err != nil {
+		return job.Pipeline{}, fmt.Errorf("read pipeline %d: %w", id, err)
+	}
+	if len(found) == 0 {
+		return job.Pipeline{}, fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
+	}
+	return found[0], nil
+}
+
+// pipelinesSQL lists pipelines newest first. A null argument selects all.
+// Plan: pipelines_by_age backwards; jobs_of_pipeline and primary keys for each row looked at; stops at the limit.
+const pipelinesSQL = `
+select ` + pipelineColumns + ` from trapeze.pipeline p
+where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
+	and ($3::timestamptz is null or p.created_at >= $3)
+	and ($4::timestamptz is null or (p.created_at, p.id) < ($4, $5::bigint))
+order by p.created_at desc, p.id desc limit $6`
+
+// PipelineFilter selects pipelines; zero fields select all.
+type PipelineFilter struct {
+	Statuses []job.Status
+	Name     string
+	Since    time.Time
+	Limit    int    // default 50, at most 1000
+	Cursor   string // of the page before
+}
+
+// Pipelines lists pipelines, newest first, and the cursor of the next page; empty: this is the last one.
+func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pipeline, cursor string, err error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	limit = min(limit, 1000)
+	var statuses []string
+	for _, status := range f.Statuses {
+		statuses = append(statuses, string(status))
+	}
+	var since *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	at, before, err := pageCursor(f.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	list, err = rows(ctx, s, scanPipeline, pipelinesSQL, statuses, some(f.Name), since, at, before, limit)
+	if err != nil {
+		return nil, "", fmt.Errorf("list pipelines: %w", err)
+	}
+	if len(list) == limit {
+		last := list[len(list)-1]
+		cursor = fmt.Sprintf("%d.%d", last.CreatedAt.UnixMicro(), last.ID)
+	}
+	return list, cursor, nil
+}
+
+// pageCursor reads where a page begins: after what was created at a moment, with an id.
+func pageCursor(cursor string) (at *time.Time, id int64, err error) {
+	if cursor == "" {
+		return nil, 0, nil
+	}
+	moment, number, ok := strings.Cut(cursor, ".")
+	micros, err1 := strconv.ParseInt(moment, 10, 64)
+	id, err2 := strconv.ParseInt(number, 10, 64)
+	if err := errors.Join(err1, err2); err != nil || !ok {
+		return nil, 0, fmt.Errorf("cursor %q: %w", cursor, job.ErrInvalid)
+	}
+	t := time.UnixMicro(micros)
+	return &t, id, nil
+}
+
+func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
+	var planned []byte
+	var progress job.Progress
+	err = row.Scan(&p.ID, &p.Name, &p.Status, &p.Kind, &p.LastJob, &p.Step, &planned, &progress.Done, &progress.Total,
+		&progress.Message, &p.Reason, &p.Error, &p.CreatedAt, &p.FinishedAt)
+	p.Planned = planned
+	if progress != (job.Progress{}) {
+		p.Progress = &progress
+	}
+	return p, err
+}
+
+// openOfPipelineSQL lists jobs of a pipeline that have neither ended nor been asked to. Plan: jobs_of_pipeline; primary keys.
+const openOfPipelineSQL = `
+select j.id from trapeze.jobs j
+where (j.id = $1 or j.pipeline_id = $1 and j.step > 0) and j.pipeline_id = $1 and ` + isOpen + ` limit $2`
+
+// OpenOfPipeline lists jobs of a pipeline that have neither ended nor been asked to, at most limit.
+func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int64, error) {
+	list, err := rows(ctx, s, pgx.RowTo[int64], openOfPipelineSQL, id, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the open jobs of pipeline %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// spineSQL reads the jobs of a pipeline that no fan-out contains, in their order. Plan: jobs_of_pipeline; primary keys, done_by_id.
+const spineSQL = `
+select ` + jobColumns + ` from trapeze.job where id = any(array(
+	select j.id from trapeze.jobs j where j.id = $1
+	union all
+	select j.id from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
+)) order by step`
+
+// Spine reads the jobs of a pipeline that no fan-out contains, in their order.
+func (s *Store) Spine(ctx context.Context, id int64) ([]job.Job, error) {
+	list, err := rows(ctx, s, scanJob, spineSQL, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the jobs of pipeline %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// branchStatesSQL counts the branches of a fan-out by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group);
+// primary keys, done_by_id.
+const branchStatesSQL = `
+select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
+from (` + branchTails + `) b join trapeze.job v on v.id = b.id
+group by v.state`
+
+// branchTails are the last jobs of the branches of the fan-out $2 in the pipeline $1.
+const branchTails = `
+	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.id, j.child_no, j.kind, j.subject, j.impaired
+	from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0
+	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc`
+
+// BranchState counts the branches of a fan-out whose last job is in a state.
+type BranchState struct {
+	State    job.State
+	Branches int
+	Began    *time.Time // the first of their last jobs
+	Ended    *time.Time // the last of them
+}
+
+// BranchStates counts the branches of a fan-out by the state of their last jobs.
+func (s *Store) BranchStates(ctx context.Context, pipeline, id int64) ([]BranchState, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[BranchState], branchStatesSQL, pipeline, id)
+	if err != nil {
+		return nil, fmt.Errorf("count the branches of job %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// branchJobsSQL reads the last jobs of the branches of a fan-out that are in some of the states. Plan: as branchStatesSQL.
+const branchJobsSQL = `
+select ` + jobColumns + ` from trapeze.job
+where id = any(array(select b.id from (` + branchTails + `) b)) and state = any($3::text[])
+order by child_no limit $4`
+
+// BranchJobs reads the last jobs of the branches of a fan-out that are in one of the states, in the order of the fan-out.
+func (s *Store) BranchJobs(ctx context.Context, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	list, err := rows(ctx, s, scanJob, branchJobsSQL, pipeline, id, names, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the branches of job %d: %w", id, err)
+	}
+	return list, nil
+}

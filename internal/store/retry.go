@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// retryStateSQL locks the end of a job, so that two retries take turns, and tells whether it fanned out.
+// Plan: done_by_id, fan_outs_pkey; one row.
+const retryStateSQL = `
+select d.state, f.id is not null, j.pipeline_id
+from trapeze.done d join trapeze.jobs j on j.id = d.id left join trapeze.fan_outs f on f.id = d.id
+where d.id = $1 for update of d`
+
+// failedBranchesSQL lists the last jobs of the branches of the fan-out $2 that have not succeeded, and which of them fanned out.
+// Plan: as branchStatesSQL.
+const failedBranchesSQL = `
+select d.id, f.id is not null from (` + branchTails + `) b
+join trapeze.done d on d.id = b.id left join trapeze.fan_outs f on f.id = b.id
+where d.state <> 'succeeded' order by d.id`
+
+// openCountSQL locks a fan-out that has ended, and tells how many of its branches have not. Plan: fan_outs_pkey.
+const openCountSQL = `select open from trapeze.fan_outs where id = $1 and ended for update`
+
+// retryJobsSQL makes jobs that failed or were cancelled pending again, in their next epoch: the fence stays, attempts and crashes
+// begin anew. Plan: done_by_id; primary keys; inserts.
+const retryJobsSQL = `
+with gone as (
+	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
+), again as (
+	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, lane, kind, subject)
+	select g.id, now(), g.started_at, g.fence, g.event_no + 1, g.epoch + 1, g.priority, 'pending', g.lane, j.kind, j.subject
+	from gone g join trapeze.jobs j on j.id = g.id
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
+	select id, event_no + 1, fence, claim_xid, state, 'pending', 'job.operator_retry', $2, json_build_object('epoch', epoch + 1)
+	from gone
+)
+select id from gone`
+
+// reopenSQL makes a job wait again for branches of it that are tried again. Plan: as retryJobsSQL, one row.
+const reopenSQL = `
+with gone as (
+	delete from trapeze.done where id = $1 and state in ('failed', 'cancelled') returning *
+), waits as (
+	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, lane, kind, subject)
+	select g.id, 'children', g.started_at, g.fence, g.event_no + 1, g.epoch + 1, g.attempt, g.crashes, g.priority, g.lane, j.kind,
+		j.subject
+	from gone g join trapeze.jobs j on j.id = g.id
+), fan_out as (
+	update trapeze.fan_outs f set ended = false, open = $3, failed = 0 from gone g where f.id = g.id
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
+	select id, event_no + 1, fence, claim_xid, state, 'waiting', 'job.operator_retry', $2,
+		json_build_object('epoch', epoch + 1, 'branches', $3::int) from gone
+)
+select id from gone`
+
+// newArgsSQL changes the arguments of a job that is to be tried again. Plan: jobs_pkey.
+const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
+
+// RetryPipeline makes a pipeline go on from the last job of its spine, which has failed or was cancelled: in its next epoch, with
+// other arguments when args is not nil. A job that had fanned out waits again, for those branches that had not succeeded, each of
+// which goes on likewise. It returns the jobs that are pending again. Errors: [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrInvalid] for arguments of
+// a job that fanned out, which is not performed again.
+func (s *Store) RetryPipeline(ctx context.Context, last int64, args json.RawMessage, actor string) (again []int64, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		again = nil
+		type state struct {
+			State     job.State
+			FannedOut bool
+			Pipeline  int64
+		}
+		found, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[state], s.in(retryStateSQL), []any{last})
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0 || found[0].State == job.Succeeded:
+			return job.ErrNotFailed
+		case found[0].FannedOut && args != nil:
+			return fmt.Errorf("job %d fanned out, and is not performed again: its branches keep their arguments: %w", last, job.ErrInvalid)
+		case found[0].FannedOut:
+			err = s.reopen(ctx, tx, found[0].Pipeline, last, actor, &again)
+		default:
+			again = []int64{last}
+		}
+		if err == nil && args != nil {
+			_, err = tx.Exec(ctx, s.in(newArgsSQL), last, string(args))
+		}
+		if err == nil {
+			_, err = pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(retryJobsSQL), []any{again, actor})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("retry the pipeline of job %d: %w", last, err)
+	}
+	return again, nil
+}
+
+// reopen makes a job wait again for its branches that have not succeeded, and adds to again the jobs with which those go on.
+func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor string, again *[]int64) error {
+	type branch struct {
+		ID        int64
+		FannedOut bool
+	}
+	open, err := pinnedIn(ctx, tx, pgx.RowTo[int], s.in(openCountSQL), []any{id})
+	if err != nil {
+		return err
+	}
+	if len(open) == 0 || open[0] > 0 {
+		return fmt.Errorf("branches of job %d: %w", id, job.ErrStillEnding)
+	}
+	failed, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[branch], s.in(failedBranchesSQL), []any{pipeline, id})
+	if err != nil {
+		return err
+	}
+	if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(reopenSQL), []any{id, actor, len(failed)}); err != nil {
+		return err
+	}
+	for _, b := range failed {
+		if !b.FannedOut {
+			*again = append(*again, b.ID)
+		} else if err := s.reopen(ctx, tx, pipeline, b.ID, actor, again); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is where a pipeline stands: where the last job of its spine does.
+type Status string
+
+// The statuses.
+const (
+	PipelineRunning   Status = "running"   // a job of it is still to end
+	PipelineSucceeded Status = "succeeded" // all of it
+	PipelinePartial   Status = "partial"   // its last step succeeded, and a branch of a fan-out had failed
+	PipelineFailed    Status = "failed"
+	PipelineCancelled Status = "cancelled"
+)
+
+// Over reports whether nothing of the pipeline is still to happen.
+func (s Status) Over() bool { return s != PipelineRunning }
+
+// Pipeline is a pipeline as operators see it.
+type Pipeline struct {
+	ID         int64           `json:"id,string"` // of its first job
+	Name       string          `json:"name"`
+	Status     Status          `json:"status"`
+	Kind       string          `json:"kind"` // of the last job of its spine so far
+	LastJob    int64           `json:"last_job,string"`
+	Step       int             `json:"step"`     // of that job, counted from 0
+	Planned    json.RawMessage `json:"planned"`  // the steps that are declared and have not been reached, as []Step
+	Progress   *Progress       `json:"progress"` // of that job: the branches, when it waits for them
+	Reason     *Reason         `json:"reason"`
+	Error      *string         `json:"error"`
+	CreatedAt  time.Time       `json:"created_at"`
+	FinishedAt *time.Time      `json:"finished_at"`
+}

@@ -1,0 +1,138 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// deferring is a runner whose jobs of kind "deferred" wait for parts; it sends id and token of each to whoever does the work.
+func deferring(t *testing.T, parts int) (r *runner.Runner, tokens <-chan string) {
+	c := make(chan string, 10)
+	return start(t, pgtest.Pool(t), named("a"), map[string]does{
+		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			token, err := j.Token(ctx)
+			c <- token
+			return runner.Deferred(parts).Join(of("join")), err
+		},
+		"join": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			seen := ""
+			for b, err := range j.Branches(ctx) {
+				if err != nil {
+					return nil, err
+				}
+				var n int
+				_ = b.Result(&n)
+				seen += fmt.Sprintf("%s %s %d %s;", b.Part, b.State, n, b.Error)
+			}
+			return runner.Done(seen), nil
+		},
+	}), c
+}
+
+// S5 3: the parent ends exactly once, at N and not at N−1, whoever completes its parts at the same moment.
+func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const parts = 20
+	r, tokens := deferring(t, parts)
+	id := enqueue(t, r, of("deferred"))
+	token := <-tokens
+	inState(t, r, id, job.Waiting)
+	complete := func(from, to int) {
+		var all sync.WaitGroup
+		for i := from; i < to; i++ {
+			for range 2 { // twice, at the same moment: it counts once
+				all.Go(func() {
+					err := r.Complete(t.Context(), id, token, i, runner.Part(fmt.Sprintf("%02d", i)))
+					if err != nil && !errors.Is(err, job.ErrAlreadyTerminal) {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		all.Wait()
+	}
+	complete(0, parts-1)
+	waiting := get(t, r, id)
+	is.Equal(waiting.State, job.Waiting)
+	is.Equal(*waiting.Progress.Done, int64(parts-1))
+	is.Equal(*waiting.Progress.Total, int64(parts))
+	complete(parts-1, parts)
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	pool := r.Store().Pool()
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
+	is.NoErr(r.Complete(t.Context(), id, token, 5, runner.Part("05")))                                            // a part that is known: nothing to say
+	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("99")), job.ErrAlreadyTerminal))          // one too many
+	is.True(errors.Is(r.Complete(t.Context(), id, "guess", 5, runner.Part("05")), job.ErrWrongToken))             // a token that is not its
+	is.True(errors.Is(r.Complete(t.Context(), id+1, token, 5), job.ErrNotFound))                                  // a job that handed out none
+	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("a\x00b")), job.ErrInvalid))              // no text
+	is.True(errors.Is(r.Complete(t.Context(), id, token, make(chan int), runner.Part("06")), job.ErrInvalidArgs)) // no JSON
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.parts where id = $1`, id), parts)
+	checkHistory(t, pool, r)
+}
+
+// S5 4: by policy, a part that failed is a part that is done; but when all did, there is nothing to go on with.
+func TestPartsMayFail(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, tokens := deferring(t, 2)
+	some := enqueue(t, r, of("deferred"))
+	token := <-tokens
+	is.NoErr(r.Complete(t.Context(), some, token, nil, runner.Part("a"), runner.PartFailed(errors.New("no disk"))))
+	is.NoErr(r.Complete(t.Context(), some, token, 7, runner.Part("b")))
+	j := ended(t, r, some)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(*j.Outcome, job.Warning)
+	is.Equal(message(j), "1 of 2 branches failed")
+	pool := r.Store().Pool()
+	is.Equal(over(t, pool, some), "partial")
+	is.Equal(one[string](t, pool, `select result #>> '{}' from trapeze.job where kind = 'join'`), "a failed 0 failed: no disk;b succeeded 7 ;")
+
+	all := enqueue(t, r, of("deferred"))
+	token = <-tokens
+	for _, part := range []string{"a", "b"} {
+		is.NoErr(r.Complete(t.Context(), all, token, nil, runner.Part(part), runner.PartFailed(errors.New("no disk"))))
+	}
+	is.Equal(ended(t, r, all).State, job.Failed)
+	is.Equal(over(t, pool, all), "failed")
+	checkHistory(t, pool, r)
+}
+
+// Whoever does the work may be faster than the handler that asked for it.
+func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var r *runner.Runner
+	r = start(t, pool, named("a"), map[string]does{"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		token, err := j.Token(ctx)
+		if err != nil {
+			return nil, err
+		}
+		again, err := j.Token(ctx)
+		if err != nil || again != token {
+			return nil, fmt.Errorf("the token changed (%v)", err)
+		}
+		return runner.Deferred(1), r.Complete(ctx, j.ID(), token, "early")
+	}})
+	id := enqueue(t, r, of("deferred"))
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+
+	cancelled, tokens := deferring(t, 1)
+	id = enqueue(t, cancelled, of("deferred"))
+	inState(t, cancelled, id, job.Waiting)
+	_, err := cancelled.Cancel(t.Context(), id, "me")
+	is.NoErr(err)
+	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // nobody waits for it any more
+	checkHistory(t, pool, r)
+}

@@ -1,0 +1,107 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// GetPipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
+func (r *Runner) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) {
+	return r.front.Pipeline(ctx, id)
+}
+
+// AbortPipeline cancels every job of a pipeline that has not ended, and inserts no next step: those that do not run end at once,
+// those that do when their handlers return; it returns the ids of both. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal] when
+// nothing of it is open; and [job.ErrOutcomeUnknown]: asking again is safe.
+func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
+	if actor == "" {
+		actor = "operator"
+	}
+	p, err := r.front.Pipeline(ctx, id)
+	if err != nil {
+		return nil, r.dbError(err)
+	}
+	if p.Status.Over() {
+		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
+	}
+	var aborted []int64
+	more, err := r.cancelOpen(ctx, job.ReasonAborted, clean(actor, 200), func(ctx context.Context, limit int) ([]int64, error) {
+		return r.front.OpenOfPipeline(ctx, id, limit)
+	}, func(ids ...int64) { aborted = append(aborted, ids...) })
+	if err != nil {
+		if store.Unknown(err) {
+			err = fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+		}
+		return aborted, fmt.Errorf("abort pipeline %d: %w", id, r.dbError(err))
+	}
+	if err := r.balance(ctx, more...); err != nil {
+		r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", "pipeline", id, telemetry.Err, r.dbError(err))
+	}
+	slices.Sort(aborted)
+	return slices.Compact(aborted), nil
+}
+
+// RetryPipeline makes a pipeline that failed or was cancelled go on from the step where it did, in that job's next epoch: with other
+// arguments when args is not nil. A job that fanned out is not performed again: it waits for those of its branches that had not
+// succeeded, which go on likewise. It returns the ids of the jobs that are pending again. Errors: [job.ErrNotFound],
+// [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
+func (r *Runner) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+	if actor == "" {
+		actor = "operator"
+	}
+	var encoded json.RawMessage
+	if args != nil {
+		var err error
+		if encoded, err = encode(args, job.MaxArgsBytes); err != nil {
+			return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
+		}
+	}
+	p, err := r.front.Pipeline(ctx, id)
+	if err != nil {
+		return nil, r.dbError(err)
+	}
+	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
+		return nil, fmt.Errorf("retry pipeline %d, which is %s: %w", id, p.Status, job.ErrNotFailed)
+	}
+	again, err := r.front.RetryPipeline(ctx, p.LastJob, encoded, clean(actor, 200))
+	if store.Unknown(err) {
+		return nil, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	if err != nil {
+		return nil, r.dbError(err)
+	}
+	if err := r.balanceAround(ctx); err != nil { // it may wait for nothing
+		r.log.WarnContext(ctx, "the fan-outs of a retried pipeline could not be balanced yet", "pipeline", id, telemetry.Err, r.dbError(err))
+	}
+	r.wake()
+	r.wakePeers()
+	return again, nil
+}
+
+// reconcilePage is how many waiting jobs one round of the reconciliation looks at.
+const reconcilePage = 100
+
+// reconcile counts the branches of waiting jobs anew, and reports what it had to correct.
+func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
+	last, drifts, err := r.front.Reconcile(ctx, r.reconciled, reconcilePage)
+	for _, d := range drifts {
+		r.metrics.Drift.Inc()
+		r.log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
+			telemetry.JobID, d.ID, "open_before", d.OpenBefore, "open", d.Open, "failed_before", d.FailedBefore, "failed", d.Failed)
+	}
+	if err != nil {
+		return len(drifts), err
+	}
+	r.reconciled = last
+	if len(drifts) > 0 {
+		r.unbalanced.lookAround()
+		r.poller.Wake()
+	}
+	return len(drifts), nil
+}

@@ -1,0 +1,233 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// S1 20 and the planned steps: what is to come is seen before it exists.
+func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	hold, open := gate(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"first": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("child")).Join(of("join")), nil
+		},
+		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil },
+		"join":  nothing,
+		"last":  nothing,
+	})
+	id := enqueue(t, r, runner.Chain(of("first"), of("last")), runner.Pipeline("emissions"))
+	inState(t, r, id, job.Waiting)
+	p, err := r.GetPipeline(t.Context(), id)
+	is.NoErr(err)
+	is.Equal(p.Name, "emissions")
+	is.Equal(p.Status, job.PipelineRunning)
+	is.Equal(*p.Progress.Total, int64(1))
+	var kinds []string
+	for _, part := range strings.Split(string(p.Planned), `"kind":"`)[1:] {
+		kinds = append(kinds, part[:strings.Index(part, `"`)])
+	}
+	is.Equal(kinds, []string{"join", "last"}) // what follows, before it exists
+	open()
+	is.Equal(over(t, pool, id), "succeeded")
+	p, err = r.GetPipeline(t.Context(), id)
+	is.NoErr(err)
+	is.Equal(p.Kind, "last")
+	is.Equal(p.Step, 2)
+	is.True(p.FinishedAt != nil)
+	lone := enqueue(t, r, of("last"))
+	ended(t, r, lone)
+	p, err = r.GetPipeline(t.Context(), lone) // a single job is one of one step
+	is.NoErr(err)
+	is.Equal(p.Status, job.PipelineSucceeded)
+	list, _, err := r.Store().Pipelines(t.Context(), store.PipelineFilter{})
+	is.NoErr(err)
+	is.Equal(len(list), 1) // but nobody wants them all listed
+	is.Equal(list[0].ID, id)
+	jobs, err := r.Store().Jobs(t.Context(), store.Filter{})
+	is.NoErr(err)
+	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
+	_, err = r.GetPipeline(t.Context(), 12345678)
+	is.True(errors.Is(err, job.ErrNotFound))
+}
+
+// S1 21: only what has not ended is aborted, and told which it was.
+func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var told atomic.Int64
+	o := named("a")
+	o.Slots = 3
+	r := start(t, pool, o, map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 6)...).Join(of("join")), nil
+		},
+		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if string(j.Args.JSON) == "1" {
+				return nil, nil
+			}
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), job.ErrCancelled) {
+				told.Add(1)
+			}
+			return runner.Then(of("join")), nil // not any more
+		},
+		"join": nothing,
+		"only": nothing,
+	})
+	id := enqueue(t, r, of("parent"))
+	pgtest.Wait(t, "one child has ended, and three run", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.done`) == 1 && r.Running() == 3
+	})
+	open := one[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
+	operator := make1(t, pool, named("operator"), nil)
+	aborted, err := operator.AbortPipeline(t.Context(), id, "me")
+	is.NoErr(err)
+	is.Equal(aborted, open) // the parent that waited, two that waited for a slot, three that ran
+	quiet(t, pool)
+	is.Equal(over(t, pool, id), "cancelled")
+	is.Equal(told.Load(), int64(3))
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 6)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'aborted'`), 3)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
+	_, err = operator.AbortPipeline(t.Context(), id, "me")
+	is.True(errors.Is(err, job.ErrAlreadyTerminal))
+	_, err = operator.AbortPipeline(t.Context(), id+1_000_000, "me")
+	is.True(errors.Is(err, job.ErrNotFound))
+	checkHistory(t, pool, r)
+}
+
+func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var firsts atomic.Int64
+	r := start(t, pool, named("a"), map[string]does{
+		"first": func(context.Context, *raw) (*runner.Outcome, error) { firsts.Add(1); return nil, nil },
+		"fails": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if string(j.Args.JSON) != `{"good":true}` {
+				return nil, errors.New("bad")
+			}
+			return nil, nil
+		},
+		"last": nothing,
+	})
+	id := enqueue(t, r, runner.Chain(of("first"), of("fails"), of("last")))
+	is.Equal(over(t, pool, id), "failed")
+	again, err := r.RetryPipeline(t.Context(), id, "me", nil)
+	is.NoErr(err)
+	is.Equal(len(again), 1)
+	is.Equal(over(t, pool, id), "failed") // nothing has changed
+	again, err = r.RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	is.NoErr(err)
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(firsts.Load(), int64(1)) // the step before is not done again
+	j := get(t, r, again[0])
+	is.Equal(j.Epoch, 3)
+	is.Equal(told(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
+	_, err = r.RetryPipeline(t.Context(), id, "me", nil)
+	is.True(errors.Is(err, job.ErrNotFailed))
+	checkHistory(t, pool, r)
+}
+
+// Of a fan-out, that is repeated which had not succeeded, at any depth; and the join sees all of it.
+func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var healed atomic.Bool
+	var ran, joined atomic.Int64
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("good", "1"), of("fans"), of("bad", "10")).FailFast().Join(of("join")), nil
+		},
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("bad", "1"), of("bad", "2")).Result(100), nil
+		},
+		"good": func(ctx context.Context, j *raw) (*runner.Outcome, error) { ran.Add(1); return number(ctx, j) },
+		"bad": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if !healed.Load() {
+				return nil, errors.New("bad")
+			}
+			return number(ctx, j)
+		},
+		"join": sum(t, &joined),
+	})
+	id := enqueue(t, r, of("parent"))
+	is.Equal(over(t, pool, id), "failed")
+	quiet(t, pool)
+	good := ran.Load()
+	_, err := r.RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	is.True(errors.Is(err, job.ErrInvalid)) // the parent is not performed again
+	healed.Store(true)
+	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
+	again, err := r.RetryPipeline(t.Context(), id, "me", nil)
+	is.NoErr(err)
+	is.True(len(again) > 0)
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(joined.Load(), int64(1))
+	is.Equal(one[string](t, pool, `select result::text from trapeze.job where kind = 'join'`), `{"failed":0,"total":111}`)
+	is.True(before == 0 || ran.Load() == good) // what had succeeded is not done again
+	checkHistory(t, pool, r)
+}
+
+// S1 19, S5 4: a partial pipeline is over, and its last step has seen what failed.
+func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("good"), of("bad")), nil },
+		"good":   nothing,
+		"bad":    func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("bad") },
+	})
+	id := enqueue(t, r, of("parent"))
+	is.Equal(over(t, pool, id), "partial")
+	_, err := r.RetryPipeline(t.Context(), id, "me", nil)
+	is.True(errors.Is(err, job.ErrNotFailed))
+}
+
+// Rows that somebody deletes by hand must not make a pipeline wait for ever.
+func TestDriftIsCorrectedAndReported(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	hold, open := gate(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(append(many("child", 3), runner.Step(of("gone"), runner.Delay(3_600_000_000_000)))...), nil
+		},
+		"child": func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return nil, nil },
+		"gone":  nothing,
+	})
+	id := enqueue(t, r, of("parent"))
+	inState(t, r, id, job.Waiting)
+	last, drifts, err := r.Store().Reconcile(t.Context(), 0, 10)
+	is.NoErr(err)
+	is.Equal(len(drifts), 0) // all is well
+	is.Equal(last, int64(0))
+	exec(t, pool, `delete from trapeze.parked where kind = 'gone'`)
+	exec(t, pool, `update trapeze.fan_outs set open = 7 where id = $1`, id)
+	_, drifts, err = r.Store().Reconcile(t.Context(), 0, 10)
+	is.NoErr(err)
+	is.Equal(drifts, []store.Drift{{ID: id, OpenBefore: 7, FailedBefore: 0, Open: 3, Failed: 1}})
+	open()
+	is.Equal(over(t, pool, id), "partial")
+	is.True(slices.Contains(told(t, r, id), "job.succeeded"))
+}
