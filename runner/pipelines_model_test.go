@@ -50,7 +50,7 @@ func (f forest) GoString() string {
 
 // plantable draws a forest.
 func plantable(t *rapid.T) (f forest) {
-	for i := range rapid.IntRange(1, 3).Draw(t, "trees") {
+	for i := range rapid.IntRange(1, 6).Draw(t, "trees") {
 		g := &grower{t: t, left: 25}
 		tree := g.chain(3, 3)
 		name(tree, fmt.Sprint(i), false)

@@ -34,6 +34,10 @@ type orchard struct {
 	sees   map[string][]string // of joins
 }
 
+func newOrchard(pool *pgxpool.Pool) *orchard {
+	return &orchard{pool: pool, roots: map[int64]came{}, starts: map[string]int{}, sees: map[string][]string{}}
+}
+
 // inOrchards tries a property on random pipelines, each time with empty tables and new pods.
 func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest)) {
 	pool := pgtest.Pool(t)
@@ -45,7 +49,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 		trees := rapid.Custom(plantable).Draw(try, "trees")
 		exec(try, pool, `delete from trapeze.jobs; delete from trapeze.done; delete from trapeze.fan_outs; delete from trapeze.pipelines;
 			delete from trapeze.current_runs; delete from trapeze.pods; delete from trapeze.job_events`)
-		o := &orchard{pool: pool, roots: map[int64]came{}, starts: map[string]int{}, sees: map[string][]string{}}
+		o := newOrchard(pool)
 		var stop [2]func()
 		for i, r := range []**runner.Runner{&o.a, &o.b} {
 			*r = make1(t, pool, runner.Options{Name: string(rune('a' + i)), Slots: rapid.IntRange(1, 8).Draw(try, "slots"),
@@ -127,7 +131,7 @@ func look(ctx context.Context, j *runner.Job[node]) (list []string, err error) {
 }
 
 // plant submits the trees, and returns what the model says of them.
-func (o *orchard) plant(t *rapid.T, trees forest) *model {
+func (o *orchard) plant(t tester, trees forest) *model {
 	m := newModel()
 	for i, tree := range trees {
 		var options []runner.EnqueueOption
@@ -154,7 +158,7 @@ where p.status <> 'running' and j.state not in ('succeeded', 'failed', 'cancelle
 limit 1`
 
 // rest waits until every job has ended, and looks all the while at what the pipelines say of themselves.
-func (o *orchard) rest(t *rapid.T) {
+func (o *orchard) rest(t tester) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
@@ -184,7 +188,7 @@ func (o *orchard) rest(t *rapid.T) {
 }
 
 // sound checks what holds whatever has happened.
-func (o *orchard) sound(t *rapid.T) {
+func (o *orchard) sound(t tester) {
 	for claim, sql := range map[string]string{
 		"every job has ended once": `select count(*) from trapeze.jobs j
 			where (select count(*) from trapeze.done d where d.id = j.id and d.epoch = 1) <> 1`,
@@ -216,7 +220,7 @@ type row struct {
 }
 
 // compare compares what became of every job with the model.
-func (o *orchard) compare(t *rapid.T, m *model) {
+func (o *orchard) compare(t tester, m *model) {
 	rows, _ := o.pool.Query(t.Context(), `select args->>'path', state, outcome, reason, coalesce(error, '') from trapeze.job`)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 	if err != nil {
