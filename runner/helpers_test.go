@@ -155,7 +155,7 @@ func told(t *testing.T, r *runner.Runner, id int64) []string {
 }
 
 // one reads a single value.
-func one[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+func one[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
 	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
@@ -164,7 +164,7 @@ func one[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 	return v
 }
 
-func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+func exec(t tester, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)

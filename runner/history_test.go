@@ -1,15 +1,22 @@
 package runner_test
 
 import (
+	"context"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
 
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
+
+// tester is a test, or one try of a property.
+type tester interface {
+	rapid.TB
+	Context() context.Context
+}
 
 // overlap is how far two runs of one subject may seem to overlap: an event carries the moment at which its transaction
 // began, which for a claim is a little before it looked.
@@ -18,7 +25,7 @@ const overlap = 100 * time.Millisecond
 // checkHistory checks what must hold of every history: events numbered without gaps, each beginning where the one before
 // ended, legal moves only, one terminal state an epoch, fences that only rise, a last event that is the job's state, and
 // never two running jobs of one (kind, subject).
-func checkHistory(t *testing.T, pool *pgxpool.Pool, r *runner.Runner) {
+func checkHistory(t tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}
 	err := r.Store().ExportEvents(t.Context(), pool, func(e job.Event) error {

@@ -154,3 +154,23 @@ func TestABlindRetryForgetsTheStepThatItsFirstTryBegan(t *testing.T) {
 	is.Equal(one[string](t, direct, `select state from trapeze.job where parent_id = $1`, id), "running")
 	is.Equal(r.Running(), 0) // for nobody
 }
+
+func TestADoubleCountJoinsBeforeTheLastBranchHasEnded(t *testing.T) {
+	choose(t, mutant.DoubleCount)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("child"), of("slow")).Join(of("join")), nil
+		},
+		"child": nothing,
+		"slow":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"join":  nothing,
+	})
+	id := enqueue(t, r, of("parent"))
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id in (select id from trapeze.jobs where kind = 'slow')`), 0) // while a branch runs
+	open()
+	quiet(t, pool)
+}

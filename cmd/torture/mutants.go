@@ -38,6 +38,7 @@ var guards = map[string][]string{
 	mutant.NoListenRepoll:      {"I1", "I14"},
 	mutant.GrantsUncounted:     {"I16"},
 	mutant.LaunchBeforeCommit:  {"I3", "I4"},
+	mutant.DoubleCount:         {"I13b"},
 }
 
 // mutants reads a list of mutants; "all" is every one.

@@ -140,6 +140,13 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 		{"demo.retry_later", `{"times":2,"delay_ms":10}`, job.Succeeded, `{"times":2}`, ""},
 		{"demo.effect", `{"n":2}`, job.Succeeded, `{"effects":2}`, ""},
 		{"demo.chain", `{"steps":[]}`, job.Succeeded, "", ""},
+		{"demo.fanout", `{"n":3}`, job.Succeeded, `{"n":3}`, ""},
+		{"demo.fanout", `{"n":2,"child":{"kind":"demo.fail"}}`, job.Failed, `{"n":2}`, "2 of 2 branches failed"},
+		{"demo.fanout", `{"n":2,"child":{"kind":"demo.fail"},"policy":"fail_fast"}`, job.Failed, `{"n":2}`, "of 2 branches failed"},
+		{"demo.fanout", `{"n":20000}`, job.Failed, "", "fan-out of 20000 branches, at most 10000"},
+		{"demo.fanout", `{"n":2000000000}`, job.Failed, "", "want 0 to 1000000"},
+		{"demo.fanout", `{"n":1,"policy":"pray"}`, job.Failed, "", `policy "pray"`},
+		{"demo.fanout", `{"n":1,"child":{"kind":"demo.nobody"}}`, job.Failed, "", "unknown kind"},
 		{"demo.sleep", `{"ms":"soon"}`, job.Failed, "", "invalid args"},
 	} {
 		t.Run(c.kind+" "+c.args, func(t *testing.T) {
@@ -266,6 +273,24 @@ func TestStepsOfAChainKeepWhatTheyAreGiven(t *testing.T) {
 	is.Equal(steps[2].Priority, 0)
 	is.Equal(steps[3].Subject, "own") // its parent's
 	is.Equal(string(steps[3].Result), `{"n":3}`)
+}
+
+func TestChildrenHaveNoSubjectUnlessGivenOneAndAreJoinedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	first := b.submit("demo.fanout", `{"n":3,"child":{"kind":"demo.fanout","args":{"n":2,"child":{"kind":"demo.noop","subject":"own"}}},
+		"join":{"kind":"demo.echo","args":{"joined":true}}}`, runner.Subject("parent"))
+	var status string
+	pgtest.Wait(t, "the pipeline ends", func() bool {
+		err := b.pool.QueryRow(t.Context(), `select status from trapeze.pipeline where id = $1`, first).Scan(&status)
+		return err == nil && status != "running"
+	})
+	is.Equal(status, "succeeded")
+	var told string
+	is.NoErr(b.pool.QueryRow(t.Context(), `select string_agg(line, ', ' order by line) from (select concat_ws(' ', count(*), kind, nullif(subject, ''))
+		as line from trapeze.jobs group by kind, subject) x`).Scan(&told))
+	is.Equal(told, "1 demo.echo parent, 1 demo.fanout parent, 3 demo.fanout, 6 demo.noop own") // the join has its parent's
 }
 
 func TestPodsThatStartTogetherMakeTheTableOnce(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package demokinds holds the demo.* kinds: jobs that do nothing useful in a known way, so that a fault can be placed and
-// its consequences counted. They sleep, fail, panic, exit, spin, leak, chain and write; nothing of them touches data of
+// its consequences counted. They sleep, fail, panic, exit, spin, leak, chain, fan out and write; nothing of them touches data of
 // the host but the table demo_rows.
 //
 // With a ledger every claim tells an observer outside what happens in it, in this order:

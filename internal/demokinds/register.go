@@ -50,6 +50,7 @@ func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Optio
 	handle(r, d, d.leak)
 	handle(r, d, d.hog)
 	handle(r, d, d.chain)
+	handle(r, d, d.fanOut)
 	handle(r, d, d.retryLater)
 	handle(r, d, d.tx)
 	handle(r, d, d.effect)

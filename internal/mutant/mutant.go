@@ -23,10 +23,11 @@ const (
 	NoListenRepoll      = "no_listen_repoll"       // notifications are trusted: no poll, and no look after a reconnection
 	GrantsUncounted     = "grants_uncounted"       // slots of a lane are granted to each pod as if the others held none
 	LaunchBeforeCommit  = "launch_before_commit"   // the next step's handler starts while the finish is on its way
+	DoubleCount         = "double_count"           // the end of a branch is counted twice, so that a join comes too early
 )
 
 // Names lists all mutants.
 func Names() []string {
 	return []string{NoFence, FenceWithoutPod, DoubleChain, LostChild, EventGap, SlotsExceeded, SubjectMutexOff,
-		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, GrantsUncounted, LaunchBeforeCommit}
+		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, GrantsUncounted, LaunchBeforeCommit, DoubleCount}
 }

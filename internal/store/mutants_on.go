@@ -23,6 +23,7 @@ const (
 	leaseIsOver   = "p.lease_until < now() or"
 	stillOpen     = "draining = $3\n\twhere boot = $1 and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
+	countsOnce    = "set open = f.open - c.ended,"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
 )
 
@@ -64,6 +65,10 @@ var rewrites = map[string][]rewrite{
 	},
 	mutant.GrantsUncounted: {
 		{"settle slots", settleSlotsSQL, "select k.slots - k.granted as spare", "select k.slots as spare"},
+	},
+	mutant.DoubleCount: {
+		{"end branches", endBranchesSQL, countsOnce, "set open = greatest(f.open - 2 * c.ended, 0),"},
+		{"finish branches", finishBranchesSQL, countsOnce, "set open = greatest(f.open - 2 * c.ended, 0),"},
 	},
 	mutant.ZombieHeartbeat: {
 		{"heartbeat", heartbeatSQL, stillOpen, "draining = $3, closed_at = null, closed = null, swept_at = null\n\twhere boot = $1"},

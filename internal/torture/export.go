@@ -18,25 +18,34 @@ import (
 func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
-	return errors.Join(w.exportOne(ctx, "jobs", history.JobsFile), w.exportOne(ctx, "events", history.EventsFile), w.exportRows(ctx))
+	return errors.Join(w.exportOne(ctx, "jobs", history.JobsFile), w.exportOne(ctx, "events", history.EventsFile), w.exportRows(ctx), w.exportPipelines(ctx))
 }
 
-// exportRows writes down what demo.tx jobs wrote in the transactions that ended them.
+// exportRows writes down what demo.tx jobs wrote in the transactions that ended them, exportPipelines what pipelines say.
 func (w *World) exportRows(ctx context.Context) error {
-	found, err := w.Admin.Query(ctx, `select job_id, fence, n from trapeze.demo_rows order by job_id, fence, n`)
+	return exportQuery[history.Row](ctx, w, history.RowsFile, `select job_id, fence, n from trapeze.demo_rows order by job_id, fence, n`)
+}
+
+func (w *World) exportPipelines(ctx context.Context) error {
+	return exportQuery[history.Pipeline](ctx, w, history.PipelinesFile, `select id, status from trapeze.pipeline order by id`)
+}
+
+// exportQuery writes down what a query finds.
+func exportQuery[T any](ctx context.Context, w *World, name, sql string) error {
+	found, err := w.Admin.Query(ctx, sql)
 	if err != nil {
-		return fmt.Errorf("export rows: %w", err)
+		return fmt.Errorf("export %s: %w", name, err)
 	}
-	rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[history.Row])
+	list, err := pgx.CollectRows(found, pgx.RowToStructByPos[T])
 	if err != nil {
-		return fmt.Errorf("export rows: %w", err)
+		return fmt.Errorf("export %s: %w", name, err)
 	}
-	to, err := history.NewWriter(w.Dir, history.RowsFile)
+	to, err := history.NewWriter(w.Dir, name)
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		err = errors.Join(err, to.Write(row))
+	for _, one := range list {
+		err = errors.Join(err, to.Write(one))
 	}
 	return errors.Join(err, to.Close())
 }

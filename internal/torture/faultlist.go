@@ -30,6 +30,8 @@ var Faults = []Fault{
 	{Name: "F14", What: "handlers that want more memory than their pod may have", Verbs: of("F14")},
 	{Name: "F15", What: "kinds that nobody knows, and a pod that knows only some", Verbs: of("F15")},
 	{Name: "F16", What: "args of another version of the handler", Verbs: of("F16")},
+	{Name: "F17", What: "fan-outs beyond their limit", Always: "clients submit some all the time: each is refused whole"},
+	{Name: "F18", What: "the last children of a fan-out end at the same moment", Always: "clients submit fan-outs of 2 to 50 all the time"},
 	{Name: "F19", What: "the server restarted as after a power failure", Verbs: of("F19")},
 	{Name: "F20", What: "the server down for longer than the lease", Verbs: of("F20")},
 	{Name: "F21", What: "backends terminated, once or in a storm", Verbs: of("F21")},

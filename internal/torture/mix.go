@@ -44,6 +44,8 @@ var mix = []struct {
 	{10, func(k *errands) submission { return simple("demo.goexit", `{}`) }},
 	{40, func(k *errands) submission { return k.declaredChain() }},
 	{40, func(k *errands) submission { return k.carriedChain() }},
+	{25, func(k *errands) submission { return k.fanOut() }},
+	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // refused whole
 	{100, func(k *errands) submission {
 		s := simple("demo.sleep", `{"ms":%d}`, k.number(10, 300))
 		s.Subject = k.subject()
@@ -154,4 +156,64 @@ func (k *errands) carriedChain() submission {
 		s.Subject = k.subject()
 	}
 	return s
+}
+
+// fan is the arguments of demo.fanout.
+type fan struct {
+	N      int       `json:"n"`
+	Child  job.Step  `json:"child"`
+	Join   *job.Step `json:"join,omitempty"`
+	Policy string    `json:"policy,omitempty"`
+}
+
+// fanOut is a fan-out of 2 to 50: of jobs that all end at the same moment, of some that fail, of chains, or of fan-outs of 2 to 4;
+// most with a join, and some with a step declared after it.
+func (k *errands) fanOut() submission {
+	f := fan{N: k.number(2, 12), Child: k.child()}
+	switch k.r.IntN(8) {
+	case 0:
+		f.N = k.number(20, 50)
+	case 1, 2:
+		inner := fan{N: k.number(2, 4), Child: k.child()}
+		if k.r.IntN(2) == 0 {
+			inner.Join = &job.Step{Kind: "demo.noop", Args: json.RawMessage(`{}`)}
+		}
+		f.N, f.Child = min(f.N, 5), job.Step{Kind: "demo.fanout", Args: inner.args()}
+	}
+	if k.r.IntN(4) > 0 {
+		join := k.step()
+		f.Join = &join
+	}
+	if k.r.IntN(3) == 0 {
+		f.Policy = "fail_fast"
+	}
+	s := submission{Kind: "demo.fanout", Args: f.args()}
+	if k.r.IntN(4) == 0 {
+		s.Chain = k.steps()
+	}
+	return s
+}
+
+func (f fan) args() json.RawMessage {
+	args, err := json.Marshal(f)
+	if err != nil {
+		panic(err) // of texts and numbers
+	}
+	return args
+}
+
+// child is one of a fan-out's.
+func (k *errands) child() job.Step {
+	var s submission
+	switch k.r.IntN(6) {
+	case 0, 1:
+		s = simple("demo.noop", `{}`)
+	case 2, 3:
+		s = simple("demo.sleep", `{"ms":%d}`, k.number(1, 100))
+	case 4:
+		s = simple("demo.flaky", `{"p":0.2}`)
+	case 5:
+		s = simple("demo.chain", `{"steps":[{"kind":"demo.noop","args":{}},{"kind":"demo.flaky","args":{"p":0.1}}]}`)
+	}
+	return job.Step{Kind: s.Kind, Args: s.Args}
 }

@@ -210,7 +210,8 @@ select not exists (
 		or (select paused from trapeze.gate)
 		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
 and not exists (
-	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')`
+	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')
+and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
 // settle waits until nothing is left to do, at most as long as everything that is to happen by itself may take.
 func (w *World) settle(ctx context.Context) (quiet bool, err error) {

@@ -61,7 +61,7 @@ func chainsComplete(v *view, f *Finding) {
 		if s.job == nil || s.tampered || s.job.ParentID != nil {
 			continue
 		}
-		want := len(stepsAfter(s.job)) // of demo.chain inside a chain more
+		want := len(stepsAfter(s.job)) // of what asks for steps inside a chain more
 		if want == 0 && len(s.children) == 0 {
 			continue
 		}
@@ -74,8 +74,8 @@ func chainsComplete(v *view, f *Finding) {
 			at = at.children[0]
 			reached++
 			broken = at.job == nil || at.tampered || reached > job.MaxChainSteps
-			if !broken && at.job.Kind == "demo.chain" {
-				want += len(demoArgsOf(at.job).Steps)
+			if !broken {
+				want += len(askedFor(at.job))
 			}
 		}
 		switch {
@@ -90,7 +90,7 @@ func chainsComplete(v *view, f *Finding) {
 	}
 }
 
-// stepsHaveParents (I18): every step but the first has a parent that is there, succeeded, and stands right before it in the
+// stepsHaveParents (I18): every step but the first has a parent that is there and stands right before it in the
 // same pipeline, whose first job is there; and no pipeline is longer than it may be.
 func stepsHaveParents(v *view, f *Finding) {
 	for _, s := range v.ordered {

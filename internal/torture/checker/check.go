@@ -39,6 +39,7 @@ var invariants = []struct {
 	{"I10", "what a dead pod ran is taken over in time", orphansRecovered},
 	{"I11", "a pod that is told to end hands over and goes", shutdownGraceful},
 	{"I13", "a chain completes or visibly fails", chainsComplete},
+	{"I13b", "a fan-out ends as its branches do, once they have, and a pipeline says what it is", joinsHold},
 	{"I14", "work goes on as long as somebody can do it", workGoesOn},
 	{"I16", "no process runs more than its slots, no lane more than its limit, in a process and over all", slotsHold},
 	{"I17", "who is more urgent, or waits longer, goes first", orderHolds},
@@ -81,7 +82,6 @@ func (f *Finding) accuse(job int64, format string, args ...any) {
 // NotYet says which invariants are not judged, and why.
 var NotYet = []struct{ Invariant, Why string }{
 	{"I12", "no demo kind has a timeout, so no handler has a deadline to keep"},
-	{"I13, joins", "fan-out and join do not exist"},
 	{"I15", "the records hold no schema: pods refuse to start on one that does not fit, and a run needs them to start"},
 	{"I19", "schedules do not exist"},
 	{"I20", "streams do not exist"},

@@ -10,6 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+const joinOfTwo = `{"n":2,"child":{"kind":"demo.noop","args":{}},"join":{"kind":"demo.noop","args":{}}}`
+
 // uneventful is a run in which every invariant has something to be judged, and nothing is wrong.
 func uneventful(t *testing.T) *past {
 	p := begin(t)
@@ -22,6 +24,13 @@ func uneventful(t *testing.T) *past {
 	// Chains, declared and carried.
 	p.submit("demo.noop", `{}`, chain(stepOf("demo.sleep", `{"ms":5}`), stepOf("demo.echo", `[1]`))).claim("pod1").hand().hand().succeed()
 	p.submit("demo.chain", `{"steps":[{"kind":"demo.noop","args":{}},{"kind":"demo.fail","args":{}}]}`).claim("pod2").hand().hand().fail()
+
+	// A fan-out with its join.
+	fanned := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+	for _, b := range fanned.fanOut() {
+		b.claim("pod2").succeed()
+	}
+	fanned.joined(job.PipelineSucceeded).succeed()
 
 	// Two jobs of a subject, one after the other.
 	a := p.submit("demo.sleep", `{"ms":300}`, subject("s")).claim("pod1")

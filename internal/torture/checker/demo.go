@@ -16,6 +16,9 @@ type demoArgs struct {
 	MB    int64      `json:"mb"`
 	Rows  int        `json:"rows"`
 	Steps []job.Step `json:"steps"` // of demo.chain; demo.progress has a number there
+
+	Join   *job.Step `json:"join"`
+	Policy string    `json:"policy"`
 }
 
 func demoArgsOf(j *job.Job) (a demoArgs) {
@@ -27,7 +30,7 @@ func demoArgsOf(j *job.Job) (a demoArgs) {
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
-	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.retry_later": true, "demo.tx": true, "demo.effect": true,
+	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.fanout": true, "demo.retry_later": true, "demo.tx": true, "demo.effect": true,
 }
 
 // endless reports whether a job ends only when somebody ends it.
@@ -38,10 +41,18 @@ func endless(j *job.Job) bool {
 // stepsAfter lists the steps that are to follow a job that succeeds: those that its handler asks for, then those that were
 // declared.
 func stepsAfter(j *job.Job) (steps []job.Step) {
-	if j.Kind == "demo.chain" {
-		steps = demoArgsOf(j).Steps
+	return append(askedFor(j), plannedOf(j)...)
+}
+
+// askedFor lists the steps that a job's handler asks for.
+func askedFor(j *job.Job) []job.Step {
+	switch a := demoArgsOf(j); {
+	case j.Kind == "demo.chain":
+		return a.Steps
+	case j.Kind == "demo.fanout" && a.Join != nil:
+		return []job.Step{*a.Join}
 	}
-	return append(steps, plannedOf(j)...)
+	return nil
 }
 
 // plannedOf lists the declared steps that a job still has after it.

@@ -49,7 +49,7 @@ func writesFenced(s *story, f *Finding) {
 			if e.From == job.Running {
 				f.judge(open, s.id, "job %d: event %d (%s) was accepted after its claim, fence %d, had ended", s.id, number(e), e.Event, fence)
 			}
-			if e.Boot != nil && *e.Boot != owner {
+			if e.From != job.Waiting && e.Boot != nil && *e.Boot != owner { // who waits is ended by whoever sees that it can be
 				f.accuse(s.id, "job %d: event %d (%s) was accepted from boot %s, the claim is %s's", s.id, number(e), e.Event,
 					short(*e.Boot), short(owner))
 			}

@@ -3,6 +3,7 @@ package checker
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/torture/history"
@@ -46,6 +47,52 @@ var chainCrimes = []crime{
 		r.Jobs[len(r.Jobs)-2].Planned = nil
 	}},
 	{"I13", "a chain is left in its middle", func(p *past) { pair(p) }, nil},
+
+	{"I13b", "a fan-out succeeds before its last branch", func(p *past) {
+		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+		list := j.fanOut()
+		list[0].claim("pod1").succeed()
+		list[1].claim("pod1")
+		j.joined(job.PipelineSucceeded).succeed()
+		list[1].succeed()
+	}, nil},
+	{"I13b", "a fan-out has lost a branch", func(p *past) {
+		j := p.submit("demo.fanout", strings.Replace(joinOfTwo, "2", "1", 1)).claim("pod1")
+		j.fanOut()[0].claim("pod1").succeed()
+		j.joined(job.PipelineSucceeded).succeed()
+	}, func(r *history.Run) { r.Jobs[len(r.Jobs)-3].Args = json.RawMessage(joinOfTwo) }},
+	{"I13b", "a fan-out succeeds although all branches have failed", func(p *past) {
+		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+		for _, b := range j.fanOut() {
+			b.claim("pod1").fail()
+		}
+		j.joined(job.PipelinePartial).succeed()
+	}, nil},
+	{"I13b", "a pipeline says that all is well, and a branch has failed", func(p *past) {
+		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+		list := j.fanOut()
+		list[0].claim("pod1").fail()
+		list[1].claim("pod1").succeed()
+		j.joined(job.PipelineSucceeded).succeed()
+	}, nil},
+	{"I13b", "a pipeline has succeeded before its last step", func(p *past) {
+		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+		for _, b := range j.fanOut() {
+			b.claim("pod1").succeed()
+		}
+		j.joined(job.PipelineSucceeded)
+	}, nil},
+	{"I6", "a join is there twice", func(p *past) {
+		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+		for _, b := range j.fanOut() {
+			b.claim("pod1").succeed()
+		}
+		join := j.joined(job.PipelineSucceeded).succeed()
+		again := p.add(join.row)
+		again.row.Fence, again.row.EventNo = 0, 0
+		again.event("job.enqueued", "", job.Pending, "handler")
+		again.claim("pod1").succeed()
+	}, nil},
 
 	{"I18", "a parent is not there", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
 		none := int64(99999)

@@ -33,10 +33,18 @@ func nothingLost(v *view, f *Finding) {
 }
 
 // mayWait reports whether a job that has not ended by the end of the quiet tail has a reason that is stated: a moment that
-// had not come, a kind without a handler, a lane or a gate that is shut; or that it never ends by itself.
+// had not come, a kind without a handler, a lane or a gate that is shut; that it never ends by itself; or a branch of its that may wait.
 func (v *view) mayWait(s *story) bool {
 	if endless(s.job) {
 		return true
+	}
+	if s.job.State == job.Waiting {
+		for _, b := range s.branches {
+			if tail := b.tail(); tail.job != nil && !tail.job.State.Terminal() && v.mayWait(tail) {
+				return true
+			}
+		}
+		return false
 	}
 	end, j := v.quietEnd(), s.job
 	due := j.RunAfter != nil && j.RunAfter.After(end.Add(-v.prompt()))

@@ -202,6 +202,33 @@ func (t *tale) hand() *tale {
 	return child.line("start", "fast")
 }
 
+// fanOut is a run of demo.fanout that ends with the job waiting for its branches, which are pending.
+func (t *tale) fanOut() (branches []*tale) {
+	t.line("end", "ok").leave("job.waiting", job.Waiting, "handler")
+	parent := t.row.ID
+	for n := range demoArgsOf(&t.row).N {
+		no := n + 1
+		b := t.p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
+			ParentID: &parent, GroupID: &parent, ChildNo: &no, Step: t.row.Step + 1})
+		b.event("job.enqueued", "", job.Pending, "handler")
+		branches = append(branches, b)
+	}
+	return branches
+}
+
+// joined ends a job that waits, and its join is born running.
+func (t *tale) joined(status job.Status) *tale {
+	t.p.xid++
+	t.event("job.succeeded", job.Waiting, job.Succeeded, "system")
+	t.p.run.Pipelines = append(t.p.run.Pipelines, history.Pipeline{ID: t.row.PipelineID, Status: status})
+	step, parent := stepsAfter(&t.row)[0], t.row.ID
+	join := t.p.add(job.Job{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID, ParentID: &parent,
+		Step: t.row.Step + 1})
+	join.event("job.enqueued", "", job.Pending, "handler")
+	join.taken("pod1", true)
+	return join.line("start", "fast")
+}
+
 func (t *tale) handBack() *tale {
 	t.line("end", "the pod is shutting down").leave("job.handed_back", job.Pending, "system")
 	t.row.Attempt--

@@ -14,17 +14,18 @@ import (
 
 // view is a run, indexed once.
 type view struct {
-	run     *history.Run
-	stories map[int64]*story
-	ordered []*story // by id
-	boots   map[string]*boot
-	lives   []*life // by when they began
-	trouble trouble
-	calls   map[int64][]*history.Call // that name a job
-	lanes   lanes
-	waits   []*wait
-	looked  []lookOn
-	slack   time.Duration // what a loaded machine may add to any reaction
+	run       *history.Run
+	stories   map[int64]*story
+	pipelines map[int64][]*story // by the id of their first job
+	ordered   []*story           // by id
+	boots     map[string]*boot
+	lives     []*life // by when they began
+	trouble   trouble
+	calls     map[int64][]*history.Call // that name a job
+	lanes     lanes
+	waits     []*wait
+	looked    []lookOn
+	slack     time.Duration // what a loaded machine may add to any reaction
 }
 
 // story is all that is known of one job.
@@ -35,8 +36,9 @@ type story struct {
 	events   []*job.Event
 	claims   []*claim
 	lines    []*history.Line
-	children []*story
-	tampered bool // a fault wrote to its rows, past everything that guards them
+	children []*story // that follow it
+	branches []*story // the first jobs of its branches, when it fanned out
+	tampered bool     // a fault wrote to its rows, past everything that guards them
 }
 
 // claim is one claim of a job, from the event that tells of it to the one that ends it.
@@ -53,7 +55,7 @@ type claim struct {
 }
 
 func look(run *history.Run) *view {
-	v := &view{run: run, stories: map[int64]*story{}, boots: map[string]*boot{}, calls: map[int64][]*history.Call{}, slack: 2 * time.Second}
+	v := &view{run: run, stories: map[int64]*story{}, pipelines: map[int64][]*story{}, boots: map[string]*boot{}, calls: map[int64][]*history.Call{}, slack: 2 * time.Second}
 	if run.Settings.Race {
 		v.slack *= 2
 	}
@@ -93,8 +95,16 @@ func look(run *history.Run) *view {
 	slices.SortFunc(v.ordered, func(a, b *story) int { return cmp.Compare(a.id, b.id) })
 	for _, s := range v.ordered {
 		s.replay(v)
-		if s.job != nil && s.job.ParentID != nil {
-			parent := v.story(*s.job.ParentID)
+		if s.job == nil {
+			continue
+		}
+		v.pipelines[s.job.PipelineID] = append(v.pipelines[s.job.PipelineID], s)
+		if s.job.ParentID == nil {
+			continue
+		}
+		if parent := v.story(*s.job.ParentID); s.job.GroupID != nil && *s.job.GroupID == parent.id {
+			parent.branches = append(parent.branches, s)
+		} else {
 			parent.children = append(parent.children, s)
 		}
 	}

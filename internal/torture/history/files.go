@@ -25,10 +25,12 @@ type Run struct {
 	Jobs     []job.Job
 	Events   []job.Event
 	Rows     []Row // nil: not exported
+
+	Pipelines []Pipeline
 }
 
 // Read reads a run's folder. A file that is missing is an error, except the plan's, for a run without faults
-// has none, and that of the rows.
+// has none, and those of the rows and of the pipelines.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
@@ -42,12 +44,13 @@ func Read(dir string) (*Run, error) {
 		read(dir, PlanFile, &r.Plan), read(dir, FaultsFile, &r.Faults), read(dir, LedgerFile, &r.Ledger),
 		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
 		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events), read(dir, RowsFile, &r.Rows),
+		read(dir, PipelinesFile, &r.Pipelines),
 	)
 }
 
 func read[T any](dir, name string, into *[]T) error {
 	list, err := ReadLines[T](filepath.Join(dir, name))
-	if errors.Is(err, os.ErrNotExist) && (name == PlanFile || name == RowsFile) {
+	if errors.Is(err, os.ErrNotExist) && (name == PlanFile || name == RowsFile || name == PipelinesFile) {
 		return nil
 	}
 	*into = list

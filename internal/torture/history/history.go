@@ -26,6 +26,8 @@ const (
 	JobsFile     = "jobs.jsonl"    // [job.Job], after the quiet tail
 	EventsFile   = "events.jsonl"  // [job.Event], in the same snapshot
 	RowsFile     = "rows.jsonl"    // [Row], in the same snapshot
+
+	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
 )
 
 // Settings are what a run was made with.
@@ -177,6 +179,12 @@ type Row struct {
 	Job   int64 `json:"job,string"`
 	Fence int64 `json:"fence"`
 	N     int   `json:"n"` // from 1
+}
+
+// Pipeline is what a pipeline says of itself.
+type Pipeline struct {
+	ID     int64      `json:"id,string"` // of its first job
+	Status job.Status `json:"status"`
 }
 
 // Process is one life of a pod, written when it has ended.

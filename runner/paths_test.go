@@ -1,0 +1,73 @@
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+	"pgregory.net/rapid"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The fast path is no other way to the same end, and the poll no lesser one. Nothing is born running in a lane where something
+// more urgent waits, and what nobody here can perform waits for ever; a poll an hour is none.
+func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var trees forest
+	for i := range 8 {
+		trees = append(trees, rapid.Custom(plantable).Example(i)...)
+	}
+	trees = append(trees, []*node{{End: "fan", Kids: [][]*node{{{End: "ok"}, {End: "ok"}}, {{End: "fan", Kids: [][]*node{{{End: "ok"}}}}}}, Join: []*node{{End: "ok"}}}, {End: "ok"}})
+	for i, tree := range trees {
+		name(tree, string(rune('A'+i)), false)
+		calm(tree)
+	}
+	var came [2][]row
+	for i, every := range []time.Duration{100 * time.Millisecond, time.Hour} {
+		pool := pgtest.Pool(t)
+		o := newOrchard(pool)
+		for n, r := range []**runner.Runner{&o.a, &o.b} {
+			*r = make1(t, pool, runner.Options{Name: string(rune('a' + n)), Slots: 4, LeaseFor: 20 * time.Second, PollEvery: every}, nil)
+			runner.Handle(*r, o.perform, runner.Retry(2, soon))
+			run(t, *r)
+		}
+		polls := i == 0
+		if polls {
+			enqueue(t, o.a, of("elsewhere", `{"path":"elsewhere"}`), runner.Foreign(), runner.Priority(100))
+		}
+		m := o.plant(t, trees)
+		pgtest.Wait(t, "all that can end has", func() bool {
+			return one[bool](t, pool, `select count(*) = $1 from trapeze.done`, len(m.fates))
+		})
+		is.Equal(one[int](t, pool, `select count(*) from trapeze.job_event where event = 'job.claimed' and fields->>'path' = 'fast'`) > 0, !polls)
+		rows, err := pool.Query(t.Context(), `select args->>'path', state, outcome, reason, coalesce(error, '') from trapeze.job
+			where kind = 'node' order by 1`)
+		is.NoErr(err)
+		came[i], err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+		is.NoErr(err)
+		for _, r := range came[i] {
+			f := m.fates[r.Path]
+			is.Equal(r.State, f.state)
+			is.Equal(o.starts[r.Path], f.starts) // no run more, no run less
+			is.Equal(o.sees[r.Path], f.sees)
+		}
+		checkHistory(t, pool, o.a)
+	}
+	is.Equal(came[0], came[1]) // row by row
+}
+
+// calm leaves no race in a tree: which sibling a failure finds at work is nobody's to say.
+func calm(list []*node) {
+	for _, n := range list {
+		n.FailFast = false
+		calm(n.Then)
+		calm(n.Join)
+		for _, kid := range n.Kids {
+			calm(kid)
+		}
+	}
+}
