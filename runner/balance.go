@@ -109,7 +109,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
 		}
 		if e.Outcome = job.Warning; w.Failed == w.Branches || w.Failed > 0 && w.FailFast {
-			e.State, e.Outcome = job.Failed, job.Error
+			e.State, e.Outcome, e.Result = job.Failed, job.Error, nil
 		}
 	}
 	boot, reserved := r.Boot(), false

@@ -89,9 +89,11 @@ func branchOf(b store.BranchEnd) Branch {
 	return one
 }
 
-// Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches].
+// Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches]; [job.ErrNotFound] also in
+// a child, whose siblings have not ended.
 func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
-	if c.claimed.ParentID == nil {
+	child := c.claimed.Group != nil && c.claimed.ParentID != nil && *c.claimed.Group == *c.claimed.ParentID
+	if c.claimed.ParentID == nil || child {
 		return func(yield func(Branch, error) bool) {
 			yield(Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID(), job.ErrNotFound))
 		}
