@@ -2,6 +2,8 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -39,7 +41,7 @@ func (r *Runner) maintain(ctx context.Context) {
 	}
 	lead := &leader{r: r}
 	defer lead.resign()
-	chore := func(name string, all bool, do func(ctx context.Context) (int, error)) func(context.Context) {
+	guarded := func(name string, all bool, do func(ctx context.Context) (int, error)) func(context.Context) {
 		return func(ctx context.Context) {
 			if !all && !lead.leads(ctx) {
 				return
@@ -57,12 +59,24 @@ func (r *Runner) maintain(ctx context.Context) {
 		r.log.ErrorContext(ctx, "maintenance does not run", telemetry.Err, err)
 		return
 	}
-	for _, c := range []struct {
-		name  string
-		every time.Duration
-		all   bool // every pod does it: nobody can do without, and a leader may be frozen
-		do    func(ctx context.Context) (int, error)
-	}{
+	for _, c := range r.chores() {
+		if err := clock.Every(c.name, c.every, guarded(c.name, c.all, c.do)); err != nil {
+			r.log.ErrorContext(ctx, "maintenance is not complete", "chore", c.name, telemetry.Err, err)
+		}
+	}
+	clock.Run(ctx)
+}
+
+// A chore is one part of the maintenance.
+type chore struct {
+	name  string
+	every time.Duration
+	all   bool // every pod does it: nobody can do without, and a leader may be frozen
+	do    func(ctx context.Context) (int, error)
+}
+
+func (r *Runner) chores() []chore {
+	return []chore{
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return r.front.EnsurePartitions(ctx, partitionsAhead) }},
 		{"retention", 10 * time.Minute, false, r.forget},
 		{"approval", time.Minute, false, r.expire},
@@ -71,12 +85,19 @@ func (r *Runner) maintain(ctx context.Context) {
 		{"reconcile", time.Minute, false, r.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePipelines(ctx, time.Hour) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
-	} {
-		if err := clock.Every(c.name, c.every, chore(c.name, c.all, c.do)); err != nil {
-			r.log.ErrorContext(ctx, "maintenance is not complete", "chore", c.name, telemetry.Err, err)
+	}
+}
+
+// Maintain does one round of the maintenance now: what a runner that is run does by itself, by the minute. It is for tools and
+// tests that must not wait for that. It does what it can and returns the errors of the rest. Safe for concurrent use.
+func (r *Runner) Maintain(ctx context.Context) error {
+	var errs []error
+	for _, c := range r.chores() {
+		if _, err := c.do(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("maintain %s: %w", c.name, r.dbError(err)))
 		}
 	}
-	clock.Run(ctx)
+	return errors.Join(errs...)
 }
 
 // choresAtOnce is how many jobs one statement of a chore ends.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,6 +61,9 @@ type Options struct {
 	DirectURL string
 	// BehindPooler says that the host's pool goes through a transaction pooler. Default: whether DirectURL is set.
 	BehindPooler bool
+	// Around is called instead of each handler, with the claim, whatever the type of its arguments, and with the handler to be
+	// called: for spans, logs and checks that hold for all kinds. What it returns is taken as the handler's. Default: none.
+	Around func(ctx context.Context, j *Job[Raw], handle func(context.Context) (*Outcome, error)) (*Outcome, error)
 	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// Logger receives one line an event. Default: slog.Default().

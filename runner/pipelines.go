@@ -89,7 +89,7 @@ const reconcilePage = 100
 
 // reconcile counts the branches of waiting jobs anew, and reports what it had to correct.
 func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
-	last, drifts, err := r.front.Reconcile(ctx, r.reconciled, reconcilePage)
+	last, drifts, err := r.front.Reconcile(ctx, r.reconciled.Load(), reconcilePage)
 	for _, d := range drifts {
 		r.metrics.Drift.Inc()
 		r.log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
@@ -98,7 +98,7 @@ func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
 	if err != nil {
 		return len(drifts), err
 	}
-	r.reconciled = last
+	r.reconciled.Store(last)
 	if len(drifts) > 0 {
 		r.unbalanced.lookAround()
 		r.poller.Wake()

@@ -80,6 +80,12 @@ func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOptio
 func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *core) (*Outcome, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if around, handler := r.opts.Around, run; around != nil {
+		run = func(ctx context.Context, c *core) (*Outcome, error) {
+			j := &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.claimed.Args}}
+			return around(ctx, j, func(ctx context.Context) (*Outcome, error) { return handler(ctx, c) })
+		}
+	}
 	switch {
 	case r.started:
 		panic(fmt.Sprintf("runner: kind %q is registered after Run", name))
@@ -93,6 +99,14 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		o(k)
 	}
 	r.kinds[name] = k
+}
+
+// Kinds lists the registered kinds that this runner runs, sorted: all, or those of Options.Kinds.
+func (r *Runner) Kinds() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names, _ := r.kindsToRun() // what Options.Kinds asks for in vain is Run's error
+	return names
 }
 
 // Raw is a job of a kind given by name, with arguments that are JSON already. Its kind need not be known here.
@@ -123,7 +137,7 @@ func (r *Runner) kindsToRun() ([]string, error) {
 	slices.Sort(names)
 	for _, name := range r.opts.Kinds {
 		if r.kinds[name] == nil {
-			return nil, fmt.Errorf("run only kind %q: %w: no handler of it is registered", name, job.ErrUnknownKind)
+			return names, fmt.Errorf("run only kind %q: %w: no handler of it is registered", name, job.ErrUnknownKind)
 		}
 	}
 	return names, nil

@@ -55,7 +55,7 @@ type Runner struct {
 	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt      doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing    atomic.Bool
-	reconciled int64 // of the maintenance alone: the latest waiting job whose branches were counted
+	reconciled atomic.Int64 // the latest waiting job whose branches were counted
 	hurry      chan struct{}
 	hurried    sync.Once
 	peers      chan struct{} // asks for a wake-up of the other pods

@@ -55,6 +55,8 @@ var plan = []floor{
 	// the engine
 	{folder: "runner", imports: "job internal/store internal/bus internal/failpoint internal/mutant internal/telemetry internal/migrate poller scheduler"},
 
+	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
+
 	// doors, which never import each other
 	{folder: "handlers", imports: "runner"},
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die

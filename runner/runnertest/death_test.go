@@ -1,0 +1,169 @@
+package runnertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+var points = []runnertest.Point{
+	runnertest.AfterClaim, runnertest.MidStep, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish,
+}
+
+func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
+	t.Parallel()
+	for _, at := range points {
+		for _, kind := range []string{"first", "last"} {
+			t.Run(fmt.Sprintf("%s of %s", at, kind), func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				pool := effects(t)
+				h := runnertest.New(t, pool, runner.Options{}, steps)
+				id := h.Enqueue(first{step{Name: "a", Then: "b"}})
+				h.DieAt(at, kind)
+				h.RunUntilIdle()
+				is.Equal(h.Deaths(), 1)                                // the pod died where it was told to
+				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // and another one went on
+				is.Equal(count(t, pool, "a"), 1)                       // each step counts once
+				is.Equal(count(t, pool, "b"), 1)                       // each step counts once
+				is.Equal(len(h.Jobs()), 2)                             // no step was handed over to twice
+				is.Equal(h.Transitions(id)[0], job.Pending)            // nothing runs before it is told to
+				taken := h.Jobs(kind)[0]
+				is.Equal(taken.Fence > 1, at != runnertest.AfterFinish) // what had not ended was claimed anew
+			})
+		}
+	}
+}
+
+func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
+	t.Parallel()
+	for _, at := range points {
+		for _, kind := range []string{"first", "step", "last"} {
+			t.Run(fmt.Sprintf("%s of %s", at, kind), func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				pool := effects(t)
+				h := runnertest.New(t, pool, runner.Options{Slots: 2}, steps)
+				branches := []string{"b1", "b2", "b3", "b4"}
+				id := h.Enqueue(first{step{Name: "a", Fan: branches, Then: "c"}})
+				h.DieAt(at, kind)
+				h.RunUntilIdle()
+				is.Equal(h.Deaths(), 1)                                // the pod died where it was told to
+				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // and another one went on
+				for _, name := range append(branches, "a", "c") {
+					is.Equal(count(t, pool, name), 1) // each step counts once
+				}
+				is.Equal(len(h.Jobs("last")), 1) // one join
+			})
+		}
+	}
+}
+
+func TestAJobWithoutWritesIsTakenOverWhenItsPodDiesInAFlush(t *testing.T) {
+	t.Parallel()
+	for _, at := range []runnertest.Point{runnertest.InFlush, runnertest.AfterFinish} {
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			calls := 0
+			h := runnertest.New(t, effects(t), runner.Options{Slots: 1}, func(r *runner.Runner) {
+				runner.Handle(r, func(context.Context, *runner.Job[step]) (*runner.Outcome, error) {
+					calls++
+					return nil, nil
+				})
+			})
+			id := h.Enqueue(step{})
+			h.DieAt(at)
+			h.RunUntilIdle()
+			h.RequireState(id, job.Succeeded)
+			want := map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1}
+			is.Equal(calls, want[at]) // it ran again if its end had not been committed
+		})
+	}
+}
+
+func TestAHandlerGoesOnFromItsCheckpointAfterADeathMidStep(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	var found []int
+	h := runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
+		runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+			var batch int
+			if _, err := j.LastCheckpoint(&batch); err != nil {
+				return nil, err
+			}
+			found = append(found, batch)
+			for ; batch < 3; batch++ {
+				err := j.Tx(ctx, func(tx pgx.Tx) error { return leave(fmt.Sprint("batch ", batch))(ctx, tx) }, batch+1)
+				if err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		})
+	})
+	id := h.Enqueue(step{})
+	h.DieAt(runnertest.MidStep)
+	h.DieAt(runnertest.MidStep)
+	h.RunUntilIdle()
+	is.Equal(h.Deaths(), 2)
+	is.Equal(found, []int{0, 1, 2}) // each run begins where the one before had come to
+	for batch := range 3 {
+		is.Equal(count(t, pool, fmt.Sprint("batch ", batch)), 1) // no batch is lost or doubled
+	}
+	h.RequireState(id, job.Succeeded)
+}
+
+func TestNothingOfADeadPodCounts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	var h *runnertest.Harness
+	var late error
+	over := make(chan struct{})
+	runs := 0
+	h = runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
+		runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+			if runs++; runs > 1 {
+				<-over // at the same time as the dead one's
+				return runner.Done("second"), nil
+			}
+			defer close(over)
+			h.Die()
+			late = errors.Join(context.Cause(ctx), j.Tx(ctx, func(tx pgx.Tx) error { return leave("late")(ctx, tx) }, nil))
+			return runner.Done("first"), nil
+		})
+	})
+	id := h.Enqueue(step{})
+	h.RunUntilIdle()
+	is.True(errors.Is(late, runnertest.ErrDead)) // its context ends
+	is.Equal(count(t, pool, "late"), 0)          // its writes do not arrive
+	is.Equal(string(h.Job(id).Result), `"second"`)
+	is.Equal(h.Transitions(id), []job.State{job.Pending, job.Running, job.Pending, job.Running, job.Succeeded})
+}
+
+func TestAJobThatKillsEveryPodFails(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := runnertest.New(t, effects(t), runner.Options{}, steps)
+	poison, other := h.Enqueue(last{}), h.Enqueue(step{})
+	for range 3 {
+		h.DieAt(runnertest.BeforeFinish, "last")
+	}
+	h.RunUntilIdle()
+	is.Equal(h.Deaths(), 3)
+	h.RequireState(poison, job.Failed)
+	is.Equal(*h.Job(poison).Reason, job.ReasonCrashed)
+	h.RequireState(other, job.Succeeded)
+	is.True(slices.Contains(h.Transitions(poison), job.Failed))
+}

@@ -1,0 +1,138 @@
+package runnertest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Harness runs jobs for one test. Make one with [New]. Its methods are called by the test's own goroutine, except
+// [Harness.Die] and [Harness.DieAt], which are safe for concurrent use.
+type Harness struct {
+	// Patience is how long RunUntilIdle waits before it fails the test, in real time. Default 30s.
+	Patience time.Duration
+
+	t        testing.TB
+	host     *pgxpool.Pool
+	opts     runner.Options
+	register func(*runner.Runner)
+	client   *runner.Runner
+	pods     []*pod // all that have been started
+
+	mu     sync.Mutex
+	deaths []death // those that are still to come, the next one first
+	died   int
+	pod    *pod // that runs now; nil: none does
+}
+
+// New makes a harness with tables of its own in the pool's database, which must reach PostgreSQL without a transaction pooler
+// in between. register registers the handlers; it is called for each pod. Of the options these have other defaults: PollEvery
+// 100ms, HeartbeatEvery 50ms, and no log. Schema, Name, DirectURL and BehindPooler are the harness's own. All that it made is gone
+// when the test has ended.
+func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.PollEvery == 0 {
+		o.PollEvery = 100 * time.Millisecond
+	}
+	if o.LeaseFor == 0 {
+		o.LeaseFor = 8 * time.Second
+	}
+	if o.HeartbeatEvery == 0 {
+		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)
+	}
+	o.Schema = "runnertest_" + strings.ToLower(rand.Text()[:16])
+	o.DirectURL, o.BehindPooler = "", false
+	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
+	t.Cleanup(h.end)
+	if err := runner.Migrate(t.Context(), pool, o.Schema); err != nil {
+		t.Fatalf("runnertest: make the tables: %v", err)
+	}
+	o.Name = "test"
+	client, err := runner.New(pool, o)
+	if err != nil {
+		t.Fatalf("runnertest: %v", err)
+	}
+	register(client)
+	h.client = client
+	return h
+}
+
+// end leaves nothing behind. The test may have closed its pool by now.
+func (h *Harness) end() {
+	h.t.Helper()
+	for _, p := range h.pods {
+		p.stop()
+	}
+	for _, p := range h.pods {
+		if err := p.close(); err != nil {
+			h.t.Errorf("runnertest: %v", err)
+		}
+	}
+	if h.client != nil {
+		h.client.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := h.drop(ctx); err != nil {
+		h.t.Errorf("runnertest: drop the tables: %v", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.deaths {
+		h.t.Errorf("runnertest: no pod died %s: no job came that far", d)
+	}
+}
+
+func (h *Harness) drop(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, h.host.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "drop schema if exists "+h.opts.Schema+" cascade")
+	return err
+}
+
+// Runner is the runner through which the harness submits: for whatever else a program does with one, such as Approve, Cancel,
+// Complete, EnqueueTx or RetryPipeline. It runs no jobs itself.
+func (h *Harness) Runner() *runner.Runner { return h.client }
+
+// Schema is the schema of the harness's tables.
+func (h *Harness) Schema() string { return h.opts.Schema }
+
+// Enqueue submits a job and returns its id. It starts with the next [Harness.RunUntilIdle].
+func (h *Harness) Enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
+	h.t.Helper()
+	id, err := h.client.Enqueue(h.t.Context(), args, options...)
+	if err != nil {
+		h.t.Fatalf("runnertest: %v", err)
+	}
+	return id
+}
+
+// in names the harness's schema in a statement.
+func (h *Harness) in(sql string) string {
+	return strings.ReplaceAll(sql, "trapeze.", h.opts.Schema+".")
+}
+
+// fatal ends the test when err is not nil.
+func (h *Harness) fatal(err error, doing string, args ...any) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatalf("runnertest: %s: %v", fmt.Sprintf(doing, args...), err)
+	}
+}

@@ -1,0 +1,115 @@
+package runnertest
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Job reads a job.
+func (h *Harness) Job(id int64) job.Job {
+	h.t.Helper()
+	j, err := h.client.Get(h.t.Context(), id)
+	h.fatal(err, "read a job")
+	return j
+}
+
+// Pipeline reads the pipeline that a job began.
+func (h *Harness) Pipeline(id int64) job.Pipeline {
+	h.t.Helper()
+	p, err := h.client.GetPipeline(h.t.Context(), id)
+	h.fatal(err, "read a pipeline")
+	return p
+}
+
+// Jobs lists the jobs of some kinds, or all when none is named, in the order of their submission.
+func (h *Harness) Jobs(kinds ...string) []job.Job {
+	h.t.Helper()
+	var all []job.Job
+	for f := (store.Filter{Branches: true, Limit: 1000}); ; {
+		page, err := h.client.Store().Jobs(h.t.Context(), f)
+		h.fatal(err, "list the jobs")
+		for _, j := range page.Jobs {
+			if len(kinds) == 0 || slices.Contains(kinds, j.Kind) {
+				all = append(all, j)
+			}
+		}
+		if f.Cursor = page.Cursor; f.Cursor == "" {
+			slices.Reverse(all) // newest first
+			return all
+		}
+	}
+}
+
+// Events lists what happened to a job, in order.
+func (h *Harness) Events(id int64) []job.Event {
+	h.t.Helper()
+	events, err := h.client.Store().JobEvents(h.t.Context(), id, 0, 10_000)
+	h.fatal(err, "read the history of job %d", id)
+	return events
+}
+
+// Transitions lists the states that a job has been in, in order: pending, running, succeeded.
+func (h *Harness) Transitions(id int64) []job.State {
+	h.t.Helper()
+	var states []job.State
+	for _, e := range h.Events(id) {
+		if e.To != "" && (e.To != e.From || len(states) == 0) {
+			states = append(states, e.To)
+		}
+	}
+	return states
+}
+
+// RequireState ends the test unless a job is in a state.
+func (h *Harness) RequireState(id int64, want job.State) {
+	h.t.Helper()
+	j := h.Job(id)
+	if j.State == want {
+		return
+	}
+	why := ""
+	if j.Reason != nil {
+		why += ": " + string(*j.Reason)
+	}
+	if j.Error != nil {
+		why += ": " + *j.Error
+	}
+	h.t.Fatalf("runnertest: job %d (%s) is %s, want %s%s", id, j.Kind, j.State, want, why)
+}
+
+// RequireEnqueued returns the first job with the kind and the JSON of args, whatever its state, and ends the test when there is
+// none.
+func (h *Harness) RequireEnqueued(args job.Args) job.Job {
+	h.t.Helper()
+	encoded, err := json.Marshal(args)
+	h.fatal(err, "encode the args of %s", args.Kind())
+	want, jobs := value(encoded), h.Jobs(args.Kind())
+	for _, j := range jobs {
+		if reflect.DeepEqual(value(j.Args), want) {
+			return j
+		}
+	}
+	found := "there is no job of that kind"
+	for i, j := range jobs {
+		if i == 0 {
+			found = "there are"
+		}
+		if i == 10 {
+			found += " …"
+			break
+		}
+		found += " " + string(j.Args)
+	}
+	h.t.Fatalf("runnertest: no job %s with %s was submitted: %s", args.Kind(), encoded, found)
+	return job.Job{}
+}
+
+// value decodes JSON, so that the order of fields and spaces do not count.
+func value(raw json.RawMessage) (v any) {
+	_ = json.Unmarshal(raw, &v) // what was encoded can be decoded
+	return v
+}

@@ -1,0 +1,87 @@
+package runnertest_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// step is a job that leaves one row in the table effects, in the commit that ends it, and goes on as it says.
+type step struct {
+	Name string
+	Then string   `json:",omitempty"` // the next step
+	Fan  []string `json:",omitempty"` // branches, which Then joins
+}
+
+func (s step) Kind() string { return "step" }
+
+// first and last are steps of other kinds, so that a death can be meant for one.
+type (
+	first struct{ step }
+	last  struct{ step }
+)
+
+func (first) Kind() string { return "first" }
+func (last) Kind() string  { return "last" }
+
+// effects makes a database with the table effects.
+func effects(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	if _, err := pool.Exec(t.Context(), `create table effects (name text)`); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// count is how often a step has left its effect.
+func count(t *testing.T, pool *pgxpool.Pool, name string) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), `select count(*) from effects where name = $1`, name).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func leave(name string) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into effects values ($1)`, name)
+		return err
+	}
+}
+
+// do is what a step does.
+func do(s step) *runner.Outcome {
+	o := runner.Done(s.Name)
+	switch {
+	case len(s.Fan) > 0:
+		var children []runner.Args
+		for _, name := range s.Fan {
+			children = append(children, step{Name: name})
+		}
+		o = runner.FanOut(children...).Join(last{step{Name: s.Then}})
+	case s.Then != "":
+		o = runner.Then(last{step{Name: s.Then}})
+	}
+	return o.InTx(leave(s.Name))
+}
+
+// steps registers the handlers of all kinds of steps. Those of the first two keep a checkpoint.
+func steps(r *runner.Runner) {
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[first]) (*runner.Outcome, error) {
+		return do(j.Args.step), j.Checkpoint(ctx, "half")
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		return do(j.Args), j.Tx(ctx, func(pgx.Tx) error { return nil }, "half")
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[last]) (*runner.Outcome, error) {
+		return do(j.Args.step), nil
+	})
+}

@@ -1,0 +1,182 @@
+package runnertest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/multitracer"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// pod is a runner on a pool of its own that can be made to die.
+type pod struct {
+	harness *Harness
+	name    string
+	pool    *pgxpool.Pool
+	runner  *runner.Runner
+	wire    *wire
+	watch   *watch
+	around  func(context.Context, *runner.Job[runner.Raw], func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error)
+
+	quit  context.CancelFunc
+	ended chan struct{} // closed when Run has returned
+	err   error         // Run's, once ended is closed
+	dead  chan struct{}
+	dying sync.Once
+
+	calls    sync.WaitGroup // of handlers
+	mu       sync.Mutex
+	handlers map[*context.CancelCauseFunc]bool // of the contexts of those that run
+}
+
+// startPod starts a pod that runs jobs until it is stopped or dies.
+func (h *Harness) startPod() (*pod, error) {
+	p := &pod{harness: h, name: fmt.Sprintf("pod-%d", len(h.pods)+1), around: h.opts.Around,
+		ended: make(chan struct{}), dead: make(chan struct{}), handlers: map[*context.CancelCauseFunc]bool{}}
+	config := h.host.Config()
+	config.MinConns, config.MinIdleConns = 0, 0
+	p.wire = &wire{dial: config.ConnConfig.DialFunc}
+	p.watch = newWatch(p, h.opts.Schema)
+	config.ConnConfig.DialFunc = p.wire.open
+	if config.ConnConfig.Tracer == nil {
+		config.ConnConfig.Tracer = p.watch
+	} else {
+		config.ConnConfig.Tracer = multitracer.New(config.ConnConfig.Tracer, p.watch)
+	}
+	var err error
+	if p.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		return nil, err
+	}
+	o := h.opts
+	o.Name, o.Around = p.name, p.perform
+	if p.runner, err = runner.New(p.pool, o); err != nil {
+		p.pool.Close()
+		return nil, err
+	}
+	h.register(p.runner)
+	ctx, quit := context.WithCancel(context.Background())
+	p.quit = quit
+	h.pods = append(h.pods, p)
+	h.mu.Lock()
+	h.pod = p
+	h.mu.Unlock()
+	go func() {
+		defer close(p.ended)
+		p.err = p.runner.Run(ctx)
+	}()
+	return p, nil
+}
+
+// perform is called instead of each handler of this pod.
+func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+	p.pass(AfterClaim, j.Kind())
+	ctx, over, lives := p.living(ctx)
+	if !lives {
+		return nil, ErrDead
+	}
+	defer over()
+	p.watch.called(j.ID(), j.Kind())
+	call := handle
+	if p.around != nil {
+		call = func(ctx context.Context) (*runner.Outcome, error) { return p.around(ctx, j, handle) }
+	}
+	outcome, err := call(ctx)
+	p.pass(MidStep, j.Kind())
+	p.pass(BeforeFinish, j.Kind())
+	p.watch.returned(j.ID())
+	if p.isDead() {
+		return nil, ErrDead
+	}
+	return outcome, err
+}
+
+// pass is called when a job of a kind passes a point: it may be the pod's last.
+func (p *pod) pass(at Point, kind string) {
+	if !p.isDead() && p.harness.strikes(at, kind) {
+		p.die()
+	}
+}
+
+// living returns a context for a handler that ends when the pod dies, or false when it has; over is called after the handler.
+func (p *pod) living(ctx context.Context) (_ context.Context, over func(), lives bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isDead() {
+		return nil, nil, false
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	key := &cancel
+	p.handlers[key] = true
+	p.calls.Add(1)
+	return ctx, func() {
+		p.mu.Lock()
+		delete(p.handlers, key)
+		p.mu.Unlock()
+		cancel(nil)
+		p.calls.Done()
+	}, true
+}
+
+// die cuts the pod off: from here on nothing of it reaches the database, or a handler.
+func (p *pod) die() {
+	p.dying.Do(func() {
+		p.wire.sever()
+		p.mu.Lock()
+		close(p.dead)
+		for cancel := range p.handlers {
+			(*cancel)(ErrDead)
+		}
+		p.mu.Unlock()
+		p.harness.mu.Lock()
+		p.harness.died++
+		p.harness.mu.Unlock()
+	})
+}
+
+func (p *pod) isDead() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop has the pod end without any grace: at once when nothing runs there. close waits for it.
+func (p *pod) stop() {
+	p.runner.HandBackNow()
+	p.quit()
+}
+
+// closeWithin is how long a pod may take to end.
+const closeWithin = 15 * time.Second
+
+// close waits until the pod has ended, and closes its connections. Of a dead one it waits for the handlers alone: the rest tries
+// for some seconds to reach the database, in vain, and ends by itself.
+func (p *pod) close() error {
+	handled, closed := make(chan struct{}), make(chan struct{})
+	go func() {
+		<-p.ended
+		p.runner.Close()
+		p.pool.Close()
+		close(closed)
+	}()
+	done := closed
+	if p.isDead() {
+		go func() { p.calls.Wait(); close(handled) }()
+		done = handled
+	}
+	select {
+	case <-done:
+	case <-time.After(closeWithin):
+		return fmt.Errorf("%s does not end: a handler of it has not returned", p.name)
+	}
+	if !p.isDead() && p.err != nil {
+		return fmt.Errorf("%s: %w", p.name, p.err)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package runnertest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// wire is the network of one pod, until it is cut.
+type wire struct {
+	dial pgconn.DialFunc
+
+	mu    sync.Mutex
+	conns []net.Conn
+	cut   bool
+	pids  []uint32 // of the server's processes at the other end
+}
+
+var errCut = errors.New("runnertest: the connections of a dead pod are cut")
+
+// open is a [pgconn.DialFunc].
+func (w *wire) open(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := w.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut {
+		_ = conn.Close()
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errCut}
+	}
+	w.conns = append(w.conns, conn)
+	return conn, nil
+}
+
+// opened notes the server's process of a connection.
+func (w *wire) opened(pid uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pids = append(w.pids, pid)
+}
+
+// sever closes all connections, for good.
+func (w *wire) sever() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = true
+	for _, c := range w.conns {
+		_ = c.Close() // those that were closed before say so
+	}
+	w.conns = nil
+}
+
+func (w *wire) processes() []uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.pids)
+}
