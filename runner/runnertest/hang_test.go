@@ -1,0 +1,121 @@
+package runnertest_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+// double is a test that may fail.
+type double struct {
+	testing.TB
+	said     []string
+	cleanups []func()
+}
+
+func (d *double) Helper()           {}
+func (d *double) Cleanup(do func()) { d.cleanups = append(d.cleanups, do) }
+func (d *double) Errorf(format string, args ...any) {
+	d.said = append(d.said, fmt.Sprintf(format, args...))
+}
+func (d *double) Fatalf(format string, args ...any) {
+	d.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// failing runs a test to its end, and returns what it said.
+func failing(t *testing.T, test func(t testing.TB)) string {
+	t.Helper()
+	d := &double{TB: t}
+	run := func(do func()) {
+		done := make(chan struct{})
+		go func() { defer close(done); do() }()
+		<-done
+	}
+	run(func() { test(d) })
+	for _, do := range slices.Backward(d.cleanups) {
+		run(do)
+	}
+	return strings.Join(d.said, "\n")
+}
+
+func TestATestFailsWhenAJobHangsAndSaysWhich(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	var id int64
+	stopped := false
+	said := failing(t, func(t testing.TB) {
+		h := runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
+			runner.Handle(r, func(ctx context.Context, _ *runner.Job[step]) (*runner.Outcome, error) {
+				<-ctx.Done()
+				stopped = true
+				return nil, context.Cause(ctx)
+			})
+		})
+		h.Patience = 500 * time.Millisecond
+		id = h.Enqueue(step{})
+		h.RunUntilIdle()
+		t.Errorf("it goes on")
+	})
+	is.Equal(said, fmt.Sprintf("runnertest: not idle after 500ms:\n\tjob %d (step) is running on pod-1: attempt 1, crashes 0", id))
+	is.True(stopped) // nothing of it runs when the test has ended
+	var schemas int
+	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'runnertest%'`).Scan(&schemas))
+	is.Equal(schemas, 0) // and nothing is left of it
+}
+
+func TestADeathThatNeverComesFailsTheTest(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	said := failing(t, func(t testing.TB) {
+		h := runnertest.New(t, effects(t.(*double).TB.(*testing.T)), runner.Options{}, steps)
+		h.DieAt(runnertest.MidStep, "no such kind")
+		h.Enqueue(last{})
+		h.RunUntilIdle()
+	})
+	is.Equal(said, "runnertest: no pod died mid-step of no such kind: no job came that far")
+}
+
+func TestWhatIsNotAsRequiredIsSaid(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	said := failing(t, func(t testing.TB) {
+		h := runnertest.New(t, pool, runner.Options{}, steps)
+		h.RequireState(h.Enqueue(last{}), job.Succeeded)
+	})
+	is.True(strings.Contains(said, "(last) is pending, want succeeded")) // the state that it has
+	said = failing(t, func(t testing.TB) {
+		h := runnertest.New(t, pool, runner.Options{}, steps)
+		h.Enqueue(step{Name: "a"})
+		is.Equal(h.RequireEnqueued(step{Name: "a"}).State, job.Pending) // what there is is returned
+		h.RequireEnqueued(step{Name: "b"})
+	})
+	is.Equal(said, `runnertest: no job step with {"Name":"b"} was submitted: there are {"Name":"a"}`)
+}
+
+func TestAJobThatMayNotRunIsNoReasonToWait(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	h := runnertest.New(t, pool, runner.Options{}, steps)
+	foreign := h.Enqueue(runner.Raw{Name: "elsewhere"}, runner.Foreign())
+	h.RunUntilIdle()
+	h.RequireState(foreign, job.Pending)
+	_, err := pool.Exec(t.Context(), `update `+h.Schema()+`.gate set paused = true`)
+	is.NoErr(err)
+	paused := h.Enqueue(last{})
+	h.RunUntilIdle()
+	h.RequireState(paused, job.Pending)
+}

@@ -1,0 +1,43 @@
+package runnertest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Whoever adds a moment to the tables decides here whether it passes with the test's clock.
+func TestEveryMomentPassesOrIsHistory(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	h := New(t, pool, runner.Options{}, func(*runner.Runner) {})
+	rows, err := pool.Query(t.Context(), `select c.table_name || '.' || c.column_name
+		from information_schema.columns c join information_schema.tables t using (table_schema, table_name)
+		where c.table_schema = $1 and t.table_type = 'BASE TABLE' and c.data_type like 'timestamp%'`, h.Schema())
+	is.NoErr(err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	is.NoErr(err)
+	var known []string
+	for table, columns := range moments {
+		for _, column := range columns {
+			known = append(known, table+"."+column)
+		}
+	}
+	for _, name := range found {
+		table, _, _ := strings.Cut(name, ".")
+		history := strings.HasPrefix(table, "done") || strings.HasPrefix(table, "job_events") || table == "migrations"
+		if !history && !slices.Contains(known, name) {
+			t.Errorf("%s: does it pass when a test advances its clock? see moments", name)
+		}
+	}
+	for _, name := range known {
+		is.True(slices.Contains(found, name)) // what passes exists
+	}
+}
