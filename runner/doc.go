@@ -21,6 +21,7 @@
 //	                                    └── every pod, every 10 s ─┘ whatever a crash dropped
 //
 // [Runner.Wait] waits for a job to end, and [Result] for its typed result, from any process.
+// Package runner/runnertest runs pipelines inside a test.
 //
 // # What a handler may rely on
 //

@@ -130,6 +130,8 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		{"runner/claim.go", module + "/internal/pgtest", "for tests only"},
 		{"runner/claim.go", module + "/internal/pgembed", "not on its floor"},
 		{"runner/claim.go", "testing", "for tests only"},
+		{"runner/claim.go", module + "/runner/runnertest", "for tests only"},
+		{"runner/runnertest/harness.go", "testing", ""},
 		{"runner/claim_test.go", module + "/api", "not on its floor"},
 		{"internal/pgtest/wait.go", "testing", ""},
 		{"handlers/ingest.go", module + "/job", "not on its floor"},

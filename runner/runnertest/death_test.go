@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
@@ -68,27 +69,84 @@ func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
 	}
 }
 
-func TestAJobWithoutWritesIsTakenOverWhenItsPodDiesInAFlush(t *testing.T) {
+func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
 	t.Parallel()
-	for _, at := range []runnertest.Point{runnertest.InFlush, runnertest.AfterFinish} {
+	for _, at := range points {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
+			pool := effects(t)
 			calls := 0
-			h := runnertest.New(t, effects(t), runner.Options{Slots: 1}, func(r *runner.Runner) {
-				runner.Handle(r, func(context.Context, *runner.Job[step]) (*runner.Outcome, error) {
+			h := runnertest.New(t, pool, runner.Options{Slots: 1}, func(r *runner.Runner) {
+				runner.Handle(r, func(context.Context, *runner.Job[first]) (*runner.Outcome, error) {
 					calls++
-					return nil, nil
+					return runner.Then(last{}), nil
+				})
+				runner.Handle(r, func(context.Context, *runner.Job[last]) (*runner.Outcome, error) {
+					return runner.Done("end").InTx(leave("end")), nil
+				})
+			})
+			id := h.Enqueue(first{})
+			h.DieAt(at, "first")
+			h.RunUntilIdle()
+			is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded)
+			is.Equal(count(t, pool, "end"), 1)
+			next := h.Jobs("last")
+			is.Equal(len(next), 1) // one next step
+			switch at {
+			case runnertest.AfterClaim:
+				is.Equal(calls, 1) // the dead pod's handler was not called
+			case runnertest.AfterFinish:
+				is.Equal(calls, 1)           // its end was committed
+				is.Equal(next[0].Crashes, 1) // and the next step was the dead pod's, which did not start it
+			default:
+				is.Equal(calls, 2) // its end was not committed
+			}
+		})
+	}
+}
+
+func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1} {
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			calls, putOff := 0, 0
+			h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
+				runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+					calls, putOff = calls+1, j.PutOff()
+					return runner.RetryLater(time.Hour, "not yet"), nil
 				})
 			})
 			id := h.Enqueue(step{})
 			h.DieAt(at)
 			h.RunUntilIdle()
-			h.RequireState(id, job.Succeeded)
-			want := map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1}
-			is.Equal(calls, want[at]) // it ran again if its end had not been committed
+			is.Equal(calls, want) // the handler is asked again if its wish was not committed
+			h.RequireState(id, job.Pending)
+			h.Advance(time.Hour)
+			h.RunUntilIdle()
+			is.Equal(putOff, 1) // it was put off once
 		})
 	}
+}
+
+func TestAPodCanDieOfAPanic(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+			if j.Crashes() == 0 {
+				panic("the end of the process")
+			}
+			return nil, nil
+		})
+	})
+	id := h.Enqueue(step{})
+	h.DieAt(runnertest.BeforeFinish)
+	h.RunUntilIdle()
+	h.RequireState(id, job.Succeeded)
+	is.Equal(h.Deaths(), 1)
 }
 
 func TestAHandlerGoesOnFromItsCheckpointAfterADeathMidStep(t *testing.T) {

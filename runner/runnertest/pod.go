@@ -72,7 +72,7 @@ func (h *Harness) startPod() (*pod, error) {
 }
 
 // perform is called instead of each handler of this pod.
-func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle func(context.Context) (*runner.Outcome, error)) (outcome *runner.Outcome, err error) {
 	p.pass(AfterClaim, j.Kind())
 	ctx, over, lives := p.living(ctx)
 	if !lives {
@@ -84,14 +84,15 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle fun
 	if p.around != nil {
 		call = func(ctx context.Context) (*runner.Outcome, error) { return p.around(ctx, j, handle) }
 	}
-	outcome, err := call(ctx)
-	p.pass(MidStep, j.Kind())
-	p.pass(BeforeFinish, j.Kind())
-	p.watch.returned(j.ID())
-	if p.isDead() {
-		return nil, ErrDead
-	}
-	return outcome, err
+	defer func() { // also when it panics
+		p.pass(MidStep, j.Kind())
+		p.pass(BeforeFinish, j.Kind())
+		p.watch.returned(j.ID())
+		if p.isDead() {
+			outcome, err = nil, ErrDead
+		}
+	}()
+	return call(ctx)
 }
 
 // pass is called when a job of a kind passes a point: it may be the pod's last.

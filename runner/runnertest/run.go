@@ -124,8 +124,8 @@ func (h *Harness) bury(ctx context.Context, p *pod) error {
 	for {
 		var open int
 		// A statement that waits for a lock does not notice that nobody is there any more.
-		err := h.host.QueryRow(ctx, `select count(pg_terminate_backend(pid)) from pg_stat_activity where pid = any($1::int[])`,
-			p.wire.processes()).Scan(&open)
+		err := h.host.QueryRow(ctx, `select count(pg_terminate_backend(pid)) from pg_stat_activity
+			where datname = current_database() and pid = any($1::int[])`, p.wire.processes()).Scan(&open)
 		if err != nil {
 			return err
 		}
