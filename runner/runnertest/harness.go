@@ -37,8 +37,8 @@ type Harness struct {
 }
 
 // New makes a harness with tables of its own in the pool's database, which must reach PostgreSQL without a transaction pooler
-// in between. register registers the handlers; it is called for each pod. Of the options these have other defaults: PollEvery
-// 100ms, HeartbeatEvery 50ms, and no log. Schema, Name, DirectURL and BehindPooler are the harness's own. All that it made is gone
+// in between. register registers the handlers; it is called for each pod. Of the options these have other defaults: LeaseFor
+// 30s, HeartbeatEvery 50ms, PollEvery 100ms, and no log. Schema, Name, DirectURL and BehindPooler are the harness's own. All that it made is gone
 // when the test has ended.
 func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
 	t.Helper()
@@ -49,7 +49,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 		o.PollEvery = 100 * time.Millisecond
 	}
 	if o.LeaseFor == 0 {
-		o.LeaseFor = 8 * time.Second
+		o.LeaseFor = 30 * time.Second // nobody waits for it, and a machine that is slow for long ends no pod
 	}
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)

@@ -2,6 +2,7 @@ package runnertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -176,7 +177,8 @@ func (p *pod) close() error {
 	case <-time.After(closeWithin):
 		return fmt.Errorf("%s does not end: a handler of it has not returned", p.name)
 	}
-	if !p.isDead() && p.err != nil {
+	// One that is stopped before it has started says that it was.
+	if !p.isDead() && p.err != nil && !errors.Is(p.err, context.Canceled) {
 		return fmt.Errorf("%s: %w", p.name, p.err)
 	}
 	return nil
