@@ -35,30 +35,31 @@ type Runner struct {
 	kinds   map[string]*kind
 	started bool
 
-	mine       map[string]bool // kinds this pod runs; fixed by Run
-	mineAll    []string
-	lanes      *lanes
-	pod        *pod
-	runs       *runs
-	hands      *hands
-	flights    flights
-	flusher    *flusher
-	poller     *poller.Poller
-	due        dueTimes
-	freed      freedSubjects
-	unbalanced unbalanced
-	marks      marks
-	backlog    backlog
-	waiters    *waiters
-	look       atomic.Bool // something may be due, whatever its subject
-	looked     time.Time   // of the poller alone: the latest look at everything
-	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
-	doubt      doubts      // a reply was lost: the table may give us jobs that we do not know
-	closing    atomic.Bool
-	reconciled int64 // of the maintenance alone: the latest waiting job whose branches were counted
-	hurry      chan struct{}
-	hurried    sync.Once
-	peers      chan struct{} // asks for a wake-up of the other pods
+	mine        map[string]bool // kinds this pod runs; fixed by Run
+	mineAll     []string
+	lanes       *lanes
+	pod         *pod
+	runs        *runs
+	hands       *hands
+	flights     flights
+	flusher     *flusher
+	poller      *poller.Poller
+	due         dueTimes
+	freed       freedSubjects
+	unbalanced  unbalanced
+	marks       marks
+	backlog     backlog
+	waiters     *waiters
+	firstEvents firstEvents
+	look        atomic.Bool // something may be due, whatever its subject
+	looked      time.Time   // of the poller alone: the latest look at everything
+	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
+	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
+	closing     atomic.Bool
+	reconciled  int64 // of the maintenance alone: the latest waiting job whose branches were counted
+	hurry       chan struct{}
+	hurried     sync.Once
+	peers       chan struct{} // asks for a wake-up of the other pods
 }
 
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
@@ -89,6 +90,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
+	r.firstEvents.write = front.EmitMany
 	if mutant.Is(mutant.NoListenRepoll) {
 		o.PollEvery = time.Hour
 	}
