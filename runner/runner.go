@@ -91,6 +91,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
+	r.unbalanced.some = make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
 		o.PollEvery = time.Hour
 	}
@@ -112,6 +113,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.beat(alive) })
 	life.Go(func() { r.watchTrust(alive) })
 	life.Go(func() { r.flusher.run(alive) })
+	life.Go(func() { r.keepBalance(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
