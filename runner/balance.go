@@ -15,6 +15,8 @@ import (
 // unbalanced are the fan-outs of which something is to be done: those that ends written here have left off balance, and, when a
 // heartbeat told of some, whichever there are.
 type unbalanced struct {
+	some chan struct{} // a hint that there are any
+
 	mu     sync.Mutex
 	ids    []int64
 	around bool
@@ -22,14 +24,23 @@ type unbalanced struct {
 
 func (u *unbalanced) add(ids ...int64) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.ids = append(u.ids, ids...)
+	u.mu.Unlock()
+	u.hint()
 }
 
 func (u *unbalanced) lookAround() {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.around = true
+	u.mu.Unlock()
+	u.hint()
+}
+
+func (u *unbalanced) hint() {
+	select {
+	case u.some <- struct{}{}:
+	default:
+	}
 }
 
 func (u *unbalanced) take() (ids []int64, around bool) {
@@ -43,15 +54,23 @@ func (u *unbalanced) take() (ids []int64, around bool) {
 // balanceAtOnce is how many fan-outs a look around sees.
 const balanceAtOnce = 100
 
-// balanceSeen balances what is known to be off balance. What cannot be done now is tried again when a heartbeat tells.
-func (r *Runner) balanceSeen(ctx context.Context) {
-	ids, around := r.unbalanced.take()
-	err := r.balance(ctx, ids...)
-	if around {
-		err = errors.Join(err, r.balanceAround(ctx))
-	}
-	if err != nil {
-		r.log.WarnContext(ctx, "fan-outs could not be balanced, the next heartbeat tells again", telemetry.Err, r.dbError(err))
+// keepBalance balances what is known to be off balance, until ctx ends. What cannot be done now is tried again when a heartbeat
+// tells.
+func (r *Runner) keepBalance(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.unbalanced.some:
+		}
+		ids, around := r.unbalanced.take()
+		err := r.balance(ctx, ids...)
+		if around {
+			err = errors.Join(err, r.balanceAround(ctx))
+		}
+		if err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "fan-outs could not be balanced, the next heartbeat tells again", telemetry.Err, r.dbError(err))
+		}
 	}
 }
 

@@ -14,7 +14,8 @@
 //	err = r.Run(ctx)
 //
 // Submit with [Runner.Enqueue], or with [Runner.EnqueueTx] in a transaction of your own, so that the job exists if and
-// only if your data does. A handler hands its pipeline on with [Then]; [Chain] declares a pipeline when it is submitted.
+// only if your data does. A handler hands its pipeline on with [Then], to many at once with [FanOut], or to the world outside
+// with [Deferred]; [Chain] declares a pipeline when it is submitted.
 //
 //	Enqueue ──▶ running here, or pending ──claim──▶ handler ──▶ Then: one commit ──▶ next handler, same goroutine
 //	                                    ▲                          │

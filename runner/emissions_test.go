@@ -80,7 +80,7 @@ func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
 		is.Equal(c.written(), []string{"0s: a"})
 		time.Sleep(emitEvery - 1)
 		emit("d")
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		is.Equal(c.written(), []string{"0s: a", "250ms: b c d"}) // in order, when the moment is over
 		emit("e")
 		time.Sleep(time.Second)

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,8 +39,13 @@ func (c *core) Emit(ctx context.Context, event, level, message string, fields an
 	return nil
 }
 
-// writeEvents writes a handler's events as one statement.
+// writeEvents writes a handler's events as one statement: a single one together with those of other jobs.
 func (c *core) writeEvents(ctx context.Context, list []store.Emission) error {
+	if len(list) == 1 {
+		if err := c.r.firstEvents.emit(ctx, store.Emitted{Lease: c.lease, Emission: list[0]}); !errors.Is(err, errPassedBy) {
+			return c.r.dbError(err)
+		}
+	}
 	return c.r.dbError(c.r.front.Emit(ctx, c.lease, list...))
 }
 

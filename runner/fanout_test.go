@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,7 +26,7 @@ func statusOf(t *testing.T, pool *pgxpool.Pool, id int64) string {
 // over waits until a pipeline has ended, and returns its status.
 func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
 	t.Helper()
-	pgtest.Wait(t, fmt.Sprintf("pipeline %d is over", id), func() bool {
+	pgtest.WaitFor(t, time.Minute, fmt.Sprintf("pipeline %d is over", id), func() bool {
 		status = statusOf(t, pool, id)
 		return status != "running"
 	})

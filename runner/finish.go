@@ -127,7 +127,6 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 	}
 	if ended.OffBalance != nil {
 		r.unbalanced.add(*ended.OffBalance)
-		r.poller.Wake()
 	}
 	if next == nil {
 		return nil

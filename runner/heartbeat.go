@@ -193,7 +193,6 @@ func (r *Runner) told(b store.Beat) {
 	}
 	if b.OffBalance {
 		r.unbalanced.lookAround()
-		r.poller.Wake()
 	}
 }
 

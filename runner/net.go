@@ -113,7 +113,6 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 			r.due.again(false, true, time.Second)
 		}
 	}
-	r.balanceSeen(ctx)
 	if mutant.Is(mutant.NoListenRepoll) && recover && !promote {
 		return false // it would find by accident what a missed wake-up was for
 	}

@@ -27,7 +27,6 @@ type fan struct {
 	parts    int
 	failFast bool
 	join     job.Args
-	options  []EnqueueOption // of the join
 }
 
 // Done ends the job with a result that encodes to JSON; nil is none. A job of a declared chain goes on to its next step.

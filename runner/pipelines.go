@@ -101,7 +101,6 @@ func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
 	r.reconciled.Store(last)
 	if len(drifts) > 0 {
 		r.unbalanced.lookAround()
-		r.poller.Wake()
 	}
 	return len(drifts), nil
 }

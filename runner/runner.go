@@ -35,30 +35,31 @@ type Runner struct {
 	kinds   map[string]*kind
 	started bool
 
-	mine       map[string]bool // kinds this pod runs; fixed by Run
-	mineAll    []string
-	lanes      *lanes
-	pod        *pod
-	runs       *runs
-	hands      *hands
-	flights    flights
-	flusher    *flusher
-	poller     *poller.Poller
-	due        dueTimes
-	freed      freedSubjects
-	unbalanced unbalanced
-	marks      marks
-	backlog    backlog
-	waiters    *waiters
-	look       atomic.Bool // something may be due, whatever its subject
-	looked     time.Time   // of the poller alone: the latest look at everything
-	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
-	doubt      doubts      // a reply was lost: the table may give us jobs that we do not know
-	closing    atomic.Bool
-	reconciled atomic.Int64 // the latest waiting job whose branches were counted
-	hurry      chan struct{}
-	hurried    sync.Once
-	peers      chan struct{} // asks for a wake-up of the other pods
+	mine        map[string]bool // kinds this pod runs; fixed by Run
+	mineAll     []string
+	lanes       *lanes
+	pod         *pod
+	runs        *runs
+	hands       *hands
+	flights     flights
+	flusher     *flusher
+	poller      *poller.Poller
+	due         dueTimes
+	freed       freedSubjects
+	unbalanced  unbalanced
+	marks       marks
+	backlog     backlog
+	waiters     *waiters
+	firstEvents firstEvents
+	look        atomic.Bool // something may be due, whatever its subject
+	looked      time.Time   // of the poller alone: the latest look at everything
+	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
+	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
+	closing     atomic.Bool
+	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
+	hurry       chan struct{}
+	hurried     sync.Once
+	peers       chan struct{} // asks for a wake-up of the other pods
 }
 
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
@@ -89,6 +90,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
+	r.firstEvents.write = front.EmitMany
+	r.unbalanced.some = make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
 		o.PollEvery = time.Hour
 	}
@@ -110,6 +113,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.beat(alive) })
 	life.Go(func() { r.watchTrust(alive) })
 	life.Go(func() { r.flusher.run(alive) })
+	life.Go(func() { r.keepBalance(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })

@@ -30,6 +30,7 @@ var workloads = []workload{
 	{"poison", (*lab).poison},
 	{"events", (*lab).events},
 	{"progress", (*lab).progress},
+	{"fan-out", (*lab).fanOut},
 	{"soak", (*lab).soak},
 }
 

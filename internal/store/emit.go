@@ -61,9 +61,7 @@ func emitArgs(l job.Lease, list []Emission) []any {
 	)
 	for i, e := range list {
 		events[i], levels[i], messages[i], fields[i] = e.Event, some(e.Level), e.Message, text(e.Fields)
-		if !e.At.IsZero() {
-			ages[i] = time.Since(e.At).Microseconds()
-		}
+		ages[i] = age(e.At)
 	}
 	return []any{l.JobID, l.Fence, l.Pod, events, levels, messages, fields, ages}
 }

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the plans of testdata/explain ane
 var hot = map[string]string{
 	"enqueue": enqueueSQL, "claim": claimSQL, "claim_subjects": claimSubjectsSQL, "finish": finishSQL, "finish_alone": endSQL,
 	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
-	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL, "keep": keepSQL, "emit": emitSQL, "over": overSQL,
+	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL, "keep": keepSQL, "emit": emitSQL, "emit_many": emitManySQL, "over": overSQL,
 	"whereabouts": whereaboutsSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
 	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "branches": branchesSQL,
 	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,

@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// EnqueueOption sets how one job is submitted.
+type EnqueueOption func(*submission)
+
+// Subject says what the job is about: of the jobs with one kind and subject, one runs at a time, on all pods together.
+func Subject(s string) EnqueueOption { return func(w *submission) { w.subject = &s } }
+
+// Lane puts the job into a lane other than its kind's.
+func Lane(name string) EnqueueOption { return func(w *submission) { w.lane = name } }
+
+// Priority orders the jobs of a lane: −100 to 100, higher first, ties first ready, first out. Default 10.
+func Priority(p int) EnqueueOption { return func(w *submission) { w.priority = &p } }
+
+// Delay makes the job due only after a while.
+func Delay(d time.Duration) EnqueueOption { return func(w *submission) { w.delay = d } }
+
+// MaxAttempts overrides the kind's limit for this job.
+func MaxAttempts(n int) EnqueueOption { return func(w *submission) { w.maxAttempts = &n } }
+
+// UniqueWhile says for how long a unique key is taken.
+type UniqueWhile string
+
+// The spans of a unique key.
+const (
+	// WhilePending frees the key when the job starts: a trigger that comes later makes a new job, which sees the new data.
+	WhilePending UniqueWhile = "pending"
+	// WhileActive frees the key when the job has ended.
+	WhileActive UniqueWhile = "active"
+)
+
+// Unique makes the submission a no-op that returns the job which holds the key, among those of one kind.
+func Unique(key string, while UniqueWhile) EnqueueOption {
+	return func(w *submission) { w.uniqueKey, w.uniqueWhile = &key, (*string)(&while) }
+}
+
+// IdempotencyKey makes it safe to submit again after an unknown outcome: the same key returns the same job, for a day. The
+// same key with other content is [job.ErrKeyReused].
+func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.idempotencyKey = key } }
+
+// NeedsApproval keeps the job from running until a person approves it ([Runner.Approve]); what nobody approves within
+// Options.ApprovalTTL is cancelled. A lane can ask the same of all that is submitted to it (lanes.requires_approval). The
+// later steps of a pipeline need no approval of their own.
+func NeedsApproval() EnqueueOption { return func(w *submission) { w.approval = true } }
+
+// Submitter names who submitted the job.
+func Submitter(name string) EnqueueOption { return func(w *submission) { w.submitter = name } }
+
+// Pipeline names the pipeline that the job begins, so that it is listed by that name: at most 200 bytes.
+func Pipeline(name string) EnqueueOption { return func(w *submission) { w.pipeline = name } }
+
+// Foreign says that the kind's handler lives in another program: it need not be registered here.
+func Foreign() EnqueueOption { return func(w *submission) { w.foreign = true } }
+
+// Chain declares a pipeline when it is submitted: the steps need not know each other. Each step starts when the one before
+// has succeeded, reads its result with [Job.Parent], and keeps its subject and priority. Give a step options of its own
+// with [Step].
+func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
+
+// Step gives a step of a [Chain] its own [Subject], [Lane] and [Priority].
+func Step(args job.Args, options ...EnqueueOption) job.Args { return step{args, options} }
+
+type chain struct {
+	first job.Args
+	rest  []job.Args
+}
+
+func (c chain) Kind() string { return c.first.Kind() }
+
+type step struct {
+	args    job.Args
+	options []EnqueueOption
+}
+
+func (s step) Kind() string { return s.args.Kind() }
