@@ -10,8 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// offBalanceSQL lists fan-outs of which something is to be done. Plan: fan_outs_off_balance, empty most of the time.
-const offBalanceSQL = `select f.id from trapeze.fan_outs f where ` + offBalance + ` order by f.id limit $1`
+// offBalanceSQL lists fan-outs of which something is to be done: first those whose job is to end, for those whose branches are being
+// cancelled may take a while. Plan: fan_outs_off_balance, empty most of the time.
+const offBalanceSQL = `select f.id from trapeze.fan_outs f where ` + offBalance + ` order by f.ended, f.id limit $1`
 
 // OffBalance lists fan-outs whose job is to end, or whose branches are to be cancelled.
 func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
