@@ -123,3 +123,27 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3)
 }
+
+// A handler that was told to end, and fans out all the same, ends cancelled.
+func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			return runner.FanOut(of("child")), nil
+		},
+		"child": nothing,
+	})
+	var ids []int64
+	for range 8 {
+		id := begun(t, r, of("parent"))
+		is.NoErr(r.Store().Tell(t.Context(), id, func(job.Lease) {}))
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		is.Equal(ended(t, r, id).State, job.Cancelled)
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
+}

@@ -157,8 +157,8 @@ func (r *Runner) concludeHeld(one *run, err error) *run {
 		return r.concludeError(one, w.err, context.Cause(one.ctx))
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed before: the end says so, without the writes and without a next step.
-		return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+		// A cancel was committed before, or its handler was told: the end says so, without the writes and without a next step.
+		return r.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 	cause := context.Cause(one.ctx)
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
