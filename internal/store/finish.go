@@ -16,7 +16,7 @@ import (
 type Ending struct {
 	ID      int64
 	Fence   int64
-	State   job.State // succeeded or failed
+	State   job.State // succeeded, failed or cancelled
 	Outcome job.Quality
 	Reason  job.Reason
 	Result  json.RawMessage // nil: none

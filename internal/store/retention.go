@@ -38,7 +38,8 @@ order by d.id limit $4`
 	lockJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
 )
 
-// forgetJobsSQL deletes the immutable part of jobs that have ended; their rows of done go with the day. Plan: primary keys.
+// forgetJobsSQL deletes the immutable part of jobs that have ended; their rows of done go with the day. Tokens go before
+// fan-outs, in the order in which a part is completed. Plan: primary keys.
 const forgetJobsSQL = `
 with gone as materialized (
 	select b.id from unnest($1::bigint[]) as b(id) where not exists (select from trapeze.live l where l.id = b.id)
@@ -47,10 +48,10 @@ with gone as materialized (
 	delete from trapeze.jobs j using gone b where j.id = b.id
 ), progress as (
 	delete from trapeze.job_progress g using gone b where g.id = b.id
-), fan_outs as (
-	delete from trapeze.fan_outs f using gone b where f.id = b.id
 ), deferrals as (
 	delete from trapeze.deferrals f using gone b where f.id = b.id
+), fan_outs as (
+	delete from trapeze.fan_outs f using gone b where f.id = b.id
 ), parts as (
 	delete from trapeze.parts f using gone b where f.id = b.id
 ), keys as (
