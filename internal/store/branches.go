@@ -26,8 +26,8 @@ const countTailSQL = `changes as materialized (
 ), weighed as materialized (
 	select f.id from changes c join trapeze.fan_outs f on f.id = c.id order by f.id for update of f
 ), counted as (
-	update trapeze.fan_outs f set open = case when c.over and exists (select from trapeze.deferrals d where d.id = f.id) then 0
-			else f.open - c.ended end,
+	update trapeze.fan_outs f set open = case when c.over and (select true from trapeze.deferrals d where d.id = f.id limit 1)
+			then 0 else f.open - c.ended end,
 		failed = f.failed + c.failed, impaired = f.impaired + c.impaired,
 		ended = f.ended or c.over
 	from changes c where f.id = c.id and f.id in (select id from weighed)

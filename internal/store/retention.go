@@ -38,12 +38,17 @@ order by d.id limit $4`
 	lockJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
 )
 
-// forgetJobsSQL deletes the immutable part of jobs that have ended; their rows of done go with the day. Tokens go before
+// forgetJobsSQL deletes the immutable part of jobs that have ended, and counts those that it leaves because a job waits for them: one
+// that was tried again since [awaitedSQL]. Their rows of done go with the day. Tokens go before
 // fan-outs, in the order in which a part is completed. Plan: primary keys.
 const forgetJobsSQL = `
-with gone as materialized (
-	select b.id from unnest($1::bigint[]) as b(id) where not exists (select from trapeze.live l where l.id = b.id)
+with ended as materialized (
+	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
+		as awaited
+	from unnest($1::bigint[]) as b(id) where not exists (select from trapeze.live l where l.id = b.id)
 		and not exists (select from trapeze.parked p where p.id = b.id)
+), gone as materialized (
+	select id from ended where not awaited
 ), forgotten as (
 	delete from trapeze.jobs j using gone b where j.id = b.id
 ), progress as (
@@ -60,7 +65,7 @@ with gone as materialized (
 	delete from trapeze.current_runs c using gone b join trapeze.jobs j on j.id = b.id
 	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
 )
-select count(*) from gone`
+select count(*) from ended where awaited`
 
 // awaitedSQL asks whether a step that has not ended yet may still read what ended in one state on one day: the result of its
 // parent, or those of the branches of the fan-out that it joins, or that waits. Plan: one pass over live and parked, primary keys,
@@ -104,8 +109,9 @@ func (s *Store) Forget(ctx context.Context, state string, before time.Time) (int
 		}
 		for after := int64(0); ; {
 			batch, err := rows(ctx, s, pgx.RowTo[int64], forgetBatchSQL, state, day, after, 5000)
+			left := int64(0)
 			if err == nil {
-				err = s.forget(ctx, batch)
+				left, err = s.forget(ctx, batch)
 			}
 			if err != nil {
 				return total, fmt.Errorf("forget %s jobs: %w", state, err)
@@ -114,7 +120,10 @@ func (s *Store) Forget(ctx context.Context, state string, before time.Time) (int
 				break
 			}
 			after = batch[len(batch)-1]
-			total += len(batch)
+			total += len(batch) - int(left)
+			if left > 0 {
+				return total, nil
+			}
 		}
 		if err := s.dropDay(ctx, table, day.AddDate(0, 0, 1)); err != nil {
 			return total, err
@@ -123,19 +132,22 @@ func (s *Store) Forget(ctx context.Context, state string, before time.Time) (int
 	return total, nil
 }
 
-// forget deletes jobs that have ended, except those that live again.
-func (s *Store) forget(ctx context.Context, ids []int64) error {
+// forget deletes jobs that have ended, except those that live again and those that are waited for again, which it counts.
+func (s *Store) forget(ctx context.Context, ids []int64) (left int64, err error) {
 	if len(ids) == 0 {
-		return nil
+		return 0, nil
 	}
-	return s.Tx(ctx, func(tx pgx.Tx) error {
-		for _, sql := range []string{lockJobsSQL, forgetJobsSQL} {
-			if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(sql), []any{ids}); err != nil {
-				return err
-			}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(lockJobsSQL), []any{ids}); err != nil {
+			return err
 		}
-		return nil
+		found, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(forgetJobsSQL), []any{ids})
+		if err == nil {
+			left = found[0]
+		}
+		return err
 	})
+	return left, err
 }
 
 // ForgetEvents drops the days of the history that ended before a moment, and returns how many.

@@ -19,9 +19,9 @@ from trapeze.done d join trapeze.jobs j on j.id = d.id
 where d.id = $1 for update of d, j`
 
 // hasChildren says that the job d fanned out to children: one that is deferred is performed again, for only its handler can have
-// its parts done.
-const hasChildren = `(exists (select from trapeze.fan_outs f where f.id = d.id)
-	and not exists (select from trapeze.deferrals f where f.id = d.id))`
+// its parts done. For an exists in the list of columns PostgreSQL 18 would hash whole tables.
+const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
+	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
 // endedBranchesSQL locks the last jobs of the branches of the fan-out $2, so that none is forgotten meanwhile, and tells which have
 // succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.

@@ -223,3 +223,35 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // nothing is left
 	}
 }
+
+// What a fan-out that is tried again has already is kept for its join, also when retention had decided otherwise.
+func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	other := w.one(boot)
+	w.end(boot, ending(other))
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{FailFast: true}, plain, plain)
+	claims := w.claims(boot, 2)
+	w.end(boot, branchEnding(claims[0], job.Succeeded))
+	w.end(boot, branchEnding(claims[1], job.Failed))
+	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.age(other.ID, claims[0].ID)
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, other.ID)
+	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) })
+	w.waiting(1)
+	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	w.is.NoErr(err)
+	release(true)
+	_, err = forgotten()
+	w.is.NoErr(err)
+	list, err := w.Branches(w.ctx(), parent.ID, parent.ID, 0, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 2)
+	w.exec(`delete from trapeze.done where id = $1`, other.ID) // its job is gone, and its day waits for the fan-out
+}
