@@ -35,6 +35,8 @@ var (
 	ErrNotFailed = errors.New("the pipeline has neither failed nor been cancelled")
 	// ErrStillEnding says that jobs of a pipeline that is to be retried are being cancelled, and have not ended yet.
 	ErrStillEnding = errors.New("jobs of it are still being cancelled: try again in a moment")
+	// ErrForgotten says that a pipeline cannot be retried, because jobs of it that it would need are no longer kept.
+	ErrForgotten = errors.New("no longer kept")
 	// ErrWrongToken says that a part of a job was to be completed with a token that is not the job's.
 	ErrWrongToken = errors.New("the token is not this job's")
 	// ErrInvalid says that an option of a submission is out of range.

@@ -46,12 +46,7 @@ func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) 
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200), func(l job.Lease) {
-		// A transaction of its handler holds the row: it ends with the handler's context.
-		if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
-			r.cancelRun(one, job.ReasonCancelled)
-		}
-	})
+	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200), r.tellRun)
 	if store.Unknown(err) {
 		return Cancelled{}, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
 	}
@@ -67,6 +62,13 @@ func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) 
 	}
 	r.waiters.seen(id)
 	return Cancelled{State: c.State}, nil
+}
+
+// tellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
+func (r *Runner) tellRun(l job.Lease) {
+	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
+		r.cancelRun(one, job.ReasonCancelled)
+	}
 }
 
 // Approve lets a job go that awaits approval: it is due at once, or when its own delay is over. Errors: [job.ErrNotFound],

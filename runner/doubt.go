@@ -77,7 +77,8 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 		switch {
 		case known[lease]:
 		case h.CancelRequested:
-			cancelled = append(cancelled, store.Ending{ID: h.ID, Fence: h.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
+			cancelled = append(cancelled, store.Ending{ID: h.ID, Fence: h.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled,
+				Branch: h.Branch})
 		default:
 			strays = append(strays, lease)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,9 @@ import (
 )
 
 // fanOut parks a claim until its branches have ended, in a transaction of its own: fence, the handler's writes if it has some,
-// children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others.
+// children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
+// connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
+// those that claim and end jobs.
 func (r *Runner) fanOut(one *run, o *Outcome) *run {
 	cause := context.Cause(one.ctx)
 	f, wait, err := r.branchesOf(one, o)
@@ -24,7 +27,7 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 		return r.concludeError(one, job.Permanent(err), cause)
 	}
 	pool := r.store.Pool()
-	if o.inTx != nil {
+	if o.inTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
 		pool = r.pool
 	}
 	var empty bool
@@ -105,6 +108,9 @@ func (r *Runner) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 		if w.idempotencyKey != "" || w.pipeline != "" {
 			return fail(fmt.Errorf("child %s: idempotency keys and names are for submissions, not for children: %w", w.kind, job.ErrInvalid))
 		}
+		if w.approval {
+			return fail(fmt.Errorf("child %s: approval is for submissions, not for children: %w", w.kind, job.ErrInvalid))
+		}
 		if err := r.checkLane(one, w); err != nil {
 			return fail(fmt.Errorf("child %s: %w", w.kind, err))
 		}
@@ -151,8 +157,8 @@ func (r *Runner) concludeHeld(one *run, err error) *run {
 		return r.concludeError(one, w.err, context.Cause(one.ctx))
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed before: the end says so, without the writes and without a next step.
-		return r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+		// A cancel was committed before, or its handler was told: the end says so, without the writes and without a next step.
+		return r.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 	cause := context.Cause(one.ctx)
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {

@@ -309,7 +309,7 @@ func (r *Runner) laneOf(ctx context.Context, kind, named string) (string, error)
 		}
 		return lane, nil
 	}
-	lane, exists, err := r.front.LaneFor(ctx, kind, named)
+	lane, exists, err := r.front.LaneFor(ctx, kind, named, job.DefaultLane)
 	if err != nil {
 		return "", r.dbError(err)
 	}

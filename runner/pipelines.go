@@ -31,7 +31,7 @@ func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]i
 		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
-	more, err := r.cancelOpen(ctx, job.ReasonAborted, clean(actor, 200), func(ctx context.Context, limit int) ([]int64, error) {
+	more, err := r.cancelOpen(ctx, job.ReasonAborted, clean(actor, 200), true, func(ctx context.Context, limit int) ([]int64, error) {
 		return r.front.OpenOfPipeline(ctx, id, limit)
 	}, func(ids ...int64) { aborted = append(aborted, ids...) })
 	if err != nil {
@@ -49,8 +49,10 @@ func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]i
 
 // RetryPipeline makes a pipeline that failed or was cancelled go on from the step where it did, in that job's next epoch: with other
 // arguments when args is not nil. A job that fanned out is not performed again: it waits for those of its branches that had not
-// succeeded, which go on likewise. It returns the ids of the jobs that are pending again. Errors: [job.ErrNotFound],
-// [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
+// succeeded, which go on likewise. One that was deferred is performed again, and its parts that succeeded count. It returns the ids of
+// the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when
+// branches are no longer kept, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
+// [job.ErrOutcomeUnknown].
 func (r *Runner) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	if actor == "" {
 		actor = "operator"

@@ -167,3 +167,38 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 		return err == nil && j.State == job.Succeeded
 	})
 }
+
+// A branch whose claim's reply was lost, and which is cancelled before the pod has looked for strays, counts as a branch that ended.
+func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
+	t.Parallel()
+	r := reviewRunner(t, map[string]Func[Raw]{
+		"parent": func(context.Context, *Job[Raw]) (*Outcome, error) {
+			return FanOut(Step(Raw{Name: "stray"}, Foreign())), nil
+		},
+	})
+	id, err := r.Enqueue(t.Context(), Raw{Name: "parent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Wait(t, "the parent waits", func() bool {
+		j, err := r.Get(t.Context(), id)
+		return err == nil && j.State == job.Waiting
+	})
+	found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
+	if err != nil || len(found.Jobs) != 1 {
+		t.Fatal(found, err)
+	}
+	// The reply is lost here.
+	if _, err := r.Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
+		t.Fatal(err)
+	}
+	r.doubt.raise()
+	pgtest.WaitFor(t, 8*time.Second, "the branch has ended", func() bool {
+		j, err := r.Get(t.Context(), found.Jobs[0].ID)
+		return err == nil && j.State == job.Cancelled
+	})
+	w, err := r.store.Waiting(t.Context(), id)
+	if err != nil || w.Open != 0 {
+		t.Fatalf("the branch has ended, and %d are open (%v)", w.Open, err)
+	}
+}

@@ -12,8 +12,8 @@ import (
 
 // countTailSQL takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
 // reads the CTEs branches(group, state, impaired) and parents(id). The rows of fan_outs are locked in the order of their ids,
-// after those of live and parked. due says that a fan-out is off balance: see [Store.FanOut].
-// Plan: fan_outs_pkey, a row a fan-out.
+// after those of live and parked. due says that a fan-out is off balance: see [Store.FanOut]. When a job ends that waits for parts,
+// none is open any more: there is nothing to cancel. Plan: fan_outs_pkey, a row a fan-out; deferrals_pkey, a row a job of parents.
 const countTailSQL = `changes as materialized (
 	select id, sum(ended)::int as ended, sum(failed)::int as failed, sum(impaired)::int as impaired, bool_or(over) as over
 	from (
@@ -26,7 +26,9 @@ const countTailSQL = `changes as materialized (
 ), weighed as materialized (
 	select f.id from changes c join trapeze.fan_outs f on f.id = c.id order by f.id for update of f
 ), counted as (
-	update trapeze.fan_outs f set open = f.open - c.ended, failed = f.failed + c.failed, impaired = f.impaired + c.impaired,
+	update trapeze.fan_outs f set open = case when c.over and (select true from trapeze.deferrals d where d.id = f.id limit 1)
+			then 0 else f.open - c.ended end,
+		failed = f.failed + c.failed, impaired = f.impaired + c.impaired,
 		ended = f.ended or c.over
 	from changes c where f.id = c.id and f.id in (select id from weighed)
 	returning f.id, ` + offBalance + ` as due

@@ -88,7 +88,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, stop bool, actor string, t
 		found, err := s.cancelOnce(ctx, id, stop, actor)
 		switch {
 		case isHeld(err):
-			if err := s.tell(ctx, id, told); err != nil {
+			if err := s.Tell(ctx, id, told); err != nil {
 				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
 			}
 			wasTold = true
@@ -176,8 +176,8 @@ func isHeld(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// tell asks the pod that runs a job to end its handler, without touching the job's row.
-func (s *Store) tell(ctx context.Context, id int64, told func(l job.Lease)) error {
+// Tell asks the pod that runs a job to end its handler, without touching the job's row: the job is not cancelled by that.
+func (s *Store) Tell(ctx context.Context, id int64, told func(l job.Lease)) error {
 	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
 	if err != nil {
 		return err

@@ -35,10 +35,11 @@ func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, e
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update`
 
 // completeSQL keeps one part of a job and takes it off its fan-out, if the job waits already. A part that is known, or for which
-// nobody waits any more, changes nothing. Plan: primary keys, one row each.
+// nobody waits any more, changes nothing; of a part and the end of its job at once, one waits for the other.
+// Plan: primary keys, one row each.
 const completeSQL = `
 with f as materialized (
-	select open, ended from trapeze.fan_outs where id = $1
+	select open, ended from trapeze.fan_outs where id = $1 for update
 ), kept as (
 	insert into trapeze.parts (id, part, result, error)
 	select $1, $2, $3::json, $4 where not exists (select from f where open = 0 or ended)

@@ -22,9 +22,13 @@ type FanOut struct {
 	Pipeline *string         // as of [NewJob]
 }
 
-// lockDeferralSQL lets no part be completed while its job begins to wait: it would be counted by neither.
-// Plan: deferrals_pkey.
-const lockDeferralSQL = `select id from trapeze.deferrals where id = $1 for update`
+// lockDeferralSQL lets no part be completed while its job begins to wait: it would be counted by neither. When the job waits for
+// children instead, its token and what was completed with it count no longer. Plan: deferrals_pkey; parts_pkey.
+const (
+	lockDeferralSQL   = `select id from trapeze.deferrals where id = $1 for update`
+	revokeDeferralSQL = `delete from trapeze.deferrals where id = $1`
+	revokePartsSQL    = `delete from trapeze.parts where id = $1`
+)
 
 // fanOutSQL parks a claim until its branches have ended. Parts that were completed before are counted.
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; parts_pkey.
@@ -73,10 +77,8 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err != nil {
 		return fail(err)
 	}
-	if f.Parts > 0 {
-		if _, err := tx.Exec(ctx, s.in(lockDeferralSQL), f.Lease.JobID); err != nil {
-			return fail(err)
-		}
+	if err := s.settleDeferral(ctx, tx, f.Lease.JobID, len(f.Children) > 0); err != nil {
+		return fail(err)
 	}
 	found, err := pinnedIn(ctx, tx, pgx.RowTo[bool], s.in(fanOutSQL), []any{f.Lease.JobID, f.Lease.Fence, f.Lease.Pod,
 		len(children) + f.Parts, f.FailFast, string(f.Outcome), text(f.Result), text(f.Plan), f.Pipeline})
@@ -87,6 +89,19 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 		return fail(job.ErrLeaseLost)
 	}
 	return found[0], nil
+}
+
+// settleDeferral locks a job's token; of one that waits for children it takes token and parts away.
+func (s *Store) settleDeferral(ctx context.Context, tx pgx.Tx, id int64, revoke bool) error {
+	if !revoke {
+		_, err := tx.Exec(ctx, s.in(lockDeferralSQL), id)
+		return err
+	}
+	tag, err := tx.Exec(ctx, s.in(revokeDeferralSQL), id)
+	if err == nil && tag.RowsAffected() > 0 {
+		_, err = tx.Exec(ctx, s.in(revokePartsSQL), id)
+	}
+	return err
 }
 
 // fannedOutSQL answers whether a claim whose commit was in doubt fanned out. Plan: fan_outs_pkey.

@@ -15,13 +15,14 @@ import (
 type Ending struct {
 	ID      int64
 	Fence   int64
-	State   job.State // succeeded or failed
+	State   job.State // succeeded, failed or cancelled
 	Outcome job.Quality
 	Reason  job.Reason
 	Result  json.RawMessage // nil: none
 	Error   string          // empty: none
 	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
 	Branch                  // of the job that ends
+	Epoch   int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
 }
 
 // Ended is what became of an ending that was accepted.

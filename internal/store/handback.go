@@ -49,14 +49,17 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 	return back, nil
 }
 
-// heldSQL lists what the table gives to a pod. Plan: one pass over live, by its primary key. It runs only after a reply
+// heldSQL lists what the table gives to a pod. Plan: one pass over live, by its primary key; jobs_pkey for what is the pod's. It runs only after a reply
 // was lost.
-const heldSQL = `select l.id, l.fence, l.cancel_requested from trapeze.live l where l.pod = $1 order by l.id`
+const heldSQL = `
+select l.id, l.fence, l.cancel_requested, j.group_id, j.child_no, j.impaired
+from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = $1 order by l.id`
 
 // Held is a claim that the table gives to a pod.
 type Held struct {
 	ID, Fence       int64
 	CancelRequested bool
+	Branch
 }
 
 // Held lists the claims that the table gives to a pod, whether its process knows of them or not.

@@ -114,8 +114,11 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 
 // openOfPipelineSQL lists jobs of a pipeline that have neither ended nor been asked to. Plan: jobs_of_pipeline; primary keys.
 const openOfPipelineSQL = `
-select j.id from trapeze.jobs j
-where (j.id = $1 or j.pipeline_id = $1 and j.step > 0) and j.pipeline_id = $1 and ` + isOpen + ` limit $2`
+select j.id from (
+	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
+	union all
+	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j where ` + isOpen + ` limit $2`
 
 // OpenOfPipeline lists jobs of a pipeline that have neither ended nor been asked to, at most limit.
 func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int64, error) {

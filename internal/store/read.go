@@ -196,16 +196,17 @@ func (s *Store) Lanes(ctx context.Context) ([]LaneUse, error) {
 
 // foreignLaneSQL reads what a submission of a kind without a handler here needs to know.
 const foreignLaneSQL = `
-select coalesce((select lane from trapeze.lane_kinds where kind = $1), 'default'),
+select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 	$2 = '' or exists (select from trapeze.lanes where name = $2)`
 
-// LaneFor returns the default lane of a kind and whether the lane named exists; an empty name is no question.
-func (s *Store) LaneFor(ctx context.Context, kind, name string) (lane string, exists bool, err error) {
+// LaneFor returns the default lane of a kind, or another where it has none, and whether the lane named exists; an empty name is no
+// question.
+func (s *Store) LaneFor(ctx context.Context, kind, name, other string) (lane string, exists bool, err error) {
 	type answer struct {
 		Lane   string
 		Exists bool
 	}
-	found, err := rows(ctx, s, pgx.RowToStructByPos[answer], foreignLaneSQL, kind, name)
+	found, err := rows(ctx, s, pgx.RowToStructByPos[answer], foreignLaneSQL, kind, name, other)
 	if err != nil {
 		return "", false, fmt.Errorf("look up the lane of %s: %w", kind, err)
 	}

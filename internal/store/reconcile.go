@@ -30,11 +30,10 @@ with tails as materialized (
 ), parts as (
 	select count(*) as done, count(error) as failed from trapeze.parts where id = $2
 ), truth as (
-	select f.id, (case when p.done > 0 or not exists (select from tails) and exists (select from trapeze.deferrals d where d.id = f.id)
-			then f.branches - p.done else c.open end)::int as open,
-		(case when p.done > 0 or not exists (select from tails) and exists (select from trapeze.deferrals d where d.id = f.id)
-			then p.failed else f.branches - c.open - c.succeeded end)::int as failed, c.impaired::int as impaired
-	from trapeze.fan_outs f, counted c, parts p where f.id = $2
+	select f.id, (case when f.deferred then greatest(f.branches - p.done, 0) else c.open end)::int as open,
+		(case when f.deferred then p.failed else f.branches - c.open - c.succeeded end)::int as failed, c.impaired::int as impaired
+	from (select f.id, f.branches, exists (select from trapeze.deferrals d where d.id = f.id) as deferred
+		from trapeze.fan_outs f where f.id = $2) f, counted c, parts p
 )
 update trapeze.fan_outs f set open = t.open, failed = t.failed, impaired = t.impaired
 from truth t where f.id = t.id and (f.open, f.failed, f.impaired) is distinct from (t.open, t.failed, t.impaired)

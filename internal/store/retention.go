@@ -28,24 +28,35 @@ where i.inhparent = to_regclass($1)
 	and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= ($2::timestamptz at time zone 'UTC')::date
 order by 1`
 
-// forgetJobsSQL deletes the immutable part of one batch of the jobs that ended in one state on one day; their rows of done
-// go with the day. Plan: the day's index on id, keyset; primary keys.
+// forgetBatchSQL lists one batch of the jobs that ended in one state on one day. lockJobsSQL locks them, so that none of them is
+// tried again from here on; what was before is seen by the statement that follows. Plan: the day's index on id, keyset; jobs_pkey.
+const (
+	forgetBatchSQL = `
+select d.id from trapeze.done d
+where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' and d.id > $3
+order by d.id limit $4`
+	lockJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
+)
+
+// forgetJobsSQL deletes the immutable part of jobs that have ended, and counts those that it leaves because a job waits for them: one
+// that was tried again since [awaitedSQL]. Their rows of done go with the day. Tokens go before
+// fan-outs, in the order in which a part is completed. Plan: primary keys.
 const forgetJobsSQL = `
-with batch as materialized (
-	select d.id from trapeze.done d
-	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' and d.id > $3
-	order by d.id limit $4
-), gone as materialized (
-	select b.id from batch b where not exists (select from trapeze.live l where l.id = b.id)
+with ended as materialized (
+	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
+		as awaited
+	from unnest($1::bigint[]) as b(id) where not exists (select from trapeze.live l where l.id = b.id)
 		and not exists (select from trapeze.parked p where p.id = b.id)
+), gone as materialized (
+	select id from ended where not awaited
 ), forgotten as (
 	delete from trapeze.jobs j using gone b where j.id = b.id
 ), progress as (
 	delete from trapeze.job_progress g using gone b where g.id = b.id
-), fan_outs as (
-	delete from trapeze.fan_outs f using gone b where f.id = b.id
 ), deferrals as (
 	delete from trapeze.deferrals f using gone b where f.id = b.id
+), fan_outs as (
+	delete from trapeze.fan_outs f using gone b where f.id = b.id
 ), parts as (
 	delete from trapeze.parts f using gone b where f.id = b.id
 ), keys as (
@@ -54,20 +65,23 @@ with batch as materialized (
 	delete from trapeze.current_runs c using gone b join trapeze.jobs j on j.id = b.id
 	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
 )
-select coalesce(max(id), 0), count(*) from batch`
+select count(*) from ended where awaited`
 
 // awaitedSQL asks whether a step that has not ended yet may still read what ended in one state on one day: the result of its
 // parent, or those of the branches of the fan-out that it joins, or that waits. Plan: one pass over live and parked, primary keys,
 // done_by_id, jobs_of_pipeline; once for each day that is to go.
 const awaitedSQL = `
-with unfinished as (
-	select j.id, j.parent_id, j.pipeline_id
+with parents as materialized (
+	select distinct j.parent_id as id
 	from (select id from trapeze.live union all select id from trapeze.parked) u join trapeze.jobs j on j.id = u.id
+	where j.parent_id is not null
+), fans as materialized (
+	select id from parents union select id from trapeze.parked where why = 'children'
 ), read as (
-	select parent_id as id from unfinished where parent_id is not null
+	select id from parents
 	union all
-	select b.id from unfinished u join trapeze.fan_outs f on f.id = u.id or f.id = u.parent_id
-	join trapeze.jobs b on b.pipeline_id = u.pipeline_id and coalesce(b.group_id, 0) = f.id and b.step > 0
+	select b.id from fans w join trapeze.fan_outs f on f.id = w.id join trapeze.jobs j on j.id = f.id
+	join trapeze.jobs b on b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = f.id and b.step > 0
 )
 select exists (
 	select from read r join trapeze.done d on d.id = r.id
@@ -94,22 +108,46 @@ func (s *Store) Forget(ctx context.Context, state string, before time.Time) (int
 			return total, nil // days go in order, and this one is still needed
 		}
 		for after := int64(0); ; {
-			type batch struct{ Last, Seen int64 }
-			found, err := rows(ctx, s, pgx.RowToStructByPos[batch], forgetJobsSQL, state, day, after, 5000)
+			batch, err := rows(ctx, s, pgx.RowTo[int64], forgetBatchSQL, state, day, after, 5000)
+			left := int64(0)
+			if err == nil {
+				left, err = s.forget(ctx, batch)
+			}
 			if err != nil {
 				return total, fmt.Errorf("forget %s jobs: %w", state, err)
 			}
-			if found[0].Seen == 0 {
+			if len(batch) == 0 {
 				break
 			}
-			after = found[0].Last
-			total += int(found[0].Seen)
+			after = batch[len(batch)-1]
+			total += len(batch) - int(left)
+			if left > 0 {
+				return total, nil
+			}
 		}
 		if err := s.dropDay(ctx, table, day.AddDate(0, 0, 1)); err != nil {
 			return total, err
 		}
 	}
 	return total, nil
+}
+
+// forget deletes jobs that have ended, except those that live again and those that are waited for again, which it counts.
+func (s *Store) forget(ctx context.Context, ids []int64) (left int64, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(lockJobsSQL), []any{ids}); err != nil {
+			return err
+		}
+		found, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(forgetJobsSQL), []any{ids})
+		if err == nil {
+			left = found[0]
+		}
+		return err
+	})
+	return left, err
 }
 
 // ForgetEvents drops the days of the history that ended before a moment, and returns how many.

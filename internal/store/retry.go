@@ -4,28 +4,34 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the end of a job, so that two retries take turns, and tells whether it fanned out.
-// Plan: done_by_id, fan_outs_pkey; one row.
+// retryStateSQL locks the end of a job, so that two retries take turns, and the job, so that it is not forgotten meanwhile. It tells
+// whether it fanned out to children. Plan: done_by_id and primary keys, one row.
 const retryStateSQL = `
-select d.state, f.id is not null, j.pipeline_id
-from trapeze.done d join trapeze.jobs j on j.id = d.id left join trapeze.fan_outs f on f.id = d.id
-where d.id = $1 for update of d`
+select d.state, ` + hasChildren + `, j.pipeline_id
+from trapeze.done d join trapeze.jobs j on j.id = d.id
+where d.id = $1 for update of d, j`
 
-// failedBranchesSQL lists the last jobs of the branches of the fan-out $2 that have not succeeded, and which of them fanned out.
-// Plan: as branchStatesSQL.
-const failedBranchesSQL = `
-select d.id, f.id is not null from (` + branchTails + `) b
-join trapeze.done d on d.id = b.id left join trapeze.fan_outs f on f.id = b.id
-where d.state <> 'succeeded' order by d.id`
+// hasChildren says that the job d fanned out to children: one that is deferred is performed again, for only its handler can have
+// its parts done. For an exists in the list of columns PostgreSQL 18 would hash whole tables.
+const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
+	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
-// openCountSQL locks a fan-out that has ended, and tells how many of its branches have not. Plan: fan_outs_pkey.
-const openCountSQL = `select open from trapeze.fan_outs where id = $1 and ended for update`
+// endedBranchesSQL locks the last jobs of the branches of the fan-out $2, so that none is forgotten meanwhile, and tells which have
+// succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.
+const endedBranchesSQL = `
+select d.id, d.state = 'succeeded', ` + hasChildren + ` from (` + branchTails + `) b
+join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
+order by d.id for update of k`
+
+// openCountSQL locks a fan-out that has ended, and tells how many branches it has and how many have not ended. Plan: fan_outs_pkey.
+const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
 // retryJobsSQL makes jobs that failed or were cancelled pending again, in their next epoch: the fence stays, attempts and crashes
 // begin anew. Plan: done_by_id; primary keys; inserts.
@@ -61,13 +67,22 @@ with gone as (
 )
 select id from gone`
 
+// undeferSQL takes back that deferred jobs waited, and their parts that failed: those that succeeded count when they wait again.
+// Plan: primary keys.
+const undeferSQL = `
+with failed as (
+	delete from trapeze.parts where id = any($1::bigint[]) and error is not null
+)
+delete from trapeze.fan_outs where id = any($1::bigint[])`
+
 // newArgsSQL changes the arguments of a job that is to be tried again. Plan: jobs_pkey.
 const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 
 // RetryPipeline makes a pipeline go on from the last job of its spine, which has failed or was cancelled: in its next epoch, with
 // other arguments when args is not nil. A job that had fanned out waits again, for those branches that had not succeeded, each of
-// which goes on likewise. It returns the jobs that are pending again. Errors: [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrInvalid] for arguments of
-// a job that fanned out, which is not performed again.
+// which goes on likewise; one that was deferred is performed again, and its parts that succeeded count. It returns the jobs that are
+// pending again. Errors: [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] when branches are no longer kept;
+// [job.ErrInvalid] for arguments of a job that fanned out, which is not performed again.
 func (s *Store) RetryPipeline(ctx context.Context, last int64, args json.RawMessage, actor string) (again []int64, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		again = nil
@@ -93,6 +108,9 @@ func (s *Store) RetryPipeline(ctx context.Context, last int64, args json.RawMess
 			_, err = tx.Exec(ctx, s.in(newArgsSQL), last, string(args))
 		}
 		if err == nil {
+			_, err = tx.Exec(ctx, s.in(undeferSQL), again)
+		}
+		if err == nil {
 			_, err = pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(retryJobsSQL), []any{again, actor})
 		}
 		return err
@@ -106,20 +124,25 @@ func (s *Store) RetryPipeline(ctx context.Context, last int64, args json.RawMess
 // reopen makes a job wait again for its branches that have not succeeded, and adds to again the jobs with which those go on.
 func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor string, again *[]int64) error {
 	type branch struct {
-		ID        int64
-		FannedOut bool
+		ID                   int64
+		Succeeded, FannedOut bool
 	}
-	open, err := pinnedIn(ctx, tx, pgx.RowTo[int], s.in(openCountSQL), []any{id})
+	type count struct{ Branches, Open int }
+	found, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[count], s.in(openCountSQL), []any{id})
 	if err != nil {
 		return err
 	}
-	if len(open) == 0 || open[0] > 0 {
+	if len(found) == 0 || found[0].Open > 0 {
 		return fmt.Errorf("branches of job %d: %w", id, job.ErrStillEnding)
 	}
-	failed, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[branch], s.in(failedBranchesSQL), []any{pipeline, id})
+	failed, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[branch], s.in(endedBranchesSQL), []any{pipeline, id})
 	if err != nil {
 		return err
 	}
+	if len(failed) < found[0].Branches {
+		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrForgotten)
+	}
+	failed = slices.DeleteFunc(failed, func(b branch) bool { return b.Succeeded })
 	if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(reopenSQL), []any{id, actor, len(failed)}); err != nil {
 		return err
 	}

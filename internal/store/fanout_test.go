@@ -1,0 +1,287 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// fanOut makes a claim wait for branches, and returns the ids of its children.
+func (w *world) fanOut(boot string, parent Claimed, f FanOut, changes ...func(*NewJob)) []int64 {
+	w.t.Helper()
+	if len(changes) > 0 {
+		f.Children = w.new(changes...)
+	}
+	ids := make([]int64, len(f.Children))
+	for i := range f.Children {
+		n := &f.Children[i]
+		n.ParentID, n.PipelineID, n.Step = &parent.ID, parent.PipelineID, parent.Step+1
+		n.Branch = Branch{Group: &parent.ID, No: ptr(int32(i + 1))}
+		ids[i] = n.ID
+	}
+	f.Lease, f.Outcome = leaseOf(boot, parent), job.OK
+	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error { _, err := w.FanOut(w.ctx(), tx, f); return err }))
+	return ids
+}
+
+// branchEnding ends a claim of a branch.
+func branchEnding(c Claimed, state job.State) Ending {
+	e := ending(c)
+	if e.Branch = c.Branch; state == job.Failed {
+		e.State, e.Outcome, e.Reason = state, job.Error, job.ReasonError
+	}
+	return e
+}
+
+// endOf is the end of a job that waited, as it is now.
+func (w *world) endOf(id int64) Ending {
+	w.t.Helper()
+	f, err := w.Waiting(w.ctx(), id)
+	w.is.NoErr(err)
+	e := Ending{ID: id, Fence: f.Fence, Epoch: f.Epoch, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Branch: f.Branch}
+	if f.Failed > 0 {
+		e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonChildrenFailed
+	}
+	return e
+}
+
+// deferred is a job that waits for parts, with its token.
+func (w *world) deferred(boot string, parts int, failFast bool) int64 {
+	w.t.Helper()
+	w.put(plain)
+	c := w.one(boot)
+	_, err := w.Token(w.ctx(), leaseOf(boot, c), "token")
+	w.is.NoErr(err)
+	w.fanOut(boot, c, FanOut{Parts: parts, FailFast: failFast})
+	return c.ID
+}
+
+func (w *world) offBalance() []int64 {
+	w.t.Helper()
+	ids, err := w.OffBalance(w.ctx(), 100)
+	w.is.NoErr(err)
+	return ids
+}
+
+// Two flushes that end branches of one fan-out wait for each other, and both count.
+func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{}, plain, plain, plain)
+	claims := w.claims(boot, 3)
+	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, parent.ID)
+	first := async(func() (map[int64]Ended, error) {
+		return w.Finish(w.ctx(), boot, []Ending{branchEnding(claims[0], job.Succeeded)})
+	})
+	w.waiting(1)
+	second := async(func() (map[int64]Ended, error) {
+		return w.Finish(w.ctx(), boot, []Ending{branchEnding(claims[1], job.Failed)})
+	})
+	third := async(func() (map[int64]Ended, error) {
+		return w.Finish(w.ctx(), boot, []Ending{branchEnding(claims[2], job.Succeeded)})
+	})
+	w.waiting(3)
+	release(true)
+	due := 0
+	for _, wait := range []func() (map[int64]Ended, error){first, second, third} {
+		ended, err := wait()
+		w.is.NoErr(err)
+		for _, e := range ended {
+			if e.OffBalance != nil {
+				due++
+			}
+		}
+	}
+	w.is.Equal(due, 1) // the last one is told
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
+	w.is.Equal(w.count(`select failed from trapeze.fan_outs where id = $1`, parent.ID), 1)
+	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.is.Equal(len(w.offBalance()), 0)
+}
+
+// A job that waits for parts has no branches that could be cancelled: when it ends before them, nobody waits for them.
+func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	cancelled, stopped, aborted := w.deferred(boot, 3, false), w.deferred(boot, 3, false), w.deferred(boot, 3, false)
+	fast := w.deferred(boot, 3, true)
+	_, err := w.Complete(w.ctx(), cancelled, "token", "a", nil, "")
+	w.is.NoErr(err)
+	_, err = w.Cancel(w.ctx(), cancelled, false, "me", untold)
+	w.is.NoErr(err)
+	_, err = w.Cancel(w.ctx(), stopped, true, "me", untold)
+	w.is.NoErr(err)
+	_, err = w.CancelMany(w.ctx(), []int64{aborted}, job.ReasonAborted, "me")
+	w.is.NoErr(err)
+	due, err := w.Complete(w.ctx(), fast, "token", "a", nil, "no disk")
+	w.is.NoErr(err)
+	w.is.True(due)
+	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(fast))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.is.Equal(len(w.offBalance()), 0) // no heartbeat tells of them for ever
+	for _, id := range []int64{cancelled, stopped, aborted, fast} {
+		_, err = w.Complete(w.ctx(), id, "token", "z", nil, "")
+		w.is.True(errors.Is(err, job.ErrAlreadyTerminal))
+	}
+}
+
+// A part that meets the cancel of its job is counted before it, or refused after it.
+func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.deferred(boot, 2, false)
+	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, id)
+	cancelled := async(func() (Cancellation, error) { return w.Cancel(w.ctx(), id, false, "me", untold) })
+	w.waiting(1)
+	completed := async(func() (bool, error) { return w.Complete(w.ctx(), id, "token", "a", nil, "") })
+	w.waiting(2)
+	release(true)
+	_, err := cancelled()
+	w.is.NoErr(err)
+	_, err = completed()
+	w.is.True(err == nil || errors.Is(err, job.ErrAlreadyTerminal))
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 0)
+	w.is.Equal(len(w.offBalance()), 0)
+}
+
+// A deferred job whose parts failed is performed again: only its handler can have the work done.
+func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.deferred(boot, 2, true)
+	_, err := w.Complete(w.ctx(), id, "token", "good", json.RawMessage(`1`), "")
+	w.is.NoErr(err)
+	_, err = w.Complete(w.ctx(), id, "token", "bad", nil, "no disk")
+	w.is.NoErr(err)
+	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(id))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	again, err := w.RetryPipeline(w.ctx(), id, json.RawMessage(`{"n": 2}`), "me")
+	w.is.NoErr(err)
+	w.is.Equal(again, []int64{id})
+	c := w.one(boot)
+	w.is.Equal(string(c.Args), `{"n": 2}`)
+	token, err := w.Token(w.ctx(), leaseOf(boot, c), "other")
+	w.is.NoErr(err)
+	w.is.Equal(token, "token")
+	w.fanOut(boot, c, FanOut{Parts: 2})
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // what had succeeded counts
+	_, err = w.Cancel(w.ctx(), id, false, "me", untold)
+	w.is.NoErr(err)
+	again, err = w.RetryPipeline(w.ctx(), id, nil, "me") // one that was cancelled as well
+	w.is.NoErr(err)
+	w.is.Equal(again, []int64{id})
+}
+
+// Parts that were completed for a job which then fans out to children are none of its branches.
+func TestAPartIsNoChild(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	_, err := w.Token(w.ctx(), leaseOf(boot, parent), "token")
+	w.is.NoErr(err)
+	_, err = w.Complete(w.ctx(), parent.ID, "token", "a", nil, "")
+	w.is.NoErr(err)
+	w.fanOut(boot, parent, FanOut{}, plain, plain)
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 2)
+	_, err = w.Complete(w.ctx(), parent.ID, "token", "b", nil, "")
+	w.is.True(errors.Is(err, job.ErrNotFound))
+	_, drifts, err := w.Reconcile(w.ctx(), 0, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(drifts), 0)
+}
+
+// Whoever has read a fan-out before its job was tried again does not end it with what was true then.
+func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{}, plain)
+	w.end(boot, branchEnding(w.one(boot), job.Failed))
+	old := w.endOf(parent.ID)
+	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
+	w.is.NoErr(err)
+	w.is.True(ok)
+	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	w.is.NoErr(err)
+	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
+	_, ok, err = w.EndWaiting(w.ctx(), boot, old)
+	w.is.NoErr(err)
+	w.is.True(!ok)
+	w.is.Equal(w.at(parent.ID).State, job.Waiting)
+	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
+}
+
+// What is no longer kept cannot be tried again: to go on without it would be taken for success.
+func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{FailFast: true}, plain, plain)
+	e := branchEnding(w.one(boot), job.Failed)
+	w.end(boot, e)
+	_, _, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
+	w.is.Equal(len(w.offBalance()), 0)
+	succeeded := w.count(`select id from trapeze.done where state = 'succeeded'`)
+	w.age(int64(succeeded))
+	n, err := w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour))
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	w.is.True(errors.Is(err, job.ErrForgotten))
+	w.is.Equal(w.at(parent.ID).State, job.Failed)
+}
+
+// What a fan-out of many children still needs is found without looking at all of them for each of them.
+func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	old := w.one(boot)
+	w.end(boot, ending(old))
+	w.age(old.ID)
+	w.put(plain)
+	parent := w.one(boot)
+	changes := make([]func(*NewJob), 3000)
+	for i := range changes {
+		changes[i] = plain
+	}
+	w.fanOut(boot, parent, FanOut{}, changes...)
+	w.exec(`insert into trapeze.fan_outs (id, fence, branches, open, ended, outcome) select -g, 1, 0, 0, true, 'ok' from generate_series(1, 3000) g`)
+	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) select -g, 'k', 'default', '{}', -g, pg_current_xact_id() from generate_series(1, 20000) g`)
+	began := time.Now()
+	n, err := w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour))
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("to forget a day took %s", took)
+	}
+	w.exec(`delete from trapeze.fan_outs where id < 0`)
+	w.exec(`delete from trapeze.jobs where id < 0`)
+}

@@ -1,0 +1,257 @@
+package store
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// failing is a job that has failed, by its id.
+func (w *world) failing(boot string, changes ...func(*NewJob)) int64 {
+	w.t.Helper()
+	w.put(append(changes, plain)[0])
+	c := w.one(boot)
+	e := ending(c)
+	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
+	w.end(boot, e)
+	return c.ID
+}
+
+// A job that is tried again while retention has its batch in hand keeps all that it needs.
+func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	other, id := w.failing(boot), w.failing(boot)
+	w.age(other, id)
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, min(other, id))
+	id = max(other, id)
+	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "failed", time.Now().Add(-30*time.Hour)) })
+	w.waiting(1)
+	_, err := w.RetryPipeline(w.ctx(), id, nil, "me")
+	w.is.NoErr(err)
+	release(true)
+	_, err = forgotten()
+	w.is.NoErr(err)
+	w.is.Equal(w.at(id).State, job.Pending)
+	_, ok := w.end(boot, ending(w.one(boot)))
+	w.is.True(ok)
+	w.is.Equal(w.at(id).State, job.Succeeded)
+	w.exec(`delete from trapeze.jobs where id = $1`, id) // its first epoch's history is gone
+	w.exec(`delete from trapeze.done where id = $1`, id)
+}
+
+// What was forgotten first is not tried again.
+func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.failing(boot)
+	w.age(id)
+	release := w.freeze(`with j as (delete from trapeze.jobs where id = $1) delete from trapeze.done where id = $1`, id)
+	retried := async(func() ([]int64, error) { return w.RetryPipeline(w.ctx(), id, nil, "me") })
+	w.waiting(1)
+	release(true)
+	_, err := retried()
+	w.is.True(errors.Is(err, job.ErrNotFailed))
+	w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
+}
+
+// Two retries of one pipeline, and a cancel, meet: whatever their order, the job is tried again once at most, each claim has a fence
+// of its own, and what follows is inserted once.
+func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
+	t.Parallel()
+	for range 8 {
+		w := newWorld(t)
+		a, b := w.pod("a"), w.pod("b")
+		id := w.failing(a)
+		before := w.at(id)
+		release := w.freeze(`select from trapeze.done where id = $1 for update`, id)
+		retry := func() ([]int64, error) { return w.RetryPipeline(w.ctx(), id, nil, "me") }
+		first, second := async(retry), async(retry)
+		w.waiting(2)
+		cancelled := async(func() (Cancellation, error) { return w.Cancel(w.ctx(), id, false, "me", untold) })
+		release(true)
+		_, err1 := first()
+		_, err2 := second()
+		w.is.True((err1 == nil) != (err2 == nil)) // one of them
+		w.is.True(err1 == nil || errors.Is(err1, job.ErrNotFailed))
+		w.is.True(err2 == nil || errors.Is(err2, job.ErrNotFailed))
+		_, err := cancelled()
+		w.is.True(err == nil || errors.Is(err, job.ErrAlreadyTerminal))
+		if w.at(id).State == job.Cancelled {
+			_, err := w.RetryPipeline(w.ctx(), id, nil, "me")
+			w.is.NoErr(err)
+		}
+		after := w.at(id)
+		w.is.Equal(after.Fence, before.Fence) // a retry is no claim
+		// Its claim dies with its pod, and both pods look for it.
+		c := w.one(a)
+		w.is.Equal(c.Fence, before.Fence+1)
+		w.lapse(a)
+		x, y := async(func() (int, error) { n, _ := w.recover(b, 10); return n, nil }), async(retry)
+		_, _ = x()
+		_, err = y()
+		w.is.True(errors.Is(err, job.ErrNotFailed))
+		again := w.one(b)
+		w.is.Equal(again.Fence, before.Fence+2) // one for each claim
+		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
+		w.is.True(!ok) // the first owner is too late
+		next := w.new(then(again))[0]
+		_, ok = w.end(b, endingWith(again, next))
+		w.is.True(ok)
+		w.is.Equal(w.count(`select count(*) from trapeze.jobs where parent_id = $1`, id), 1)
+	}
+}
+
+// An abort that meets the retry of the same fan-out ends all of it, or nothing of what is tried again.
+func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	children := w.fanOut(boot, parent, FanOut{}, plain, plain)
+	for _, c := range w.claims(boot, 2) {
+		w.end(boot, branchEnding(c, job.Failed))
+	}
+	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, parent.ID)
+	retried := async(func() ([]int64, error) { return w.RetryPipeline(w.ctx(), parent.ID, nil, "me") })
+	w.waiting(1)
+	open, err := w.OpenOfPipeline(w.ctx(), parent.ID, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(open), 0) // nothing is open before the retry is committed
+	release(true)
+	again, err := retried()
+	w.is.NoErr(err)
+	slices.Sort(again)
+	w.is.Equal(again, children)
+	open, err = w.OpenOfPipeline(w.ctx(), parent.ID, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(open), 3)
+	abort := func() (CancelledMany, error) { return w.CancelMany(w.ctx(), open, job.ReasonAborted, "me") }
+	x, y := async(abort), async(abort)
+	_, err1 := x()
+	_, err2 := y()
+	w.is.NoErr(errors.Join(err1, err2))
+	for _, id := range open {
+		w.is.Equal(w.at(id).State, job.Cancelled)
+	}
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
+	w.is.Equal(len(w.offBalance()), 0)
+}
+
+// Retention that keeps nothing takes nothing that a waiting job or an open join needs, and leaves nothing behind afterwards.
+func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	forget := func() {
+		t.Helper()
+		for _, state := range []string{"succeeded", "failed", "cancelled"} {
+			_, err := w.Forget(w.ctx(), state, time.Now().Add(-30*time.Hour))
+			w.is.NoErr(err)
+		}
+		_, err := w.PrunePipelines(w.ctx(), 0)
+		w.is.NoErr(err)
+	}
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{Result: []byte(`7`), Pipeline: ptr("")}, plain, plain, plain)
+	claims := w.claims(boot, 3)
+	w.end(boot, branchEnding(claims[0], job.Succeeded))
+	w.end(boot, branchEnding(claims[1], job.Failed))
+	w.age(claims[0].ID, claims[1].ID)
+	branches := func() int {
+		t.Helper()
+		list, err := w.Branches(w.ctx(), parent.ID, parent.ID, 0, 10)
+		w.is.NoErr(err)
+		return len(list)
+	}
+	forget()
+	w.is.Equal(branches(), 3) // a job waits for them
+	w.end(boot, branchEnding(claims[2], job.Succeeded))
+	w.age(claims[2].ID)
+	e := w.endOf(parent.ID)
+	e.State, e.Outcome, e.Result = job.Succeeded, job.Warning, []byte(`7`)
+	join := w.new(then(parent))[0]
+	join.Impaired = true
+	e.Next = &join
+	_, ok, err := w.EndWaiting(w.ctx(), boot, e)
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.age(parent.ID)
+	forget()
+	w.is.Equal(branches(), 3) // the join reads them
+	w.is.Equal(string(w.at(parent.ID).Result), `7`)
+	c := Claimed{ID: join.ID, Fence: 1, PipelineID: parent.ID}
+	if w.at(join.ID).State == job.Pending {
+		c = w.one(boot)
+	}
+	_, ok = w.end(boot, ending(c))
+	w.is.True(ok)
+
+	// A deferred job that waits keeps its parts; two that have ended do not.
+	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
+	for _, id := range []int64{waits, over} {
+		_, err := w.Complete(w.ctx(), id, "token", "a", nil, "")
+		w.is.NoErr(err)
+	}
+	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(over))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.age(join.ID, over)
+	forget()
+	parts, err := w.Parts(w.ctx(), waits, "", 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(parts), 1)
+	_, err = w.Complete(w.ctx(), waits, "token", "b", nil, "")
+	w.is.NoErr(err)
+	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(waits))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.age(waits)
+	forget()
+	forget() // what was kept for another's sake a moment ago
+	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "current_runs", "unique_keys"} {
+		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // nothing is left
+	}
+}
+
+// What a fan-out that is tried again has already is kept for its join, also when retention had decided otherwise.
+func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	other := w.one(boot)
+	w.end(boot, ending(other))
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{FailFast: true}, plain, plain)
+	claims := w.claims(boot, 2)
+	w.end(boot, branchEnding(claims[0], job.Succeeded))
+	w.end(boot, branchEnding(claims[1], job.Failed))
+	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.age(other.ID, claims[0].ID)
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, other.ID)
+	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) })
+	w.waiting(1)
+	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	w.is.NoErr(err)
+	release(true)
+	_, err = forgotten()
+	w.is.NoErr(err)
+	list, err := w.Branches(w.ctx(), parent.ID, parent.ID, 0, 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 2)
+	w.exec(`delete from trapeze.done where id = $1`, other.ID) // its job is gone, and its day waits for the fan-out
+}

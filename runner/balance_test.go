@@ -1,0 +1,149 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Whoever completes the last part inserts the join: also a program that has never heard of lanes puts it into its kind's.
+func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name) values ('slow')`)
+	exec(t, pool, `insert into trapeze.lane_kinds (kind, lane) values ('join', 'slow')`)
+	tokens := make(chan string, 1)
+	r := start(t, pool, named("a"), map[string]does{
+		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			token, err := j.Token(ctx)
+			tokens <- token
+			return runner.Deferred(1).Join(of("join")), err
+		},
+		"join": nothing,
+	})
+	id := enqueue(t, r, of("deferred"))
+	inState(t, r, id, job.Waiting)
+	operator := make1(t, pool, named("operator"), nil)
+	is.NoErr(operator.Complete(t.Context(), id, <-tokens, 1))
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(one[string](t, pool, `select lane from trapeze.jobs where kind = 'join'`), "slow")
+}
+
+// Approval is for submissions: a child that asks for it is refused, rather than performed without it.
+func TestAChildCannotAskForApproval(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(runner.Step(of("child"), runner.NeedsApproval())), nil
+		},
+		"child": nothing,
+	})
+	j := ended(t, r, enqueue(t, r, of("parent")))
+	is.Equal(j.State, job.Failed)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
+}
+
+// Unique keys that a transaction of the host's holds keep fan-outs waiting, and nothing else.
+func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := named("a")
+	o.Slots = 12
+	r := start(t, pool, o, map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(runner.Step(of("child"), runner.Unique("key", runner.WhileActive))), nil
+		},
+		"child": nothing,
+		"other": nothing,
+	})
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = r.EnqueueTx(t.Context(), tx, of("child"), runner.Unique("key", runner.WhileActive))
+	is.NoErr(err)
+	var parents []int64
+	for range 6 { // more than the runner's own connections
+		parents = append(parents, begun(t, r, of("parent")))
+	}
+	observer := pgtest.Connect(t, pool.Config().ConnConfig.ConnString())
+	pgtest.Wait(t, "some wait for the key", func() bool {
+		return one[int](t, observer, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 3
+	})
+	other := enqueue(t, r, of("other"))
+	pgtest.WaitFor(t, 3*time.Second, "another job ends meanwhile", func() bool {
+		return one[int](t, observer, `select count(*) from trapeze.done where id = $1`, other) == 1
+	})
+	is.NoErr(tx.Commit(t.Context()))
+	for _, id := range parents {
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+	}
+}
+
+// A branch whose row somebody holds cannot be cancelled yet: that keeps no pod from its other work.
+func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(runner.Step(of("held"), runner.Foreign()), runner.Step(of("held"), runner.Foreign())), nil
+		},
+		"other": nothing,
+	})
+	submitter := make1(t, pool, named("submitter"), map[string]does{"other": nothing})
+	id := enqueue(t, r, of("parent"))
+	inState(t, r, id, job.Waiting)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `select from trapeze.live where kind = 'held' for update`)
+	is.NoErr(err)
+	_, err = r.Store().Cancel(t.Context(), id, false, "me", func(job.Lease) {})
+	is.NoErr(err)
+	pgtest.Wait(t, "it is off balance", func() bool {
+		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
+	})
+	for range 5 { // each claimed by a sweep of the pod
+		began := time.Now()
+		other := enqueue(t, submitter, of("other"))
+		is.Equal(ended(t, r, other).State, job.Succeeded)
+		is.True(time.Since(began) < 2*time.Second)
+	}
+	is.NoErr(tx.Rollback(t.Context()))
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3)
+}
+
+// A handler that was told to end, and fans out all the same, ends cancelled.
+func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			return runner.FanOut(of("child")), nil
+		},
+		"child": nothing,
+	})
+	var ids []int64
+	for range 8 {
+		id := begun(t, r, of("parent"))
+		is.NoErr(r.Store().Tell(t.Context(), id, func(job.Lease) {}))
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		is.Equal(ended(t, r, id).State, job.Cancelled)
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
+}
