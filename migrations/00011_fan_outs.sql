@@ -52,6 +52,8 @@ create table trapeze.parts (
 );
 
 alter table trapeze.parked drop column open_children;
+-- parked_for_branches answers: which jobs wait for their branches?
+create index parked_for_branches on trapeze.parked (id) where why = 'children';
 
 -- Every pipeline as one row. Its status is that of the last job of its spine.
 drop view trapeze.job;
@@ -106,6 +108,7 @@ join trapeze.job t on t.id = last.id;
 -- +goose Down
 drop view trapeze.pipeline;
 drop view trapeze.job;
+drop index trapeze.parked_for_branches;
 alter table trapeze.parked add column open_children integer not null default 0;
 drop table trapeze.parts;
 drop table trapeze.deferrals;

@@ -25,7 +25,7 @@ var hot = map[string]string{
 	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
 	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL, "keep": keepSQL, "emit": emitSQL, "emit_many": emitManySQL, "over": overSQL,
 	"whereabouts": whereaboutsSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
-	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "branches": branchesSQL,
+	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
 	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
 	"approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
 }

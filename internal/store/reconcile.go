@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// waitingSinceSQL lists jobs that have waited for their branches for a while. Plan: parked is read once, from an id on.
+// waitingSinceSQL lists jobs that have waited for their branches for a while. Plan: parked_for_branches from an id
+// on, stops at the limit; primary keys.
 const waitingSinceSQL = `
 select p.id, j.pipeline_id from trapeze.parked p join trapeze.jobs j on j.id = p.id
 join trapeze.fan_outs f on f.id = p.id

@@ -202,22 +202,35 @@ with old as (
 select count(*) from old`
 )
 
-// prunePipelinesSQL removes the rows of pipelines whose jobs are gone. Plan: pipelines_by_age; primary keys.
+// prunePipelinesSQL removes those of one page of pipelines whose jobs are gone. Plan: pipelines_pkey, keyset; jobs_pkey and
+// jobs_of_pipeline for each.
 const prunePipelinesSQL = `
-with old as (
-	delete from trapeze.pipelines where id in (
-		select p.id from trapeze.pipelines p
-		where p.created_at < now() - $1::bigint * interval '1 millisecond'
-			and not exists (select from trapeze.jobs j where j.id = p.id)
-			and not exists (select from trapeze.jobs j where j.pipeline_id = p.id and j.step > 0)
-		order by p.created_at limit 5000)
-	returning id
+with page as materialized (
+	select p.id, p.created_at from trapeze.pipelines p where p.id > $2 order by p.id limit $3
+), old as (
+	delete from trapeze.pipelines p using page g
+	where p.id = g.id and g.created_at < now() - $1::bigint * interval '1 millisecond'
+		and not exists (select from trapeze.jobs j where j.id = p.id)
+		and not exists (select from trapeze.jobs j where j.pipeline_id = p.id and j.step > 0)
+	returning p.id
 )
-select count(*) from old`
+select coalesce((select max(id) from page), 0), (select count(*) from page), (select count(*) from old)`
 
-// PrunePipelines forgets pipelines of which no job is kept and that are older than keep, at most 5,000, and returns how many.
+// PrunePipelines forgets pipelines of which no job is kept and that are older than keep, page by page, and returns how many.
 func (s *Store) PrunePipelines(ctx context.Context, keep time.Duration) (int, error) {
-	return s.prune(ctx, prunePipelinesSQL, keep)
+	const limit = 5000
+	type page struct{ Last, Seen, Gone int64 }
+	total := 0
+	for after := int64(0); ; {
+		found, err := rows(ctx, s, pgx.RowToStructByPos[page], prunePipelinesSQL, keep.Milliseconds(), after, limit)
+		if err != nil {
+			return total, fmt.Errorf("prune pipelines: %w", err)
+		}
+		total += int(found[0].Gone)
+		if after = found[0].Last; found[0].Seen < limit {
+			return total, nil
+		}
+	}
 }
 
 // PrunePods removes the rows of pods that closed longer ago than keep and whose jobs have been looked for, at most 500, and
