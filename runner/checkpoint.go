@@ -65,6 +65,7 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 		}
 	}
 	c.checkpoint.Store(&kept)
+	c.pulse.beat()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 

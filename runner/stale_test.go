@@ -46,10 +46,11 @@ func TestSignsOfLifeKeepAHandlerGoing(t *testing.T) {
 	t.Parallel()
 	const limit, long = 2 * time.Second, 3 * time.Second
 	signs := map[string]func(ctx context.Context, j *raw) error{
-		"progress": func(_ context.Context, j *raw) error { j.Progress(1, 2); return nil },
-		"message":  func(_ context.Context, j *raw) error { j.Message("at it"); return nil },
-		"emit":     func(ctx context.Context, j *raw) error { return j.Emit(ctx, "beat", "", "", nil) },
-		"tx":       func(ctx context.Context, j *raw) error { return j.Tx(ctx, func(pgx.Tx) error { return nil }, 1) },
+		"progress":   func(_ context.Context, j *raw) error { j.Progress(1, 2); return nil },
+		"message":    func(_ context.Context, j *raw) error { j.Message("at it"); return nil },
+		"emit":       func(ctx context.Context, j *raw) error { return j.Emit(ctx, "beat", "", "", nil) },
+		"checkpoint": func(ctx context.Context, j *raw) error { return j.Checkpoint(ctx, 1) },
+		"tx":         func(ctx context.Context, j *raw) error { return j.Tx(ctx, func(pgx.Tx) error { return nil }, 1) },
 	}
 	handlers := map[string]does{}
 	for kind, sign := range signs {
