@@ -22,7 +22,7 @@ with held as materialized (
 	order by l.id for update of l skip locked
 ), numbered as (
 	update trapeze.live l set event_no = l.event_no + 1 from held h
-	where l.id = h.id and l.fence = h.fence and l.pod = h.pod
+	where l.id = h.id
 	returning l.id, l.fence, l.pod, l.event_no, h.event, h.level, h.message, h.fields, h.age
 ), told as (
 	insert into trapeze.job_events (job, event_no, at, fence, boot, from_state, to_state, event, actor, level, message, fields)

@@ -19,11 +19,12 @@ const (
 	ownsAnyFence  = "id = $1 and state = 'running' and $2::bigint is not null and $3::uuid is not null"
 	ownsAnyPod    = "id = $1 and fence = $2 and $3::uuid is not null"
 	endsOwn       = "where l.fence = e.fence and l.pod = $8::uuid\n\tfor update"
+	tellsOwn      = "where l.fence = e.fence and l.pod = e.pod\n\torder by"
 	handsBackOwn  = "where l.fence = w.fence and l.pod = $1 and not l.cancel_requested"
 	leaseIsOver   = "p.lease_until < now() or"
 	stillOpen     = "draining = $3\n\twhere boot = $1 and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
-	countsOnce    = "set open = f.open - c.ended,"
+	countsOnce    = "then 0 else f.open - c.ended end,"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
 )
 
@@ -38,6 +39,7 @@ var rewrites = map[string][]rewrite{
 		{"progress", progressSQL, ownsRow, ownsAnyFence},
 		{"keep", keepSQL, ownsRow, ownsAnyFence},
 		{"emit", emitSQL, ownsRow, ownsAnyFence},
+		{"emit many", emitManySQL, tellsOwn, "where l.state = 'running'\n\torder by"},
 	},
 	mutant.FenceWithoutPod: {
 		{"finish", finishSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
@@ -48,6 +50,7 @@ var rewrites = map[string][]rewrite{
 		{"progress", progressSQL, ownsRow, ownsAnyPod},
 		{"keep", keepSQL, ownsRow, ownsAnyPod},
 		{"emit", emitSQL, ownsRow, ownsAnyPod},
+		{"emit many", emitManySQL, tellsOwn, "where l.fence = e.fence\n\torder by"},
 	},
 	mutant.EventGap: {
 		{"recover", recoverPageSQL, "'boot', pod, 'crashes', crashes) from again", "'boot', pod, 'crashes', crashes) from again where false"},
@@ -67,8 +70,8 @@ var rewrites = map[string][]rewrite{
 		{"settle slots", settleSlotsSQL, "select k.slots - k.granted as spare", "select k.slots as spare"},
 	},
 	mutant.DoubleCount: {
-		{"end branches", endBranchesSQL, countsOnce, "set open = greatest(f.open - 2 * c.ended, 0),"},
-		{"finish branches", finishBranchesSQL, countsOnce, "set open = greatest(f.open - 2 * c.ended, 0),"},
+		{"end branches", endBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
+		{"finish branches", finishBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
 	},
 	mutant.ZombieHeartbeat: {
 		{"heartbeat", heartbeatSQL, stillOpen, "draining = $3, closed_at = null, closed = null, swept_at = null\n\twhere boot = $1"},
