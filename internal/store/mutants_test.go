@@ -214,7 +214,7 @@ func TestUncountedGrantsAreGivenToEveryPod(t *testing.T) {
 	w.put(plain)
 	w.exec(`update trapeze.lanes set slots = 2 where name = 'default'`)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
-	w.is.Equal(w.settle(b, 2, 2, 0), Slots{Lane: "default", Held: 2, Share: 1}) // as if the first held none
+	w.is.Equal(w.settle(b, 2, 2, 0), Slots{Lane: "default", Held: 2, Share: 1, Work: true}) // as if the first held none
 	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 	w.is.NoErr(err)
 	w.is.True(beat.Lanes[0].Over) // the mistake is in the grant, and not in the account
