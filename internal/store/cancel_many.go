@@ -86,9 +86,9 @@ func (s *Store) CancelMany(ctx context.Context, ids []int64, reason job.Reason, 
 	return c, nil
 }
 
-// isOpen says that a job j has not ended, and has not been asked to.
-const isOpen = `(exists (select from trapeze.live l where l.id = j.id and not l.cancel_requested)
-	or exists (select from trapeze.parked p where p.id = j.id))`
+// isOpen says that a job j has not ended, and has not been asked to. For two exists with an or PostgreSQL 18 would hash whole tables.
+const isOpen = `coalesce((select true from trapeze.live l where l.id = j.id and not l.cancel_requested limit 1),
+	(select true from trapeze.parked p where p.id = j.id limit 1), false)`
 
 // openBranchesSQL lists jobs of a fan-out's branches that have neither ended nor been asked to.
 // Plan: jobs_of_pipeline for (pipeline, group); primary keys.
