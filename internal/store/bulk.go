@@ -68,18 +68,20 @@ func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (do
 		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
+	row := make([]any, 0, len(bulkJobs)) // used again for every row, and what all have in common is boxed once
+	var shared, began, pending any = xid, now, string(PlacedPending)
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
-		return []any{n.ID, n.Kind, n.Lane, n.Subject, n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
-			n.MaxCrashes, n.Submitter, n.UniqueKey, xid, n.Group, n.No, n.Impaired}, nil
+		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
+			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired), nil
 	}))
 	if err != nil {
 		return false, err
 	}
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "live"}, bulkLive, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]
-		return []any{n.ID, now, 1, n.Priority, string(PlacedPending), n.UniqueWhile, n.Lane, n.Kind, n.Subject}, nil
+		return append(row[:0], n.ID, began, 1, n.Priority, pending, n.UniqueWhile, n.Lane, n.Kind, n.Subject), nil
 	}))
 	if err != nil {
 		return false, err
