@@ -91,8 +91,8 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	pgtest.Wait(t, "49 children have ended", func() bool {
 		return one[int](t, pool, `select open from trapeze.fan_outs where id = $1`, id) == 1
 	})
-	is.Equal(parent.Pod, nil)                                                                           // it holds neither lease
-	is.Equal(r.Running(), 1)                                                                            // nor slot: only the last child runs
+	is.Equal(parent.Pod, nil) // it holds neither lease
+	pgtest.Wait(t, "it holds no slot: only the last child runs", func() bool { return r.Running() == 1 })
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // and its subject is free
 	waiting := get(t, r, id)
 	is.Equal(*waiting.Progress.Done, int64(49)) // its progress is that of its children
