@@ -10,7 +10,8 @@ import (
 )
 
 // firstEvents merges the events that handlers wait for, of many jobs at the same time, into one statement and one commit. There
-// is no timer and no goroutine: whoever comes first writes at once, and what comes meanwhile is written together by the next.
+// is no timer: whoever comes first writes at once, and what comes meanwhile is written together by the next. Whatever is under way
+// has handlers that wait for it, and the store's own deadline.
 type firstEvents struct {
 	write func(ctx context.Context, list []store.Emitted) (map[job.Lease]bool, error)
 
