@@ -100,15 +100,7 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 // either goes in or is refused by the primary key, which waits for a first try that is still committing; then it is read
 // back where they are.
 func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	var entered store.Enqueued
-	var err error
-	bulk := store.Bulky(list)
-	if bulk {
-		bulk, err = r.front.EnqueueBulk(ctx, list)
-	}
-	if err == nil && !bulk {
-		entered, err = r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
-	}
+	entered, err := r.insertOnce(ctx, boot, list)
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
 	}
@@ -152,6 +144,16 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 	}
 	r.doubt.raise() // should it appear as ours after all, the next heartbeat finds it
 	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
+}
+
+// insertOnce inserts jobs in the way that suits their number.
+func (r *Runner) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	if store.Bulky(list) {
+		if done, err := r.front.EnqueueBulk(ctx, list); err != nil || done {
+			return store.Enqueued{}, err
+		}
+	}
+	return r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
 }
 
 // stateOf reads where a job is that has just been submitted; pending when that cannot be read.

@@ -197,7 +197,7 @@ func (s *Store) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	defer cancel()
 	for try := 0; ; try++ {
 		err := pgx.BeginFunc(ctx, s.pool, do)
-		if try < 4 && retryable(err) {
+		if try < 4 && (retryable(err) || unsent(err)) {
 			continue
 		}
 		return err

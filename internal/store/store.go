@@ -180,7 +180,7 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		if outdated(err) {
 			s.pool.Reset() // other connections have the same statement
 		}
-		if try < 4 && (retryable(err) || outdated(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
+		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
 			continue
 		}
 		return list, err
@@ -252,6 +252,15 @@ func Unknown(err error) bool {
 		return false
 	}
 	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
+}
+
+// unsent reports that a connection had ended before the statement, or the commit, could be sent on it: nothing was done, and
+// another connection may do it at once.
+func unsent(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || err == nil || Unknown(err) {
+		return false
+	}
+	return pgconn.SafeToRetry(err) && broken(err)
 }
 
 // Refused reports whether PostgreSQL refused a statement because of what is in it: a value that cannot be stored, is too

@@ -1,0 +1,38 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Connections that broke while they were idle are found out by the next submission, which another connection takes.
+func TestConnectionsThatBrokeWhileIdleCostNoSubmission(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	r := start(t, pool, named("a"), map[string]does{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
+	const rounds, many = 20, 250
+	list := make([]job.Args, many)
+	for i := range list {
+		list[i] = of("kind-a", "1")
+	}
+	for range rounds {
+		proxy.Reset()
+		_, err := r.Enqueue(t.Context(), of("kind-a", "1"))
+		is.NoErr(err)
+		proxy.Reset()
+		_, err = r.EnqueueMany(t.Context(), list)
+		is.NoErr(err)
+	}
+	quiet(t, direct)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`), rounds*(many+1))
+	checkHistory(t, direct, r)
+}
