@@ -43,25 +43,19 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	g.POST("/jobs", s.serve(s.submit))
-	g.GET("/jobs", s.serve(s.list))
-	g.GET("/jobs/:id", s.serve(s.job))
-	g.GET("/jobs/:id/events", s.serve(s.events))
-	g.POST("/jobs/:id/cancel", s.serve(s.cancel))
-	g.POST("/admin/workers/jobs/:id/cancel", s.serve(s.adminCancel))
-	g.POST("/admin/workers/jobs/:id/stop", s.serve(s.adminStop))
-	g.GET("/healthz", s.serve(s.health))
-	g.GET("/readyz", s.serve(s.ready))
+	for _, route := range routes {
+		g.Add(route.Method, route.Path, s.serve(route))
+	}
 	g.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 }
 
 // serve guards a route and answers its errors itself, whatever error handler the host's echo has.
-func (s *server) serve(route echo.HandlerFunc) echo.HandlerFunc {
+func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		err := s.guard(c.Request())
 		if err == nil {
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
-			err = route(c)
+			err = to.do(s, c)
 		}
 		if err != nil {
 			HandleError(err, c)

@@ -43,6 +43,7 @@ var plan = []floor{
 	// hands and clocks
 	{folder: "internal/store", imports: "job internal/failpoint internal/mutant"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
+	{folder: "internal/access", imports: "job"}, // who may do what
 	{folder: "poller", imports: "internal/failpoint"},
 	{folder: "scheduler", imports: "internal/failpoint"},
 
@@ -61,7 +62,8 @@ var plan = []floor{
 	{folder: "handlers", imports: "runner"},
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
 	{folder: "internal/demokinds", imports: "job runner"},
-	{folder: "api", imports: "job runner internal/store internal/telemetry"},
+	{folder: "api/ui", imports: "job internal/store internal/access"}, // the dashboard's pages
+	{folder: "api", imports: "job runner internal/store internal/bus internal/access internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/telemetry remote/remotepb", noDatabase: true},

@@ -1,0 +1,24 @@
+package access
+
+// Permission is the right to do one kind of thing.
+type Permission string
+
+// The permissions.
+const (
+	Nothing         Permission = "-"                // needed for what everybody may do
+	JobsRead        Permission = "jobs:read"        // list and show jobs, pipelines, their events and streams
+	JobsSubmit      Permission = "jobs:submit"      // submit jobs, complete deferred ones
+	JobsCancel      Permission = "jobs:cancel"      // cancel jobs, abort pipelines
+	JobsRetry       Permission = "jobs:retry"       // run failed and cancelled jobs and pipelines again
+	JobsApprove     Permission = "jobs:approve"     // let jobs go that await approval
+	JobsArgs        Permission = "jobs:args"        // see arguments and results unmasked
+	WorkersView     Permission = "workers:view"     // see lanes, pods and what they run
+	WorkersManage   Permission = "workers:manage"   // change, drain and resume them; stop and reprioritise jobs
+	SchedulesManage Permission = "schedules:manage" // change schedules
+	AuditRead       Permission = "audit:read"       // see who did what
+	RolesManage     Permission = "roles:manage"     // change roles and grants
+)
+
+// All are all permissions, in the order of the documentation.
+var All = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, WorkersView, WorkersManage,
+	SchedulesManage, AuditRead, RolesManage}

@@ -1,0 +1,49 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := job.WithOrigin(w.ctx(), job.Origin{Source: "cli", RequestID: "r-1", Reason: "the provider is down"})
+	w.is.NoErr(w.Audit(ctx, Deed{Actor: "ana", Action: "lane.drain", Target: "lane default", Before: map[string]bool{"drained": false}}))
+	w.is.NoErr(w.Audit(w.ctx(), Deed{Actor: "bob", Action: "job.cancel", Target: "job 7", Refused: "needs jobs:cancel"}))
+
+	list, err := w.AuditTrail(w.ctx(), AuditFilter{})
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 2)
+	bob, ana := list[0], list[1] // newest first
+	w.is.Equal([]string{ana.Actor, ana.Source, ana.RequestID, ana.Reason}, []string{"ana", "cli", "r-1", "the provider is down"})
+	w.is.True(ana.Allowed)
+	w.is.Equal(string(ana.Before), `{"drained":false}`)
+	w.is.Equal(ana.After, json.RawMessage(nil))
+	w.is.True(!bob.Allowed)
+	w.is.Equal(bob.Reason, "needs jobs:cancel") // why not, rather than what for
+	w.is.Equal(bob.Source, "library")
+
+	list, err = w.AuditTrail(w.ctx(), AuditFilter{Target: "lane default"})
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 1)
+	list, err = w.AuditTrail(w.ctx(), AuditFilter{Before: bob.ID})
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 1) // the next page
+}
+
+func TestTheAuditIsOnlyAddedTo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.is.NoErr(w.Audit(w.ctx(), Deed{Actor: "ana", Action: "gate.pause", Target: "gate"}))
+	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
+		_, err := w.pool.Exec(w.ctx(), sql)
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		w.is.True(ok && pg.Code == "42501") // insufficient privilege, also for the owner
+	}
+}
