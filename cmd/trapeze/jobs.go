@@ -55,12 +55,12 @@ func newJobsCommand() *cobra.Command {
 			if limit < 0 {
 				return usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			return listJobs(c, db, filter, limit)
+			defer from.Close()
+			return listJobs(c, from, filter, limit)
 		},
 	}
 	f := c.Flags()
@@ -76,7 +76,7 @@ func newJobsCommand() *cobra.Command {
 }
 
 // listJobs prints up to limit jobs (0: all), page by page.
-func listJobs(c *cobra.Command, db *client, filter store.Filter, limit int) error {
+func listJobs(c *cobra.Command, from backend, filter store.Filter, limit int) error {
 	var rows [][]string
 	now := time.Now()
 	for left := limit; ; {
@@ -84,7 +84,7 @@ func listJobs(c *cobra.Command, db *client, filter store.Filter, limit int) erro
 		if limit > 0 {
 			filter.Limit = min(left, 1000)
 		}
-		page, err := db.Store().Jobs(c.Context(), filter)
+		page, err := from.Jobs(c.Context(), filter)
 		if err != nil {
 			return err
 		}
@@ -147,12 +147,12 @@ func newJobCommand() *cobra.Command {
 			if err != nil {
 				return usage("%w", err)
 			}
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			j, err := db.Get(c.Context(), id)
+			defer from.Close()
+			j, err := from.Job(c.Context(), id)
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
@@ -18,7 +20,10 @@ func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	running := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		running = true
+		c.SetContext(commandContext(c))
+	}
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
@@ -51,8 +56,11 @@ Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 data
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().Bool("json", false, "print JSON instead of tables")
-	root.CompletionOptions.HiddenDefaultCmd = true
+	f := root.PersistentFlags()
+	f.Bool("json", false, "print JSON instead of tables")
+	f.String("server", "", "act through the HTTP API of a server instead of DATABASE_URL (TRAPEZE_SERVER)")
+	f.String("token", "", "how the server knows who asks; everybody on this machine can see it here, but not in TRAPEZE_TOKEN")
+	f.String("reason", "", "why, in your own words, for the audit")
 	root.AddCommand(
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
@@ -60,6 +68,16 @@ Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 data
 		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newDoctorCommand(), newExportCommand(), newVersionCommand(),
 	)
 	return root
+}
+
+// commandContext says where the command comes from and why, for the audit, and whether it is to go through a server.
+func commandContext(c *cobra.Command) context.Context {
+	reason, _ := c.Flags().GetString("reason")
+	ctx := job.WithOrigin(c.Context(), job.Origin{Source: "cli", Reason: reason})
+	if to, _ := c.Flags().GetString("server"); to != "" {
+		ctx = context.WithValue(ctx, serverKey{}, to)
+	}
+	return ctx
 }
 
 // wantsJSON reports whether a command was asked for JSON.

@@ -28,16 +28,16 @@ func newPsCommand() *cobra.Command {
   trapeze ps --json | jq '.running[].id'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			running, err := db.running(c.Context())
+			defer from.Close()
+			running, err := slotsInUse(c.Context(), from)
 			if err != nil {
 				return err
 			}
-			lanes, err := db.Store().Lanes(c.Context())
+			lanes, err := from.Lanes(c.Context())
 			if err != nil {
 				return err
 			}
@@ -49,9 +49,9 @@ func newPsCommand() *cobra.Command {
 	}
 }
 
-// running lists all running jobs, newest first.
-func (c *client) running(ctx context.Context) ([]occupied, error) {
-	pods, err := c.Store().Pods(ctx, true)
+// slotsInUse lists all running jobs, newest first.
+func slotsInUse(ctx context.Context, from backend) ([]occupied, error) {
+	pods, err := from.Pods(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *client) running(ctx context.Context) ([]occupied, error) {
 	}
 	list := []occupied{}
 	for filter := (store.Filter{States: []job.State{job.Running}, Limit: 1000}); ; {
-		page, err := c.Store().Jobs(ctx, filter)
+		page, err := from.Jobs(ctx, filter)
 		if err != nil {
 			return nil, err
 		}
