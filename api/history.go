@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -13,7 +12,6 @@ import (
 var historyRoutes = []Route{
 	{http.MethodGet, "/events", access.JobsRead, "List the history of everything in the order of the commits, after a cursor", (*server).history},
 	{http.MethodGet, "/pipelines/:id/events", access.JobsRead, "List the history of a pipeline in the order of the commits, after a cursor", (*server).history},
-	{http.MethodGet, "/pipelines/:id/tree", access.JobsRead, "Show a pipeline with its jobs and their branches", (*server).tree},
 }
 
 // history answers with events below the horizon under which none can still appear: whoever goes on from the last cursor skips none.
@@ -50,22 +48,4 @@ func eventsPage(list []job.Event, limit int) map[string]any {
 		list = []job.Event{}
 	}
 	return map[string]any{"events": list, "next_cursor": next}
-}
-
-func (s *server) tree(c echo.Context) error {
-	id, err := idOf(c)
-	if err != nil {
-		return err
-	}
-	branches := 5
-	if text := c.QueryParam("branches"); text != "" {
-		if branches, err = strconv.Atoi(text); err != nil || branches < 0 || branches > 1000 {
-			return invalid("branches: %q: want 0 to 1000", text)
-		}
-	}
-	tree, err := ReadTree(c.Request().Context(), s.r.Store(), id, branches)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, tree)
 }

@@ -77,7 +77,7 @@ func (d *onDatabase) Pipelines(ctx context.Context, f store.PipelineFilter) ([]j
 }
 
 func (d *onDatabase) Tree(ctx context.Context, id int64, branches int) (tree, error) {
-	t, err := api.ReadTree(ctx, d.Store(), id, branches)
+	t, err := api.ReadTree(ctx, d.Runner, id, branches)
 	return tree(t), err
 }
 

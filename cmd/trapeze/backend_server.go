@@ -113,7 +113,7 @@ func (s *server) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.P
 }
 
 func (s *server) Tree(ctx context.Context, id int64, branches int) (t tree, err error) {
-	err = s.get(ctx, fmt.Sprintf("/pipelines/%d/tree", id), url.Values{"branches": {strconv.Itoa(branches)}}, &t)
+	err = s.get(ctx, fmt.Sprintf("/pipelines/%d", id), url.Values{"branches": {strconv.Itoa(branches)}}, &t)
 	return t, err
 }
 
