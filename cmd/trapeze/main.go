@@ -46,11 +46,14 @@ succeeds hands over to the next in the same commit and the same process; what a 
   trapeze serve                                   start a pod; without DATABASE_URL it brings its own PostgreSQL
   export DATABASE_URL=postgres://…                where the other commands look
   trapeze enqueue my_kind --args '{"year":2025}'  submit a job
-  trapeze ps                                      what runs where
+  trapeze ps                                      what runs where; trapeze ps --watch
+  trapeze doctor                                  what is wrong, and what to do
+  trapeze kill 7                                  end a job
   trapeze events --follow                         what happens
 
 Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 database or server unavailable ·
-4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.`,
+4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.
+NO_COLOR=1 turns colours off.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
@@ -65,8 +68,10 @@ Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 data
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
-		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newDoctorCommand(), newExportCommand(), newVersionCommand(),
+		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newDoctorCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
+	completeWords(root)
+	group(root)
 	return root
 }
 

@@ -30,9 +30,8 @@ until its last step has ended; partial means that its last step succeeded, but a
   trapeze pipelines --name "emissions 2024" --json | jq -r .id`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			known := []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}
 			for _, text := range statuses {
-				if filter.Statuses, err = addStatus(filter.Statuses, text, known); err != nil {
+				if filter.Statuses, err = addStatus(filter.Statuses, text, pipelineStatuses); err != nil {
 					return err
 				}
 			}
@@ -59,6 +58,8 @@ until its last step has ended; partial means that its last step succeeded, but a
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	return c
 }
+
+var pipelineStatuses = []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}
 
 func addStatus(list []job.Status, text string, known []job.Status) ([]job.Status, error) {
 	var names []string

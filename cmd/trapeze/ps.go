@@ -20,33 +20,41 @@ type occupied struct {
 }
 
 func newPsCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "ps",
 		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
+		Long: `Show what occupies which slot on which pod, since when and how far it is, and below it the lanes: slots used, limit, what
+waits, how long the oldest of it has been due, and whether the lane is open.`,
 		Example: `  trapeze ps
-  watch -n1 trapeze ps
+  trapeze ps --watch=1s
   trapeze ps --json | jq '.running[].id'`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			from, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			running, err := slotsInUse(c.Context(), from)
-			if err != nil {
-				return err
-			}
-			lanes, err := from.Lanes(c.Context())
-			if err != nil {
-				return err
-			}
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"running": running, "lanes": lanes})
-			}
-			return printPs(c, running, lanes, time.Now())
-		},
 	}
+	every := watchFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		from, err := reach(c)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		return watching(c, *every, func(ctx context.Context) error { return showPs(ctx, c, from) })
+	}
+	return c
+}
+
+func showPs(ctx context.Context, c *cobra.Command, from backend) error {
+	running, err := slotsInUse(ctx, from)
+	if err != nil {
+		return err
+	}
+	lanes, err := from.Lanes(ctx)
+	if err != nil {
+		return err
+	}
+	if wantsJSON(c) {
+		return printJSON(c, map[string]any{"running": running, "lanes": lanes})
+	}
+	return printPs(c, running, lanes, time.Now())
 }
 
 // slotsInUse lists all running jobs, newest first.
@@ -82,7 +90,7 @@ func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now ti
 			since(j.StartedAt, now), strconv.Itoa(j.Attempt), short(remark(j.Job), 60),
 		})
 	}
-	if err := printTable(c, "JOB KIND LANE SUBJECT PRIORITY POD SINCE ATTEMPT PROGRESS", rows); err != nil {
+	if err := printTable(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.OutOrStdout())
