@@ -166,7 +166,7 @@ func (s *server) Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditR
 	set(q, "actor", f.Actor)
 	set(q, "action", f.Action)
 	set(q, "target", f.Target)
-	setID(q, "cursor", f.Before)
+	setID(q, "before", f.Before)
 	setID(q, "limit", int64(f.Limit))
 	var page struct {
 		Audit []store.AuditRow `json:"audit"`
