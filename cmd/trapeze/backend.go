@@ -68,7 +68,7 @@ func reach(c *cobra.Command) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &onDatabase{db}, nil
+	return &databaseBackend{db}, nil
 }
 
 // passing reports whether err is of something that does not answer for now.

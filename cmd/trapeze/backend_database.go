@@ -14,10 +14,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// onDatabase acts on the database, and wakes the pods when there is something to do for them.
-type onDatabase struct{ *client }
+// databaseBackend acts on the database, and wakes the pods when there is something to do for them.
+type databaseBackend struct{ *client }
 
-func (d *onDatabase) Submit(ctx context.Context, s api.Submission, idempotencyKey string) (runner.Submitted, error) {
+func (d *databaseBackend) Submit(ctx context.Context, s api.Submission, idempotencyKey string) (runner.Submitted, error) {
 	options := []runner.EnqueueOption{runner.Foreign(), runner.Submitter(operator())}
 	if idempotencyKey != "" {
 		options = append(options, runner.IdempotencyKey(idempotencyKey))
@@ -29,13 +29,13 @@ func (d *onDatabase) Submit(ctx context.Context, s api.Submission, idempotencyKe
 	return made, err
 }
 
-func (d *onDatabase) Job(ctx context.Context, id int64) (job.Job, error) { return d.Get(ctx, id) }
+func (d *databaseBackend) Job(ctx context.Context, id int64) (job.Job, error) { return d.Get(ctx, id) }
 
-func (d *onDatabase) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
+func (d *databaseBackend) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
 	return d.Store().Jobs(ctx, f)
 }
 
-func (d *onDatabase) Events(ctx context.Context, of history, after string, limit int) ([]job.Event, error) {
+func (d *databaseBackend) Events(ctx context.Context, of history, after string, limit int) ([]job.Event, error) {
 	if of.job == 0 {
 		return d.Store().Events(ctx, of.pipeline, after, limit)
 	}
@@ -46,21 +46,21 @@ func (d *onDatabase) Events(ctx context.Context, of history, after string, limit
 	return d.Store().JobEvents(ctx, of.job, no, limit)
 }
 
-func (d *onDatabase) Cancel(ctx context.Context, id int64) (job.State, error) {
+func (d *databaseBackend) Cancel(ctx context.Context, id int64) (job.State, error) {
 	did, err := d.Runner.Cancel(ctx, id, operator())
 	return did.State, d.woken(ctx, err)
 }
 
-func (d *onDatabase) Stop(ctx context.Context, id int64) (job.State, error) {
+func (d *databaseBackend) Stop(ctx context.Context, id int64) (job.State, error) {
 	did, err := d.Runner.Stop(ctx, id, operator())
 	return did.State, d.woken(ctx, err)
 }
 
-func (d *onDatabase) Approve(ctx context.Context, id int64) error {
+func (d *databaseBackend) Approve(ctx context.Context, id int64) error {
 	return d.woken(ctx, d.Runner.Approve(ctx, id, operator()))
 }
 
-func (d *onDatabase) Complete(ctx context.Context, id int64, p completion) error {
+func (d *databaseBackend) Complete(ctx context.Context, id int64, p completion) error {
 	options := []runner.CompleteOption{runner.Part(p.Part)}
 	if p.Error != "" {
 		options = append(options, runner.PartFailed(errors.New(p.Error)))
@@ -72,21 +72,21 @@ func (d *onDatabase) Complete(ctx context.Context, id int64, p completion) error
 	return d.woken(ctx, d.Runner.Complete(ctx, id, p.Token, result, options...))
 }
 
-func (d *onDatabase) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.Pipeline, string, error) {
+func (d *databaseBackend) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.Pipeline, string, error) {
 	return d.Store().Pipelines(ctx, f)
 }
 
-func (d *onDatabase) Tree(ctx context.Context, id int64, branches int) (tree, error) {
+func (d *databaseBackend) Tree(ctx context.Context, id int64, branches int) (tree, error) {
 	t, err := api.ReadTree(ctx, d.Runner, id, branches)
 	return tree(t), err
 }
 
-func (d *onDatabase) Abort(ctx context.Context, id int64) ([]int64, error) {
+func (d *databaseBackend) Abort(ctx context.Context, id int64) ([]int64, error) {
 	ids, err := d.AbortPipeline(ctx, id, operator())
 	return ids, d.woken(ctx, err)
 }
 
-func (d *onDatabase) RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error) {
+func (d *databaseBackend) RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error) {
 	var edited any
 	if args != nil {
 		edited = args
@@ -95,17 +95,19 @@ func (d *onDatabase) RetryPipeline(ctx context.Context, id int64, args json.RawM
 	return ids, d.woken(ctx, err)
 }
 
-func (d *onDatabase) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
+func (d *databaseBackend) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 	return d.Store().Pods(ctx, closed)
 }
 
-func (d *onDatabase) Lanes(ctx context.Context) ([]store.LaneUse, error) { return d.Store().Lanes(ctx) }
+func (d *databaseBackend) Lanes(ctx context.Context) ([]store.LaneUse, error) {
+	return d.Store().Lanes(ctx)
+}
 
-func (d *onDatabase) Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error) {
+func (d *databaseBackend) Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error) {
 	return d.Store().AuditTrail(ctx, f)
 }
 
-func (d *onDatabase) Export(ctx context.Context, what string, to io.Writer) error {
+func (d *databaseBackend) Export(ctx context.Context, what string, to io.Writer) error {
 	return d.Store().Snapshot(ctx, func(tx pgx.Tx) error {
 		return inLines(to, func(lines *json.Encoder) error {
 			if what == "jobs" {
@@ -117,7 +119,7 @@ func (d *onDatabase) Export(ctx context.Context, what string, to io.Writer) erro
 }
 
 // woken wakes the pods after a command that was done.
-func (d *onDatabase) woken(ctx context.Context, err error) error {
+func (d *databaseBackend) woken(ctx context.Context, err error) error {
 	if err == nil {
 		d.wake(ctx)
 	}

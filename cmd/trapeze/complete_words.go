@@ -21,16 +21,16 @@ type words func(ctx context.Context, c *cobra.Command) []string
 // completeWords lets the shell complete the flags and arguments of every command below c by their names.
 func completeWords(c *cobra.Command) {
 	for flag, list := range map[string]words{
-		"state": states, "status": statuses, "lane": lanes, "kind": kinds, "pod": pods, "unique-while": fixed("pending", "active"),
+		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
 	} {
 		if c.Flags().Lookup(flag) != nil {
-			_ = c.RegisterFlagCompletionFunc(flag, complete(list)) // it is there
+			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // it is there
 		}
 	}
 	_, argument, _ := strings.Cut(c.Use, " ")
-	for name, list := range map[string]words{"ID": openJobs, "KIND": kinds, "LANE": lanes, "NAME": lanes} {
+	for name, list := range map[string]words{"ID": jobWords, "KIND": kindWords, "LANE": laneWords, "NAME": laneWords} {
 		if word, _, _ := strings.Cut(argument, " "); strings.Trim(word, "[]") == name && c.ValidArgsFunction == nil {
-			c.ValidArgsFunction = first(complete(list))
+			c.ValidArgsFunction = first(completes(list))
 		}
 	}
 	for _, below := range c.Commands() {
@@ -38,8 +38,8 @@ func completeWords(c *cobra.Command) {
 	}
 }
 
-// complete makes words a completion. Without a database there are none: no tab may print an error.
-func complete(list words) cobra.CompletionFunc {
+// completes makes words a completion. Without a database there are none: no tab may print an error.
+func completes(list words) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(commandContext(c), completeWithin)
 		defer cancel()
@@ -68,14 +68,14 @@ func fixed(list ...string) words {
 	return func(context.Context, *cobra.Command) []string { return list }
 }
 
-func states(context.Context, *cobra.Command) (list []string) {
+func stateWords(context.Context, *cobra.Command) (list []string) {
 	for _, s := range job.States() {
 		list = append(list, string(s))
 	}
 	return list
 }
 
-func statuses(context.Context, *cobra.Command) (list []string) {
+func statusWords(context.Context, *cobra.Command) (list []string) {
 	for _, s := range pipelineStatuses {
 		list = append(list, string(s))
 	}
@@ -107,12 +107,12 @@ func asked[T any](read func(context.Context, backend) ([]T, error), name func(T)
 }
 
 var (
-	lanes = asked(func(ctx context.Context, from backend) ([]store.LaneUse, error) { return from.Lanes(ctx) },
+	laneWords = asked(func(ctx context.Context, from backend) ([]store.LaneUse, error) { return from.Lanes(ctx) },
 		func(l store.LaneUse) []string { return []string{l.Name} })
-	kinds = asked(openPods, func(p job.Pod) []string { return p.Kinds })
-	pods  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
+	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
+	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
 
-	openJobs = asked(func(ctx context.Context, from backend) ([]job.Job, error) {
+	jobWords = asked(func(ctx context.Context, from backend) ([]job.Job, error) {
 		page, err := from.Jobs(ctx, store.Filter{Limit: 30, States: []job.State{job.Running, job.Pending, job.AwaitingApproval, job.Waiting, job.Failed}})
 		return page.Jobs, err
 	}, func(j job.Job) []string {
