@@ -237,7 +237,9 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	if len(r.mineAll) == 0 || r.closing.Load() {
 		return false, nil
 	}
-	if keys := r.freed.take(); len(keys) > 0 {
+	keys := r.freed.take()
+	tick := !look && len(keys) == 0 && !r.backlog.left()
+	if len(keys) > 0 {
 		all, err := r.claimSubjects(ctx, keys)
 		if err != nil {
 			for _, k := range keys {
@@ -245,7 +247,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 			}
 			return false, err
 		}
-		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.opts.PollEvery {
+		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.lanes.tick() {
 			return false, nil
 		}
 	}
@@ -263,7 +265,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 			r.wake()
 		}
 	}()
-	wants := r.lanes.want()
+	wants, early := r.lanes.want(tick)
 	if len(wants) == 0 {
 		return false, nil
 	}
@@ -299,7 +301,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	left = filled || found.Seen > len(found.Jobs) || !r.lanes.covers(wants)
+	left = filled || found.Seen > len(found.Jobs) || !r.lanes.covers(len(wants)+early)
 	// More can be had at once when a lane's share was filled, or some were passed by, and slots are left.
 	return (filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)) && r.lanes.anyFree(reserved), nil
 }
