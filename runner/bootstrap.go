@@ -63,7 +63,7 @@ func (r *Runner) housed() error {
 	var errs []error
 	for _, kind := range r.mineAll {
 		lane, _, _ := r.lanes.lookup(kind, "")
-		if _, _, exists := r.lanes.lookup(kind, lane); !exists {
+		if _, known, _ := r.lanes.lookup(kind, lane); !known {
 			errs = append(errs, fmt.Errorf("kind %q belongs to lane %q, which does not exist: %w", kind, lane, job.ErrUnknownLane))
 		}
 	}

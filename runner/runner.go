@@ -52,6 +52,7 @@ type Runner struct {
 	waiters     *waiters
 	firstEvents firstEvents
 	look        atomic.Bool // something may be due, whatever its subject
+	round       round       // of the poller alone
 	looked      time.Time   // of the poller alone: the latest look at everything
 	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know

@@ -26,14 +26,23 @@ func (l *lanes) tick() time.Duration {
 	return tick
 }
 
-// want reserves every free slot for a claim, shared fairly among the lanes; what the claim does not fill is released. At a tick
-// of the poller, when nothing has happened that calls for a look, lanes whose own interval is not over yet are left out.
-func (l *lanes) want(tick bool) (wants []store.Want, early int) {
+// round is one look at all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane need not wait
+// for a poll because others were asked first. Only the poller's goroutine touches it.
+type round struct {
+	since time.Time
+	tick  bool // nothing has happened that calls for a look: lanes whose own interval is not over yet are left out
+	open  bool // lanes are left to be asked
+	asked int
+}
+
+// want reserves every free slot for a claim, shared fairly among the lanes that the round has not asked yet; what the claim does
+// not fill is released. It counts the lanes that it left out as too early, and those for which there was no slot left to ask with.
+func (l *lanes) want(in round) (wants []store.Want, early, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.total - l.used
 	if left <= 0 || l.shut() || len(l.order) == 0 {
-		return nil, 0
+		return nil, 0, 0
 	}
 	now := time.Now()
 	wants = make([]store.Want, 0, len(l.order))
@@ -44,14 +53,17 @@ func (l *lanes) want(tick bool) (wants []store.Want, early int) {
 		if room[i] = l.free(one); room[i] <= 0 {
 			continue
 		}
-		if tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)) {
+		switch {
+		case !one.looked.Before(in.since): // in this round
+			room[i] = 0
+		case in.tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
 			room[i] = 0
 			early++
-			continue
+		default:
+			open++
 		}
-		open++
-		one.looked = now
 	}
+	unasked = open
 	share := make([]int, len(l.order))
 	for open > 0 && left > 0 {
 		each := max(left/open, 1)
@@ -73,10 +85,12 @@ func (l *lanes) want(tick bool) (wants []store.Want, early int) {
 		if share[i] > 0 {
 			wants = append(wants, store.Want{Lane: name, N: share[i]})
 			l.byName[name].used += share[i]
+			l.byName[name].looked = now
+			unasked--
 			l.used += share[i]
 		}
 	}
-	return wants, early
+	return wants, early, unasked
 }
 
 // covers reports whether a claim that asked for so many lanes asked for every open one: behind one that was full, others may
