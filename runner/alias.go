@@ -55,6 +55,11 @@ var (
 	ErrTooLarge    = job.ErrTooLarge
 	ErrKeyReused   = job.ErrKeyReused
 	ErrInvalid     = job.ErrInvalid
+
+	ErrInvalidSetting = job.ErrInvalidSetting
+	ErrKindInTwoLanes = job.ErrKindInTwoLanes
+	ErrLaneNotEmpty   = job.ErrLaneNotEmpty
+	ErrUnknownPod     = job.ErrUnknownPod
 )
 
 // The causes with which a handler's context ends; see [context.Cause].

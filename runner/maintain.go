@@ -82,6 +82,7 @@ func (r *Runner) chores() []chore {
 		{"approval", time.Minute, false, r.expire},
 		{"deadline", time.Minute, false, r.endOverdue},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
+		{"stranded", time.Minute, false, r.moveStranded},
 		{"reconcile", time.Minute, false, r.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePipelines(ctx, time.Hour) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},

@@ -56,6 +56,9 @@ type Options struct {
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
+	// Lanes are made, with their slots and kinds, where the database has none of their names; after that it is the database that
+	// says. A kind in two of them is an error of [New]. Default: none; there is always the lane default.
+	Lanes []LaneSetup
 	// DirectURL is a connection string for LISTEN and the maintenance lock that reaches PostgreSQL without a transaction
 	// pooler in between. Default: as the host's pool. "off": neither; wake-ups from other pods then wait for a poll.
 	DirectURL string
@@ -129,5 +132,6 @@ func (o Options) validate() error {
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
+	errs = append(errs, validateLanes(o.Lanes))
 	return errors.Join(errs...)
 }

@@ -49,7 +49,7 @@ type kind struct {
 	maxAttempts int // 0: the default
 	maxCrashes  int // 0: the default
 	backoff     job.Backoff
-	staleAfter  time.Duration // 0: off
+	staleAfter  *time.Duration // nil: what the lane says, else the pod; 0: off
 	keepRunning bool
 	run         func(ctx context.Context, c *core) (*Outcome, error)
 	runSeconds  prometheus.Observer
@@ -94,7 +94,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, staleAfter: r.opts.StaleAfter, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
+	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
 	for _, o := range options {
 		o(k)
 	}

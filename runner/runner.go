@@ -52,11 +52,13 @@ type Runner struct {
 	waiters     *waiters
 	firstEvents firstEvents
 	look        atomic.Bool // something may be due, whatever its subject
+	round       round       // of the poller alone
 	looked      time.Time   // of the poller alone: the latest look at everything
 	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing     atomic.Bool
-	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
+	reconciled  atomic.Int64  // the latest waiting job whose branches were counted
+	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry       chan struct{}
 	hurried     sync.Once
 	peers       chan struct{} // asks for a wake-up of the other pods
@@ -85,17 +87,17 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	}
 	r := &Runner{
 		pool: pool, store: main, front: front, heart: heart, opts: o, log: o.Logger, metrics: telemetry.New(),
-		kinds: map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
-		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
+		kinds: map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), pod: newPod(), runs: newRuns(),
+		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
 	r.unbalanced.some = make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
-		o.PollEvery = time.Hour
+		r.lanes.poll = time.Hour
 	}
-	r.poller = poller.New(net{r}, o.PollEvery)
+	r.poller = poller.New(net{r}, r.lanes.poll)
 	return r, nil
 }
 
@@ -165,16 +167,29 @@ func (r *Runner) start(ctx context.Context) error {
 		err := r.checkSchema(ctx)
 		if err == nil {
 			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
-				err = r.register(ctx)
+				if err = r.bootstrap(ctx); err == nil {
+					err = r.register(ctx)
+				}
 			}
 		}
 		if err == nil {
-			return nil
+			if err = r.housed(); err == nil {
+				r.sayDrained(ctx)
+				return nil
+			}
+			_ = r.heart.Leave(ctx, r.Boot()) // or its lease runs out
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
 		r.log.WarnContext(ctx, "not started yet", telemetry.Err, err)
+	}
+}
+
+// sayDrained warns of what would otherwise look like a pod that does not work.
+func (r *Runner) sayDrained(ctx context.Context) {
+	if r.lanes.isDrained() {
+		r.log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, r.opts.Name)
 	}
 }
 
@@ -250,6 +265,9 @@ func (r *Runner) Metrics() prometheus.Collector { return instruments{r} }
 // Running is the number of jobs that run in this process.
 func (r *Runner) Running() int { return r.runs.count() }
 
+// ReasonDrained is why a pod is not ready that an operator has drained: it starts nothing until it is resumed.
+const ReasonDrained = "drained by an operator"
+
 // Ready reports whether this pod may take work, and if not, why.
 func (r *Runner) Ready() (ready bool, reasons []string) {
 	switch {
@@ -259,6 +277,8 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 		reasons = append(reasons, "not started")
 	case !r.pod.trusted():
 		reasons = append(reasons, "the database does not answer heartbeats")
+	case r.lanes.isDrained():
+		reasons = append(reasons, ReasonDrained)
 	}
 	return len(reasons) == 0, reasons
 }

@@ -170,7 +170,13 @@ func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int
 }
 
 // NotifySQL wakes the pods that listen, when the transaction commits. Its payload is empty: a wake-up is only a hint.
-const notifySQL = `select pg_notify($1, '')`
+const (
+	notifySQL         = `select pg_notify($1, '')`
+	notifySettingsSQL = `select pg_notify($1, $2)`
+)
+
+// Settings is the payload of a wake-up that says more: lanes, pods or the gate are set otherwise.
+const Settings = "settings"
 
 // NameSubmission makes an idempotency key that was taken in this transaction answer with another job, which holds the
 // unique key of the same submission.
@@ -187,6 +193,12 @@ func (s *Store) Channel() string { return s.schema + "_wake" }
 // Notify sends an empty wake-up in the caller's transaction.
 func (s *Store) Notify(ctx context.Context, db DB) error {
 	_, err := db.Exec(ctx, notifySQL, s.Channel())
+	return err
+}
+
+// NotifySettings is [Store.Notify] for those who are to read anew how lanes, pods and the gate are set.
+func (s *Store) NotifySettings(ctx context.Context, db DB) error {
+	_, err := db.Exec(ctx, notifySettingsSQL, s.Channel(), Settings)
 	return err
 }
 
