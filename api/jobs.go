@@ -69,6 +69,9 @@ func (s *server) list(c echo.Context) error {
 	if page.Jobs == nil {
 		page.Jobs = []job.Job{}
 	}
+	for i, one := range page.Jobs {
+		page.Jobs[i] = s.shown(caller(c), one)
+	}
 	return c.JSON(http.StatusOK, map[string]any{"jobs": page.Jobs, "next_cursor": page.Cursor})
 }
 

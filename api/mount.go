@@ -30,6 +30,10 @@ type Options struct {
 	TrustedProxies Proxies
 	// MaxBodyBytes bounds a request's body. Default 4 MiB: arguments of 1 MiB, and more of them in a chain.
 	MaxBodyBytes int64
+	// Secrets are hidden in the arguments and results of all kinds from those who lack the permission jobs:args: JSON pointers in which *
+	// stands for every member and every element, such as /password. They are beside what the kinds themselves say, by the tag
+	// `secret:"true"` of their arguments' fields or by runner.Secrets; of kinds that this pod knows nothing of, all values are hidden.
+	Secrets []string
 	// ChangesPerSecond and ChangesBurst bound how many requests that change something are let through for each principal, and for each
 	// client address: so many a second, and a burst after a rest. Default 1,000 and 5,000; below 0, there is no bound. They hold for
 	// this pod.
@@ -52,6 +56,7 @@ type server struct {
 	opts   Options
 	pages  *http.CrossOriginProtection
 	rights *rights
+	masks  *masks
 
 	refusals                    *refusals
 	clients, principals, logins *buckets
@@ -79,7 +84,7 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 	s := &server{
 		r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
-		logins: newBuckets(1, 20),
+		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
