@@ -49,6 +49,7 @@ var known = []struct {
 	{job.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{job.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused"},
 	{job.ErrNotFound, http.StatusNotFound, "not_found"},
+	{store.ErrNoSuchRole, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
