@@ -58,13 +58,16 @@ type server struct {
 	rights *rights
 	masks  *masks
 
+	openapi                     []byte // the document
 	refusals                    *refusals
 	clients, principals, logins *buckets
 }
 
 // Mount adds the routes to g. Requests that change something must not come from another origin's page. It panics, as everything that
 // is wired wrong, when nothing says who may use the API.
-func Mount(g *echo.Group, r *runner.Runner, o Options) {
+func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
+
+func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
@@ -85,6 +88,10 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 		r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
 		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
+	}
+	var err error
+	if s.openapi, err = openAPI(routes); err != nil {
+		panic("api: describe the routes: " + err.Error())
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -54,13 +54,16 @@ func names(permissions []access.Permission) []string {
 	return list
 }
 
+// roleBody is the body of PUT /admin/roles/:name.
+type roleBody struct {
+	Permissions []string `json:"permissions"`
+	Scope       string   `json:"scope"` // own or all
+}
+
 var validRole = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 func (s *server) putRole(c echo.Context) error {
-	var body struct {
-		Permissions []string `json:"permissions"`
-		Scope       string   `json:"scope"`
-	}
+	var body roleBody
 	if err := readJSON(c, &body); err != nil {
 		return err
 	}
