@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/labstack/echo/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -255,11 +254,8 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	if secure == nil && len(s.config.TrustedProxies) == 0 && s.config.Auth != "none" && !s.config.onLoopback() {
 		s.log.Warn("tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it", "addr", s.config.HTTPAddr)
 	}
-	e := echo.New()
-	e.HTTPErrorHandler = api.HandleError
-	api.Mount(e.Group(""), r, options)
 	return &http.Server{
-		Handler:           e,
+		Handler:           api.Handler(r, options),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      60 * time.Second,
