@@ -97,6 +97,7 @@ var statements = map[string]string{
 	"ownerSQL":             ownerSQL,
 	"ownJobsSQL":           ownJobsSQL,
 	"overSQL":              overSQL,
+	"ownPipelinesSQL":      ownPipelinesSQL,
 	"parentSQL":            parentSQL,
 	"parkSQL":              parkSQL,
 	"partsSQL":             partsSQL,
