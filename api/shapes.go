@@ -40,7 +40,11 @@ var shapes = map[string]shape{
 	"PUT /admin/roles/grants":   {in: store.RoleGrant{}, out: of[store.RoleGrant]()},
 	"DELETE /admin/roles/grants": {query: []string{"principal", "role"},
 		statuses: []int{http.StatusNoContent}},
-	"GET /openapi.json": {},
+	"GET /openapi.json":         {},
+	"GET /events":               {query: []string{"after", "limit"}, out: page("events", component("Event"))},
+	"GET /pipelines/:id/events": {query: []string{"after", "limit"}, out: page("events", component("Event"))},
+	"GET /admin/export/jobs":    {media: "application/x-ndjson"},
+	"GET /admin/export/events":  {media: "application/x-ndjson"},
 }
 
 // queries say what parameters mean.

@@ -58,6 +58,8 @@ type config struct {
 	LedgerURL      string        `envconfig:"TRAPEZE_LEDGER_URL"`
 	Log            string        `envconfig:"TRAPEZE_LOG"`
 	LogFormat      string        `envconfig:"TRAPEZE_LOG_FORMAT"`
+	Server         string        `envconfig:"TRAPEZE_SERVER"`
+	Token          string        `envconfig:"TRAPEZE_TOKEN"`
 }
 
 func defaults() config {
@@ -200,6 +202,10 @@ func (c *config) validate() (errs []error) {
 		ledger, err := url.Parse(c.LedgerURL)
 		complain(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
 			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
+	}
+	if c.Server != "" {
+		err := validServer(c.Server)
+		complain(err == nil, "TRAPEZE_SERVER: %w", err)
 	}
 	_, err := listenAddr(c.HTTPAddr)
 	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)
