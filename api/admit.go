@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -127,10 +128,14 @@ func (r Route) needs() []access.Permission {
 	if !strings.HasPrefix(r.Path, "/admin/workers/jobs") {
 		return []access.Permission{r.Needs}
 	}
-	if strings.HasSuffix(r.Path, "/cancel") || strings.HasSuffix(r.Path, "/stop") {
-		return []access.Permission{r.Needs, access.JobsCancel}
+	right := access.JobsRead
+	switch path.Base(r.Path) {
+	case "cancel", "stop":
+		right = access.JobsCancel
+	case "retry":
+		right = access.JobsRetry
 	}
-	return []access.Permission{r.Needs, access.JobsRead}
+	return []access.Permission{r.Needs, right}
 }
 
 // changes reports whether the route may change anything.

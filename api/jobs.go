@@ -55,13 +55,7 @@ func (s *server) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if page.Jobs == nil {
-		page.Jobs = []job.Job{}
-	}
-	for i, one := range page.Jobs {
-		page.Jobs[i] = s.shown(caller(c), one)
-	}
-	return c.JSON(http.StatusOK, map[string]any{"jobs": page.Jobs, "next_cursor": sealed("jobs", page.Cursor)})
+	return c.JSON(http.StatusOK, map[string]any{"jobs": s.present(c, page.Jobs), "next_cursor": sealed("jobs", page.Cursor)})
 }
 
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.

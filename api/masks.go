@@ -2,7 +2,10 @@ package api
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
@@ -29,6 +32,52 @@ func (s *server) shownPipeline(to access.Principal, p job.Pipeline) job.Pipeline
 	}
 	p.Planned = s.shownPlan(p.Planned)
 	return p
+}
+
+// shownTree is a pipeline with its jobs as somebody may see them.
+func (s *server) shownTree(to access.Principal, t Tree) Tree {
+	t.Pipeline = s.shownPipeline(to, t.Pipeline)
+	t.Jobs = s.shownTreeJobs(to, t.Jobs)
+	return t
+}
+
+func (s *server) shownTreeJobs(to access.Principal, jobs []TreeJob) []TreeJob {
+	shown := slices.Clone(jobs)
+	for i, one := range shown {
+		shown[i].Job = s.shown(to, one.Job)
+		if one.FanOut != nil {
+			fan := *one.FanOut
+			fan.Shown = s.shownTreeJobs(to, fan.Shown)
+			shown[i].FanOut = &fan
+		}
+	}
+	return shown
+}
+
+// present is whatever holds jobs as the sender of a request may see it: a job, several, a pipeline, a tree. Anything else is as it was.
+func (s *server) present(c echo.Context, v any) any {
+	to := caller(c)
+	switch v := v.(type) {
+	case job.Job:
+		return s.shown(to, v)
+	case []job.Job:
+		shown := make([]job.Job, len(v))
+		for i, one := range v {
+			shown[i] = s.shown(to, one)
+		}
+		return shown
+	case job.Pipeline:
+		return s.shownPipeline(to, v)
+	case []job.Pipeline:
+		shown := make([]job.Pipeline, len(v))
+		for i, one := range v {
+			shown[i] = s.shownPipeline(to, one)
+		}
+		return shown
+	case Tree:
+		return s.shownTree(to, v)
+	}
+	return v
 }
 
 // shownPlan hides the secrets of steps that are still to come, each as its kind says.

@@ -97,11 +97,16 @@ func expected(route api.Route, role access.Role, own bool) int {
 		return strings.Contains(fmt.Sprint(role.Permissions, " "), string(what))
 	}
 	toJob := strings.HasPrefix(route.Path, "/admin/workers/jobs")
-	toEnd := toJob && (strings.HasSuffix(route.Path, "/cancel") || strings.HasSuffix(route.Path, "/stop"))
+	right := access.JobsRead
+	for ending, other := range map[string]access.Permission{"/cancel": access.JobsCancel, "/stop": access.JobsCancel, "/retry": access.JobsRetry} {
+		if strings.HasSuffix(route.Path, ending) {
+			right = other
+		}
+	}
 	switch {
 	case route.Needs == access.Nothing:
 		return api.LetThrough
-	case !has(route.Needs), toEnd && !has(access.JobsCancel), toJob && !toEnd && !has(access.JobsRead):
+	case !has(route.Needs), toJob && !has(right):
 		return http.StatusForbidden
 	case role.Scope == access.All || api.Scoped(route):
 		return api.LetThrough
