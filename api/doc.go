@@ -17,5 +17,7 @@
 // Commands go to the runner, reads to the store. Ids are strings in JSON, and an error is always
 // {"code","message","detail","request_id"} with a code that programs may rely on.
 //
-// There are no permissions: bind a loopback address, or let the host's own middleware decide who may come here.
+// Every route names the permission it needs. [Options].Authenticate finds out who sends a request: sessions of the host's own, [TokenFile],
+// [KeysFile] or [TrustedProxies]; without it Mount panics, unless InsecureAllowAll says that everybody may do everything. What a
+// principal may do is said by his roles, see docs/reference.md; who may do it for own jobs only gets 404 for others'.
 package api

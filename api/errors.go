@@ -24,6 +24,7 @@ type problem struct {
 	message string
 	detail  string
 	err     error
+	refused bool // because of who asks, or from where: it is written down
 }
 
 func (p *problem) Error() string { return p.message }
@@ -48,6 +49,7 @@ var known = []struct {
 	{job.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{job.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused"},
 	{job.ErrNotFound, http.StatusNotFound, "not_found"},
+	{store.ErrNoSuchRole, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
@@ -114,13 +116,17 @@ func HandleError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
+	secure(c.Response().Header())
 	_ = c.JSON(p.status, map[string]string{"code": p.code, "message": p.message, "detail": p.detail, "request_id": id})
 }
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
 
-// requestID is the caller's, when it is one, or a new one; the answer carries it too.
+// requestID is the caller's, when it is one, or a new one; the answer carries it too, and says it from then on.
 func requestID(c echo.Context) string {
+	if id := c.Response().Header().Get(echo.HeaderXRequestID); validRequestID.MatchString(id) {
+		return id
+	}
 	id := c.Request().Header.Get(echo.HeaderXRequestID)
 	if !validRequestID.MatchString(id) {
 		id = rand.Text()

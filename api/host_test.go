@@ -29,7 +29,7 @@ type host struct {
 	stop func() // drains the pod
 }
 
-func newHost(t *testing.T, o api.Options) *host {
+func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	t.Helper()
 	r, err := runner.New(pgtest.Pool(t), runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -42,6 +42,9 @@ func newHost(t *testing.T, o api.Options) *host {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	})
+	for _, register := range more {
+		register(r)
+	}
 	if o.Authenticate == nil {
 		o.InsecureAllowAll = true
 	}
@@ -116,9 +119,15 @@ func (h *host) submit(body string) string {
 // until waits until a job is in a state.
 func (h *host) until(id string, state job.State) answer {
 	h.t.Helper()
+	return h.untilAs(id, state)
+}
+
+// untilAs is until, for who has to say who he is.
+func (h *host) untilAs(id string, state job.State, header ...string) answer {
+	h.t.Helper()
 	var a answer
 	pgtest.Wait(h.t, "the job is "+string(state), func() bool {
-		a = h.send("GET", "/jobs/"+id, "")
+		a = h.send("GET", "/jobs/"+id, "", header...)
 		return a.body["state"] == string(state)
 	})
 	return a

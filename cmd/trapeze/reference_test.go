@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -222,4 +223,25 @@ func TestReferenceListsEveryKind(t *testing.T) {
 	kind := `Kind\(\) string +\{ return "([a-z_.]+)" \}`
 	rows := names(t, "## Kinds that come with `trapeze serve`", "kind")
 	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/demokinds/*.go", kind)...))
+}
+
+func TestReferenceListsEveryPermissionAndRole(t *testing.T) {
+	t.Parallel()
+	var permissions []string
+	for _, one := range access.Permissions {
+		permissions = append(permissions, string(one))
+	}
+	same(t, "permissions", names(t, "### Permissions", "permission"), permissions)
+	var documented, roles []string
+	for _, row := range table(t, "### Permissions", "role") {
+		documented = append(documented, strings.Join(append(append(spans(row[0]), spans(row[1])...), row[2]), " "))
+	}
+	for _, one := range access.BuiltIn {
+		words := []string{one.Name}
+		for _, what := range one.Permissions {
+			words = append(words, string(what))
+		}
+		roles = append(roles, strings.Join(append(words, string(one.Scope)), " "))
+	}
+	same(t, "roles with their permissions", documented, roles)
 }

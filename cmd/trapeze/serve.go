@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/labstack/echo/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -33,7 +33,7 @@ func newServeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a pod: HTTP API and runner",
-		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP on a loopback address.
+		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP.
 
 Without DATABASE_URL it brings a PostgreSQL of its own, whose data is kept between runs. It brings the schema up to date
 first, also when many pods start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes
@@ -174,8 +174,16 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	if err != nil {
 		return usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
 	}
-	web := s.web(r)
+	web, err := s.web(r)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	served := make(chan error, 1)
+	url := "http://" + listener.Addr().String()
+	if web.TLSConfig != nil {
+		url = "https://" + listener.Addr().String()
+		listener = tls.NewListener(listener, web.TLSConfig)
+	}
 	go func() { served <- web.Serve(listener) }()
 
 	ctx, stop := context.WithCancel(ctx)
@@ -193,7 +201,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			ready.Stop()
 			line := readyLine{
 				Ready: true, Pod: s.podName(), Boot: r.Boot(),
-				HTTP: "http://" + listener.Addr().String(), Database: masked(s.config.DatabaseURL),
+				HTTP: url, Database: masked(s.config.DatabaseURL),
 			}
 			if err := s.announce(line); err != nil {
 				s.log.Warn("nobody reads the line that says we are ready", "err", err)
@@ -234,19 +242,28 @@ func closeWithin(limit time.Duration, close func()) {
 }
 
 // web is the HTTP server. Its limits keep a slow or idle client from holding it.
-func (s *serving) web(r *runner.Runner) *http.Server {
-	e := echo.New()
-	e.HTTPErrorHandler = api.HandleError
-	api.Mount(e.Group(""), r, api.Options{InsecureAllowAll: true, LoopbackOnly: true})
+func (s *serving) web(r *runner.Runner) (*http.Server, error) {
+	options, err := s.door()
+	if err != nil {
+		return nil, err
+	}
+	secure, err := s.config.tlsConfig()
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	if secure == nil && len(s.config.TrustedProxies) == 0 && s.config.Auth != "none" && !s.config.onLoopback() {
+		s.log.Warn("tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it", "addr", s.config.HTTPAddr)
+	}
 	return &http.Server{
-		Handler:           e,
+		Handler:           api.Handler(r, options),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+		TLSConfig:         secure,
+	}, nil
 }
 
 func (s *serving) podName() string {
