@@ -81,8 +81,11 @@ delete from trapeze.fan_outs where id = any($1::bigint[])`
 // newArgsSQL changes the arguments of a job that is to be tried again. Plan: jobs_pkey.
 const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 
-// reopen makes a job wait again for its branches that have not succeeded, and adds to again the jobs with which those go on.
-func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor string, again *[]int64) error {
+// goingOn are the jobs with which something goes on that is tried again.
+type goingOn struct{ pending, waiting []int64 }
+
+// reopen makes a job wait again for its branches that have not succeeded, and adds to on the jobs with which those go on.
+func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor string, on *goingOn) error {
 	type branch struct {
 		ID                   int64
 		Succeeded, FannedOut bool
@@ -113,10 +116,11 @@ func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor
 	if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(reopenSQL), []any{id, actor, len(failed)}); err != nil {
 		return err
 	}
+	on.waiting = append(on.waiting, id)
 	for _, b := range failed {
 		if !b.FannedOut {
-			*again = append(*again, b.ID)
-		} else if err := s.reopen(ctx, tx, pipeline, b.ID, actor, again); err != nil {
+			on.pending = append(on.pending, b.ID)
+		} else if err := s.reopen(ctx, tx, pipeline, b.ID, actor, on); err != nil {
 			return err
 		}
 	}

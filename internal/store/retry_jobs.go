@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -120,16 +119,16 @@ func (s *Store) retryIn(ctx context.Context, tx pgx.Tx, ids []int64, args json.R
 		r.first = ends[0]
 	}
 	var alone []int64
-	taken := map[int64]bool{}
+	on := goingOn{}
 	for _, e := range ends {
 		switch {
-		case taken[e.ID]:
+		case slices.Contains(on.waiting, e.ID), slices.Contains(on.pending, e.ID):
 			delete(r.Refused, e.ID)
 		case e.State == job.Succeeded:
 		case e.Group == nil && !e.FannedOut:
 			alone = append(alone, e.ID)
 		default:
-			var with []int64
+			var with goingOn
 			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) { // all of it, or nothing
 				with, err = s.retryLinked(ctx, tx, e, args, actor)
 				return err
@@ -142,9 +141,7 @@ func (s *Store) retryIn(ctx context.Context, tx pgx.Tx, ids []int64, args json.R
 				return r, err
 			}
 			delete(r.Refused, e.ID)
-			for _, id := range with {
-				taken[id] = true
-			}
+			on.pending, on.waiting = append(on.pending, with.pending...), append(on.waiting, with.waiting...)
 		}
 	}
 	free, err := s.retakeKeys(ctx, tx, alone)
@@ -159,40 +156,40 @@ func (s *Store) retryIn(ctx context.Context, tx pgx.Tx, ids []int64, args json.R
 	if err := s.pendAgain(ctx, tx, free, args, actor); err != nil {
 		return r, err
 	}
-	r.Again = append(slices.Sorted(maps.Keys(taken)), free...)
+	r.Again = append(on.pending, free...)
 	return r, nil
 }
 
-// retryLinked tries a job again that others wait for, or that waits for others, and returns the jobs that are pending again.
-func (s *Store) retryLinked(ctx context.Context, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (again []int64, err error) {
+// retryLinked tries a job again that others wait for, or that waits for others.
+func (s *Store) retryLinked(ctx context.Context, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (on goingOn, err error) {
 	if e.Group != nil {
 		may, err := pinnedIn(ctx, tx, pgx.RowTo[bool], s.in(rejoinSQL), []any{*e.Group})
 		if err != nil {
-			return nil, err
+			return on, err
 		}
 		if len(may) == 1 && !may[0] {
-			return nil, fmt.Errorf("the branches of job %d: %w", *e.Group, job.ErrStillEnding)
+			return on, fmt.Errorf("the branches of job %d: %w", *e.Group, job.ErrStillEnding)
 		}
 	}
 	switch {
 	case e.FannedOut && args != nil:
-		return nil, fmt.Errorf("job %d fanned out, and is not performed again: its branches keep their arguments: %w", e.ID, job.ErrInvalid)
+		return on, fmt.Errorf("job %d fanned out, and is not performed again: its branches keep their arguments: %w", e.ID, job.ErrInvalid)
 	case e.FannedOut:
-		err = s.reopen(ctx, tx, e.Pipeline, e.ID, actor, &again)
+		err = s.reopen(ctx, tx, e.Pipeline, e.ID, actor, &on)
 	default:
-		again = []int64{e.ID}
+		on.pending = []int64{e.ID}
 	}
 	if err != nil {
-		return nil, err
+		return on, err
 	}
-	free, err := s.retakeKeys(ctx, tx, again)
+	free, err := s.retakeKeys(ctx, tx, on.pending)
 	if err != nil {
-		return nil, err
+		return on, err
 	}
-	if len(free) < len(again) {
-		return nil, fmt.Errorf("of %d jobs that are to go on with job %d, %d cannot: %w", len(again), e.ID, len(again)-len(free), job.ErrKeyHeld)
+	if len(free) < len(on.pending) {
+		return on, fmt.Errorf("of %d jobs that are to go on with job %d, %d cannot: %w", len(on.pending), e.ID, len(on.pending)-len(free), job.ErrKeyHeld)
 	}
-	return again, s.pendAgain(ctx, tx, again, args, actor)
+	return on, s.pendAgain(ctx, tx, on.pending, args, actor)
 }
 
 // isRefusal reports whether a job is not tried again for a reason that others beside it need not share.
