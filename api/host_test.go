@@ -21,12 +21,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo and wait.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait and defer.
 type host struct {
 	*runner.Runner
 	t    *testing.T
 	url  string
 	stop func() // drains the pod
+
+	tokens chan string // of the jobs of kind defer
 }
 
 func newHost(t *testing.T, o api.Options) *host {
@@ -42,13 +44,19 @@ func newHost(t *testing.T, o api.Options) *host {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	})
+	tokens := make(chan string, 10)
+	runner.HandleRaw(r, "defer", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		token, err := j.Token(ctx)
+		tokens <- token
+		return runner.Deferred(2), err
+	})
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
 	web := httptest.NewServer(e)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	h := &host{Runner: r, t: t, url: web.URL + "/trapeze", stop: cancel}
+	h := &host{Runner: r, t: t, url: web.URL + "/trapeze", stop: cancel, tokens: tokens}
 	t.Cleanup(func() {
 		r.HandBackNow()
 		cancel()

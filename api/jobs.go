@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -26,18 +25,8 @@ type submitted struct {
 
 func (s *server) submit(c echo.Context) error {
 	request := c.Request()
-	// A form of another page can send text, not JSON, without being asked first.
-	if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", message: "send Content-Type: application/json"}
-	}
 	var body Submission
-	if err := Decode(request.Body, &body); err != nil {
-		switch {
-		case errors.Is(err, errText):
-			return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(), detail: err.Error()}
-		case errors.Is(err, errJSON):
-			return &problem{status: http.StatusBadRequest, code: "invalid_request", message: errJSON.Error(), detail: err.Error()}
-		}
+	if err := required(c, &body); err != nil {
 		return err
 	}
 	if body.Kind == "" {

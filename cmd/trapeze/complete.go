@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -22,43 +20,32 @@ the job ends and what follows it starts. The same part a second time changes not
 		Example: "  trapeze complete 4711 --token K7… --result '{\"rows\":12}'\n  trapeze complete 4711 --token K7… --part page-3 --error \"no disk\"",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
-			id, err := api.ParseID(words[0])
-			if err != nil {
-				return usage("%w", err)
-			}
 			if token == "" {
 				return usage("--token: say the token that the job's handler handed out")
 			}
-			var value any
-			if c.Flags().Changed("result") {
-				var raw json.RawMessage
-				if err := decode(c, "--result", result, &raw); err != nil {
-					return err
-				}
-				value = raw
+			value, err := jsonOf(c, "result", result)
+			if err != nil {
+				return err
 			}
-			options := []runner.CompleteOption{runner.Part(part)}
+			options := []runner.CompleteOption{runner.Part(part), runner.CompletedBy(operator())}
 			if failure != "" {
 				options = append(options, runner.PartFailed(errors.New(failure)))
 			}
-			db, err := open(c.Context())
-			if err != nil {
+			return onOne(func(c *cobra.Command, db *client, id int64) error {
+				if err := db.Complete(c.Context(), id, token, value, options...); err != nil {
+					return err
+				}
+				db.wake(c.Context())
+				j, err := db.Get(c.Context(), id)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(c) {
+					return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress})
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s %s\n", id, j.State, progressOf(j.Progress))
 				return err
-			}
-			defer db.Close()
-			if err := db.Complete(c.Context(), id, token, value, options...); err != nil {
-				return err
-			}
-			db.wake(c.Context())
-			j, err := db.Get(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress})
-			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s %s\n", id, j.State, progressOf(j.Progress))
-			return err
+			})(c, words)
 		},
 	}
 	f := c.Flags()

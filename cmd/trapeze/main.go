@@ -57,7 +57,7 @@ Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 data
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
-		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
+		newKillCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
 	)
 	return root
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -34,19 +33,13 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := api.ParseID(args[0])
-			if err != nil {
-				return usage("%w", err)
-			}
 			if branches < 0 {
 				return usage("--branches %d: want 0 or more", branches)
 			}
-			db, err := open(c.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			if !follow {
+			return onOne(func(c *cobra.Command, db *client, id int64) error {
+				if follow {
+					return followTree(c, db, id, branches)
+				}
 				tree, err := readTree(c.Context(), db, id, branches)
 				if err != nil {
 					return err
@@ -55,8 +48,7 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 					return printJSON(c, tree)
 				}
 				return tree.draw(c.OutOrStdout(), time.Now())
-			}
-			return followTree(c, db, id, branches)
+			})(c, args)
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "draw it again until it is over")
@@ -65,76 +57,13 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 	return c
 }
 
-// tree is a pipeline with the jobs of its spine and what became of their branches.
-type tree struct {
-	job.Pipeline
-	Jobs []treeJob `json:"jobs"`
-}
-
-type treeJob struct {
-	job.Job
-	FanOut *treeFanOut `json:"fan_out,omitempty"`
-}
-
-type treeFanOut struct {
-	Branches int               `json:"branches"`
-	States   map[job.State]int `json:"states"`
-	Shown    []treeJob         `json:"shown"` // the branches that run or did not succeed, by their last jobs
-}
+// tree is a pipeline as it is drawn.
+type tree struct{ api.Tree }
 
 // readTree reads a pipeline, with at most so many branches of each fan-out.
-func readTree(ctx context.Context, db *client, id int64, branches int) (t tree, err error) {
-	if t.Pipeline, err = db.GetPipeline(ctx, id); err != nil {
-		return t, err
-	}
-	spine, err := db.Store().Spine(ctx, id)
-	if err != nil {
-		return t, err
-	}
-	for _, j := range spine {
-		one, err := readFanOut(ctx, db, j, branches)
-		if err != nil {
-			return t, err
-		}
-		t.Jobs = append(t.Jobs, one)
-	}
-	return t, nil
-}
-
-// readFanOut adds to a job what it fanned out to, and so on with the branches that are shown.
-func readFanOut(ctx context.Context, db *client, j job.Job, branches int) (treeJob, error) {
-	one := treeJob{Job: j}
-	w, err := db.Store().Waiting(ctx, j.ID)
-	if errors.Is(err, job.ErrNotFound) {
-		return one, nil
-	}
-	if err != nil {
-		return one, err
-	}
-	f := &treeFanOut{Branches: w.Branches, States: map[job.State]int{}, Shown: []treeJob{}}
-	one.FanOut = f
-	states, err := db.Store().BranchStates(ctx, w.PipelineID, j.ID)
-	if err != nil {
-		return one, err
-	}
-	for _, s := range states {
-		f.States[s.State] = s.Branches
-	}
-	if len(states) == 0 { // parts that are completed from outside
-		f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
-	}
-	shown, err := db.Store().BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
-	if err != nil {
-		return one, err
-	}
-	for _, b := range shown {
-		below, err := readFanOut(ctx, db, b, branches)
-		if err != nil {
-			return one, err
-		}
-		f.Shown = append(f.Shown, below)
-	}
-	return one, nil
+func readTree(ctx context.Context, db *client, id int64, branches int) (tree, error) {
+	t, err := api.ReadTree(ctx, db.Runner, id, branches)
+	return tree{t}, err
 }
 
 // plannedOf are the steps of a pipeline that have not been reached.
@@ -158,7 +87,7 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	}
 	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
 	for _, j := range t.Jobs {
-		j.draw(&b, "", now)
+		draw(j, &b, "", now)
 	}
 	for _, s := range plannedOf(t.Pipeline) {
 		fmt.Fprintf(&b, "· %-24s planned\n", printable(s.Kind))
@@ -167,7 +96,8 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	return err
 }
 
-func (j treeJob) draw(b *strings.Builder, indent string, now time.Time) {
+// draw draws a job and what it fanned out to.
+func draw(j api.TreeJob, b *strings.Builder, indent string, now time.Time) {
 	mark := marks[j.State]
 	if j.State == job.Succeeded && text(j.Outcome) == string(job.Warning) {
 		mark = "!"
@@ -202,7 +132,7 @@ func (j treeJob) draw(b *strings.Builder, indent string, now time.Time) {
 	}
 	b.WriteString("\n")
 	for _, below := range f.Shown {
-		below.draw(b, indent+"│  ", now)
+		draw(below, b, indent+"│  ", now)
 	}
 	if more := f.Branches - f.States[job.Succeeded] - f.States[job.Pending] - len(f.Shown); more > 0 && len(f.Shown) > 0 {
 		fmt.Fprintf(b, "%s│  … %d more: trapeze jobs --parent %d\n", indent, more, j.ID)
