@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -163,7 +164,7 @@ func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if err := to.Encode(list); err != nil {
 		return nil, 0, fmt.Errorf("write the plan: %w", err)
 	}
-	text := b.String()
+	text := strings.TrimSuffix(b.String(), "\n")
 	return &text, len(list), nil
 }
 
