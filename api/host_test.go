@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer and hold.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer, fan and hold.
 type host struct {
 	*runner.Runner
 	t    *testing.T
@@ -52,6 +52,9 @@ func newHost(t *testing.T, o api.Options) *host {
 		token, err := j.Token(ctx)
 		tokens <- token
 		return runner.Deferred(2), err
+	})
+	runner.HandleRaw(r, "fan", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.FanOut(runner.Raw{Name: "echo"}, runner.Raw{Name: "echo"}), nil
 	})
 	h := &host{Runner: r, t: t, tokens: tokens}
 	runner.HandleRaw(r, "hold", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {

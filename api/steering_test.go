@@ -104,6 +104,23 @@ func TestAPipelineIsShownAbortedAndTriedAgainOverHTTP(t *testing.T) {
 	}
 }
 
+func TestTheListHidesBranchesUnlessTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	id := h.submit(`{"kind":"fan"}`)
+	h.until(id, job.Succeeded)
+	listed := func(query string) int { return len(h.send("GET", "/jobs"+query, "").body["jobs"].([]any)) }
+	is.Equal(listed(""), 1)
+	is.Equal(listed("?pipeline="+id), 3)
+	is.Equal(listed("?parent="+id), 2)
+	branch := h.send("GET", "/jobs?parent="+id, "").body["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	is.Equal(h.send("DELETE", "/jobs/"+branch, "").body["code"], "part_of_pipeline")
+	shown := h.send("GET", "/pipelines/"+id, "").body["jobs"].([]any)[0].(map[string]any)
+	is.Equal(shown["fan_out"].(map[string]any)["states"], map[string]any{"succeeded": 2.0})
+	is.Equal(h.send("DELETE", "/jobs/"+id, "").body["deleted"], 3.0)
+}
+
 func TestManyJobsAreSteeredOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
