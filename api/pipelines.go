@@ -80,7 +80,7 @@ func ParseStatuses(values []string) (list []job.Status, err error) {
 // shownBranches is how many branches of each fan-out are shown unless a request asks for others, mostBranches how many it may ask for.
 const (
 	shownBranches = 5
-	mostBranches  = 100
+	mostBranches  = 1000
 )
 
 func (s *server) pipeline(c echo.Context) error {

@@ -27,7 +27,7 @@ type Submission struct {
 	MaxAttempts *int            `json:"max_attempts"`
 	UniqueKey   string          `json:"unique_key"`
 	UniqueWhile string          `json:"unique_while"` // pending (default) or active
-	Approval    bool            `json:"needs_approval"`
+	Approval    bool            `json:"needs_approval,omitempty"`
 	Chain       []Step          `json:"chain"` // the steps that follow
 }
 
