@@ -154,7 +154,10 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var order []int64
 	r := make1(t, pool, runner.Options{Slots: 1}, map[string]does{
-		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) { order = append(order, j.ID()); return nil, nil }, // one slot: one at a time
+		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			order = append(order, j.ID())
+			return nil, nil
+		}, // one slot: one at a time
 	})
 	var ids []int64
 	for _, priority := range []int{10, 10, 10, 30, 0} {
@@ -181,8 +184,10 @@ func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T)
 	is := is.New(t)
 	wait, open := gate(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
-		"waits":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
-		"fans":   func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("waits")).Join(of("joins")), nil },
+		"waits": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("waits")).Join(of("joins")), nil
+		},
 		"joins":  nothing,
 		"nobody": nothing,
 	})
@@ -395,7 +400,10 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
-		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, context.Cause(ctx) },
+		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		},
 		"defers": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			_, err := j.Token(ctx)
 			return runner.Deferred(2), err

@@ -73,7 +73,9 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	id := w.put(func(n *NewJob) { n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`) })[0]
+	id := w.put(func(n *NewJob) {
+		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
+	})[0]
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the nice has the row of live, and not yet the plan
 	niced := async(func() (int, error) { return 0, w.Nice(w.ctx(), id, 30, true, "ann") })
 	w.waiting(1)
