@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 
@@ -22,4 +24,14 @@ func readJSON(c echo.Context, v any) error {
 		return &problem{status: http.StatusBadRequest, code: "invalid_request", message: errJSON.Error(), detail: err.Error()}
 	}
 	return err
+}
+
+// optional is [readJSON] for a request that may have no body.
+func optional(c echo.Context, v any) error {
+	raw, err := io.ReadAll(c.Request().Body)
+	if err != nil || len(raw) == 0 {
+		return err
+	}
+	c.Request().Body = io.NopCloser(bytes.NewReader(raw))
+	return readJSON(c, v)
 }

@@ -6,6 +6,17 @@
 //	GET    /jobs/:id                          one job
 //	GET    /jobs/:id/events                   its history
 //	POST   /jobs/:id/cancel                   end it; a job that has ended already is only shown
+//	DELETE /jobs/:id                          delete it, once it has ended; by its first job a pipeline
+//	POST   /jobs/:id/approve                  let it go
+//	POST   /jobs/:id/retry                    run it again, if need be with other {"args"}
+//	POST   /jobs/:id/complete                 end a deferred one: {"token","part","result","error"}
+//	GET    /pipelines                         a page, newest first: status name since limit cursor
+//	GET    /pipelines/:id                     one, with its jobs and what became of their branches
+//	POST   /pipelines/:id/abort               cancel what has not ended
+//	POST   /pipelines/:id/retry               go on from the step that failed
+//	PATCH  /admin/workers/jobs/:id/priority   {"priority","chain"} for one that waits
+//	POST   /admin/workers/jobs/cancel         all of a {"filter"}, with "dry_run" only told
+//	POST   /admin/workers/jobs/retry          as above
 //	POST   /admin/workers/jobs/:id/cancel     as above, but 409 when it has ended already
 //	POST   /admin/workers/jobs/:id/stop       end it at once, whatever its handler does
 //	GET    /events                            the history of everything, after a cursor; /pipelines/:id/events of a pipeline

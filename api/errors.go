@@ -51,6 +51,15 @@ var known = []struct {
 	{job.ErrNotFound, http.StatusNotFound, "not_found"},
 	{store.ErrNoSuchRole, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
+	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
+	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
+	{job.ErrNotFailed, http.StatusConflict, "not_failed"},
+	{job.ErrStillEnding, http.StatusConflict, "still_ending"},
+	{job.ErrForgotten, http.StatusConflict, "no_longer_kept"},
+	{job.ErrKeyHeld, http.StatusConflict, "unique_key_held"},
+	{job.ErrNotTerminal, http.StatusConflict, "not_terminal"},
+	{job.ErrPartOfPipeline, http.StatusConflict, "part_of_pipeline"},
+	{job.ErrWrongToken, http.StatusForbidden, "wrong_token"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
 

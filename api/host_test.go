@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,12 +23,15 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo and wait.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer, fan and hold.
 type host struct {
 	*runner.Runner
 	t    *testing.T
 	url  string
 	stop func() // drains the pod
+
+	tokens chan string // of the jobs of kind defer
+	holds  sync.Map    // id → what ends the job of kind hold
 }
 
 func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
@@ -48,13 +53,31 @@ func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	if o.Authenticate == nil {
 		o.InsecureAllowAll = true
 	}
+	tokens := make(chan string, 10)
+	runner.HandleRaw(r, "defer", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		token, err := j.Token(ctx)
+		tokens <- token
+		return runner.Deferred(2), err
+	})
+	runner.HandleRaw(r, "fan", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.FanOut(runner.Raw{Name: "echo"}, runner.Raw{Name: "echo"}), nil
+	})
+	h := &host{Runner: r, t: t, tokens: tokens}
+	runner.HandleRaw(r, "hold", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		select {
+		case <-h.held(strconv.FormatInt(j.ID(), 10)):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	})
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
 	web := httptest.NewServer(e)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	h := &host{Runner: r, t: t, url: web.URL + "/trapeze", stop: cancel}
+	h.url, h.stop = web.URL+"/trapeze", cancel
 	t.Cleanup(func() {
 		r.HandBackNow()
 		cancel()
@@ -66,6 +89,12 @@ func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	})
 	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
 	return h
+}
+
+// held is what ends a job of kind hold when it is closed.
+func (h *host) held(id string) chan struct{} {
+	c, _ := h.holds.LoadOrStore(id, make(chan struct{}))
+	return c.(chan struct{})
 }
 
 // answer is what the API said.

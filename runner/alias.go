@@ -48,6 +48,13 @@ var (
 	ErrOutcomeUnknown  = job.ErrOutcomeUnknown
 
 	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
+	ErrNotQueued           = job.ErrNotQueued
+	ErrNotFailed           = job.ErrNotFailed
+	ErrStillEnding         = job.ErrStillEnding
+	ErrForgotten           = job.ErrForgotten
+	ErrKeyHeld             = job.ErrKeyHeld
+	ErrNotTerminal         = job.ErrNotTerminal
+	ErrPartOfPipeline      = job.ErrPartOfPipeline
 
 	ErrUnknownKind = job.ErrUnknownKind
 	ErrUnknownLane = job.ErrUnknownLane

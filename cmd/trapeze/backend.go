@@ -28,12 +28,17 @@ type backend interface {
 	Stop(ctx context.Context, id int64) (job.State, error)
 	Approve(ctx context.Context, id int64) error
 	Complete(ctx context.Context, id int64, p completion) error
+	// Retry returns the ids of the jobs that are pending again.
+	Retry(ctx context.Context, id int64, args any) ([]int64, error)
+	Nice(ctx context.Context, id int64, priority int, chain bool) error
+	CancelMany(ctx context.Context, of api.Selection) (api.Many, error)
+	RetryMany(ctx context.Context, of api.Selection) (api.Many, error)
 
 	Pipelines(ctx context.Context, f store.PipelineFilter) (list []job.Pipeline, cursor string, err error)
 	Tree(ctx context.Context, id int64, branches int) (tree, error)
 	// Abort and RetryPipeline return the ids of the jobs that they changed.
 	Abort(ctx context.Context, id int64) ([]int64, error)
-	RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error)
+	RetryPipeline(ctx context.Context, id int64, args any) ([]int64, error)
 
 	Pods(ctx context.Context, closed bool) ([]job.Pod, error)
 	Lanes(ctx context.Context) ([]store.LaneUse, error)
