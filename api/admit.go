@@ -23,6 +23,7 @@ import (
 var scoped = []string{
 	"GET /jobs",
 	"POST /jobs",
+	"GET /pipelines",
 }
 
 // caller is who sends the request: one who may do nothing on routes that need no permission.

@@ -28,14 +28,12 @@ func (s *server) pipelines(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	filter.Owner = caller(c).Owner(access.JobsRead)
 	list, cursor, err := s.r.Store().Pipelines(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
-	if list == nil {
-		list = []job.Pipeline{}
-	}
-	return c.JSON(http.StatusOK, map[string]any{"pipelines": list, "next_cursor": cursor})
+	return c.JSON(http.StatusOK, map[string]any{"pipelines": s.present(c, list), "next_cursor": sealed("pipelines", cursor)})
 }
 
 // pipelineFilterOf reads the filters of a list of pipelines.
@@ -46,13 +44,13 @@ func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
 		case "status":
 			f.Statuses, err = ParseStatuses(values)
 		case "name":
-			f.Name = value
+			f.Name, err = storable(value)
 		case "since":
 			f.Since, err = ParseSince(value, time.Now())
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
-			f.Cursor = value
+			f.Cursor, err = opened("pipelines", value)
 		default:
 			err = errors.New("there is no such filter")
 		}
@@ -63,14 +61,11 @@ func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
 	return f, nil
 }
 
-// statuses are those that a pipeline may have.
-var statuses = []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}
-
 // ParseStatuses reads statuses of pipelines, each value one or several separated by commas.
 func ParseStatuses(values []string) (list []job.Status, err error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
-		if !slices.Contains(statuses, job.Status(name)) {
-			return nil, fmt.Errorf("no status %q: want some of %v", name, statuses)
+		if !slices.Contains(job.Statuses(), job.Status(name)) {
+			return nil, fmt.Errorf("no status %q: want some of %v", name, job.Statuses())
 		}
 		list = append(list, job.Status(name))
 	}
@@ -98,7 +93,7 @@ func (s *server) pipeline(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, tree)
+	return c.JSON(http.StatusOK, s.present(c, tree))
 }
 
 func (s *server) abort(c echo.Context) error {

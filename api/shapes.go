@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // shape is what goes in and out of a route, for the OpenAPI document. A route without one is described as answering 200 with an object.
@@ -22,12 +23,21 @@ var shapes = map[string]shape{
 	"POST /jobs": {in: Submission{}, headers: []string{"Idempotency-Key"}, out: of[submitted](), statuses: []int{http.StatusAccepted}},
 	"GET /jobs": {query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "since", "limit", "cursor"},
 		out: page("jobs", component("Job"))},
-	"GET /jobs/:id":                       {out: component("Job")},
-	"GET /jobs/:id/events":                {query: []string{"after", "limit"}, out: page("events", component("Event"))},
-	"POST /jobs/:id/cancel":               {out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}},
-	"POST /admin/workers/jobs/:id/cancel": {out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}},
-	"POST /admin/workers/jobs/:id/stop":   {out: of[ended]()},
-	"GET /healthz":                        {out: object("status", text, "boot", text)},
+	"GET /jobs/:id":                          {out: component("Job")},
+	"GET /jobs/:id/events":                   {query: []string{"after", "limit"}, out: page("events", component("Event"))},
+	"POST /jobs/:id/cancel":                  {out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}},
+	"POST /admin/workers/jobs/:id/cancel":    {out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}},
+	"POST /admin/workers/jobs/:id/stop":      {out: of[ended]()},
+	"DELETE /jobs/:id":                       {out: object("id", text, "deleted", schema{"type": "integer"})},
+	"POST /jobs/:id/retry":                   {in: again{}, statuses: []int{http.StatusAccepted}},
+	"POST /jobs/:id/complete":                {in: completion{}},
+	"GET /pipelines":                         {query: []string{"status", "name", "since", "limit", "cursor"}, out: page("pipelines", of[job.Pipeline]())},
+	"GET /pipelines/:id":                     {query: []string{"branches"}},
+	"POST /pipelines/:id/retry":              {in: again{}, statuses: []int{http.StatusAccepted}},
+	"PATCH /admin/workers/jobs/:id/priority": {in: priority{}},
+	"POST /admin/workers/jobs/cancel":        {in: Selection{}, out: of[Many]()},
+	"POST /admin/workers/jobs/retry":         {in: Selection{}, out: of[Many]()},
+	"GET /healthz":                           {out: object("status", text, "boot", text)},
 	"GET /readyz": {out: object("ready", schema{"type": "boolean"}, "reasons", list(text), "running", schema{"type": "integer"}),
 		statuses: []int{http.StatusOK, http.StatusServiceUnavailable}},
 	"POST /ui/login":            {in: loginForm{}, statuses: []int{http.StatusNoContent, http.StatusSeeOther}},
@@ -56,6 +66,8 @@ var queries = map[string]string{
 	"limit":           "1 to 1000, default 50",
 	"cursor":          "next_cursor of the page before",
 	"after":           "cursor of an event: only what comes after it",
+	"status":          "one status or several, separated by commas",
+	"branches":        "so many branches of each fan-out, 0 to 1000, default 5",
 	"before":          "id of a row: only older ones",
 	"Idempotency-Key": "the same key is the same job for a day",
 	"X-Reason":        "why, for the audit",
