@@ -46,6 +46,7 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 	for _, route := range routes {
 		g.Add(route.Method, route.Path, s.serve(route))
 	}
+	s.mountDashboard(g)
 	g.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 }
 

@@ -16,7 +16,7 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	w.put(about("travel"), about("travel"), plain, func(n *NewJob) { n.Kind = "nobody" },
 		func(n *NewJob) { n.DelayMillis = time.Hour.Milliseconds() }, func(n *NewJob) { n.NeedsApproval = true })
 
-	due, parked, err := w.BoardWaiting(w.ctx(), 100, 100)
+	due, parked, err := w.BoardWaiting(w.ctx(), 100, 100, 100)
 	w.is.NoErr(err)
 	why := map[string]BoardWait{}
 	for _, group := range append(due, parked...) {
@@ -33,7 +33,7 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	w.is.Equal(why["approval"].Jobs, 1)
 
 	w.exec(`update trapeze.pods set drained = true`)
-	due, _, err = w.BoardWaiting(w.ctx(), 100, 100)
+	due, _, err = w.BoardWaiting(w.ctx(), 100, 100, 100)
 	w.is.NoErr(err)
 	for _, group := range due {
 		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // the kind's pods are there, and take nothing

@@ -53,13 +53,13 @@ select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
 from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
-// BoardWaiting groups what waits by what it waits for: the first jobs of each lane, as many as most says, and as many that are parked.
-// It returns at most limit groups of either.
-func (s *Store) BoardWaiting(ctx context.Context, most, limit int) (due, parked []BoardWait, err error) {
-	if due, err = rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, most, limit); err != nil {
+// BoardWaiting groups what waits by what it waits for: the first due jobs of each lane, at most so many, and of what is parked at most
+// so many jobs. It returns at most limit groups of either.
+func (s *Store) BoardWaiting(ctx context.Context, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
+	if due, err = rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list what is due: %w", err)
 	}
-	if parked, err = rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, most, limit); err != nil {
+	if parked, err = rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, parkedMost, limit); err != nil {
 		return nil, nil, fmt.Errorf("list what is parked: %w", err)
 	}
 	return due, parked, nil
