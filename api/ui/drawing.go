@@ -40,13 +40,13 @@ type line struct {
 
 // The measures of the drawing, and how much of a long pipeline is drawn: its latest steps and the next ones.
 const (
-	boxW, boxH   = 188, 62
-	fanH         = 78
-	gapX, gapY   = 40, 12
+	boxW, boxH   = 176, 66
+	fanH         = 82
+	gapX, gapY   = 32, 12
 	edge         = 8
 	mostSteps    = 40
 	mostPlanned  = 20
-	titleLetters = 22
+	titleLetters = 20
 )
 
 // pen draws from left to right.
@@ -79,7 +79,7 @@ func draw(t tree, now time.Time) drawing {
 		planned = planned[:mostPlanned]
 	}
 	for _, s := range planned {
-		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(26, text(s.Subject)), Foot: "to come"})
+		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(25, text(s.Subject)), Foot: "to come"})
 	}
 	if more > 0 {
 		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: fmt.Sprintf("%s more steps", number(more)), Foot: "to come"})
@@ -124,7 +124,7 @@ func jobBox(j job.Job, now time.Time) box {
 	if took := lasted(now, j.StartedAt, j.FinishedAt); took != "" {
 		foot += " · " + took
 	}
-	return box{H: boxH, Link: "jobs/" + strconv.FormatInt(j.ID, 10), State: shade(j), Title: short(titleLetters, j.Kind), Sub: short(27, sub), Foot: foot}
+	return box{H: boxH, Link: "jobs/" + strconv.FormatInt(j.ID, 10), State: shade(j), Title: short(titleLetters, j.Kind), Sub: short(25, sub), Foot: foot}
 }
 
 // shade is the state of a job, or warning when it succeeded with one.
@@ -152,7 +152,7 @@ func fanBoxes(s step, now time.Time) []box {
 		}
 	}
 	all.Sub = fmt.Sprintf("%s of %s done", number(done), number(s.Fan.Branches))
-	all.Foot = short(32, trimDot(all.Foot))
+	all.Foot = short(28, trimDot(all.Foot))
 	list := []box{all}
 	for _, j := range s.Fan.Shown {
 		list = append(list, jobBox(j, now))

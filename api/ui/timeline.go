@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -77,6 +78,9 @@ func place(list []attempt, from, to time.Time) {
 
 // Lasted says how long the attempt took, or has taken.
 func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.Ended) }
+
+// What says what ended the attempt.
+func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
 // reasonIn finds the reason in the fields of an event.
 func reasonIn(fields json.RawMessage) string {

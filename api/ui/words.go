@@ -17,8 +17,8 @@ import (
 // words are what templates call to say things to people.
 var words = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
-	"calls": calls, "text": text[string], "reason": text[job.Reason], "file": files.address, "percent": percent, "title": title, "at": at,
-	"less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known,
+	"calls": calls, "text": text[string], "reason": text[job.Reason], "quality": text[job.Quality], "file": files.address, "percent": percent, "title": title, "at": at,
+	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known,
 }
 
 // moment is a point in time as pages show it.
@@ -106,11 +106,14 @@ func percent(part, whole int64) int64 {
 	return min(max(part*100/whole, 0), 100)
 }
 
-// plain is a line of somebody else's text, with what cannot be seen, or turns the direction of writing around, made visible.
+// plain is somebody else's text on one line, with what cannot be seen, or turns the direction of writing around, made visible.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		switch {
+		case unicode.IsPrint(r):
 			return r
+		case unicode.IsSpace(r):
+			return ' '
 		}
 		return unicode.ReplacementChar
 	}, s)

@@ -146,9 +146,9 @@ type BoardPod struct {
 const boardPodsSQL = `
 select boot::text, name, version, kinds, slots, started_at, lease_until, closed_at is null and lease_until < now(), draining, drained,
 	closed_at, closed
-from trapeze.pods order by closed_at is not null, name, started_at, boot limit $1`
+from trapeze.pods order by closed_at desc nulls first, name, started_at, boot limit $1`
 
-// BoardPods lists at most limit pods: the open ones, then those whose rows are still kept.
+// BoardPods lists at most limit pods: the open ones, then those whose rows are still kept, the latest first.
 func (s *Store) BoardPods(ctx context.Context, limit int) ([]BoardPod, error) {
 	list, err := rows(ctx, s, pgx.RowToStructByPos[BoardPod], boardPodsSQL, limit)
 	if err != nil {
