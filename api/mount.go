@@ -99,6 +99,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	for _, route := range routes {
 		g.Add(route.Method, route.Path, s.serve(route))
 	}
+	s.mountDashboard(g)
 	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
 	g.GET("/metrics", func(c echo.Context) error {
 		secure(c.Response().Header())
