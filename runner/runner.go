@@ -51,6 +51,8 @@ type Runner struct {
 	backlog     backlog
 	waiters     *waiters
 	firstEvents firstEvents
+	fleet       fleet
+	collecting  sync.Mutex
 	look        atomic.Bool // something may be due, whatever its subject
 	looked      time.Time   // of the poller alone: the latest look at everything
 	heard       atomic.Bool // other pods may have changed what we can have of limited lanes

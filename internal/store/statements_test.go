@@ -57,6 +57,7 @@ var statements = map[string]string{
 	"feedSQL":              feedSQL,
 	"finishBranchesSQL":    finishBranchesSQL,
 	"finishSQL":            finishSQL,
+	"fleetSQL":             fleetSQL,
 	"foreignLaneSQL":       foreignLaneSQL,
 	"forgetBatchSQL":       forgetBatchSQL,
 	"forgetJobsSQL":        forgetJobsSQL,
