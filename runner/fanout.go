@@ -52,6 +52,7 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 		}
 		return r.concludeHeld(one, err)
 	}
+	one.traceState(job.Waiting)
 	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), "branches", len(f.Children)+f.Parts)...)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
@@ -117,6 +118,7 @@ func (r *Runner) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 		n := r.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
+		n.Trace = r.tracing.child(one, &n)
 		if w.delay > 0 && (wait == 0 || w.delay < wait) {
 			wait = w.delay
 		}

@@ -29,6 +29,7 @@ type Runner struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	tracing tracing
 	count   counts
 
 	mu      sync.Mutex
@@ -87,7 +88,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	}
 	r := &Runner{
 		pool: pool, store: main, front: front, heart: heart, opts: o, log: o.Logger, metrics: telemetry.New(),
-		kinds: map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
+		tracing: tracing{o.TracerProvider},
+		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
 		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)

@@ -129,6 +129,7 @@ var statements = map[string]string{
 	"sweptSQL":             sweptSQL,
 	"tellHandlerSQL":       tellHandlerSQL,
 	"tokenSQL":             tokenSQL,
+	"tracesOfFanOutSQL":    tracesOfFanOutSQL,
 	"undeferSQL":           undeferSQL,
 	"voidSlotsSQL":         voidSlotsSQL,
 	"waitingSinceSQL":      waitingSinceSQL,
