@@ -158,7 +158,7 @@ func (r *Runner) watchStuck(one *run) {
 	}
 	cause := context.Cause(one.ctx)
 	r.metrics.Stuck.Inc()
-	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), "cause", cause, "goroutines", stacks())...)
+	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
 	one.emissions.close()
 	r.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", r.opts.StuckAfter, cause))
 }
@@ -244,7 +244,7 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		if wish.After != nil {
 			wait = *wish.After
 		}
-		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), "wait", wait, telemetry.Err, message)...)
+		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.Err, message)...)
 		if r.park(one, wait, message) {
 			one.traceEvent("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			return nil
@@ -292,7 +292,7 @@ func (r *Runner) stale(one *run, failure string) {
 	if failure != "" {
 		what = clean("failed: "+failure, 200)
 	}
-	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), "result", what)...)
+	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)
 	defer cancel()
 	_ = r.front.StaleResult(ctx, one.lease, what) // only a note

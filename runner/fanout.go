@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -53,7 +54,7 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 		return r.concludeHeld(one, err)
 	}
 	one.traceState(job.Waiting)
-	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), "branches", len(f.Children)+f.Parts)...)
+	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
 	}

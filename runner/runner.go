@@ -87,7 +87,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{
-		pool: pool, store: main, front: front, heart: heart, opts: o, log: o.Logger, metrics: telemetry.New(),
+		pool: pool, store: main, front: front, heart: heart, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
 		tracing: tracing{o.TracerProvider},
 		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
 		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
@@ -123,12 +123,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
-	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, "boot", r.Boot(), "slots", r.slots(), "kinds", r.mineAll)
+	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
 
 	// First whatever starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
 	r.closing.Store(true)
-	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, "running", r.runs.count())
+	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, telemetry.Running, r.runs.count())
 	claimers.Wait()
 	life.Go(func() { r.returnSlots(alive) })
 	r.drain(alive)

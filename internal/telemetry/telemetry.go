@@ -3,19 +3,6 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Keys of log attributes.
-const (
-	JobID    = "job_id"
-	Kind     = "kind"
-	Attempt  = "attempt"
-	Fence    = "fence"
-	Lane     = "lane"
-	Pod      = "pod"
-	Pipeline = "pipeline"
-	Step     = "step"
-	Err      = "err"
-)
-
 // Metrics are the counters and timings of one pod. They are a [prometheus.Collector].
 type Metrics struct {
 	Enqueued        prometheus.Counter
