@@ -186,7 +186,7 @@ func (r *Runner) recover(ctx context.Context) error {
 		r.metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
 	}
 	if recovered > 0 {
-		r.metrics.Recovered.WithLabelValues("lease_lapsed").Add(float64(recovered))
+		r.metrics.Recovered.WithLabelValues(leaseLapsed).Add(float64(recovered))
 		r.log.WarnContext(ctx, "orphans recovered", telemetry.Jobs, recovered)
 		r.wakePeers()
 	}
