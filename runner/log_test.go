@@ -124,7 +124,7 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	}
 }
 
-func TestALineOfALogNamesItsRequestAndItsTrace(t *testing.T) {
+func TestALineAboutARunNamesItsTrace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -33,8 +32,6 @@ type tracing struct {
 
 const (
 	tracerName = "github.com/trapeze-run/trapeze/runner"
-	// atOnce is how soon after its submission a run begins that is part of the submission's trace.
-	atOnce = time.Minute
 	// maxLinks bounds the links from a fan-out to its children, and from its join.
 	maxLinks = 32
 )
@@ -100,7 +97,7 @@ func (t tracing) run(ctx context.Context, c *store.Claimed) (context.Context, tr
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
 	if from := traceOf(c.Trace); !from.IsValid() {
 		options = append(options, trace.WithNewRoot())
-	} else if c.Fence == 1 && c.ClaimedAt.Sub(c.CreatedAt) < atOnce {
+	} else if c.Fence == 1 && !c.Late {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 	} else {
 		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from}))

@@ -273,3 +273,16 @@ func TestAPodThatDoesNotTraceBreaksNoTrace(t *testing.T) {
 	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // over the step that nobody saw
 	_ = mute
 }
+
+func TestWhatStartsLateIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces, pool := recorder(), pgtest.Pool(t)
+	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"k": nothing})
+	enqueue(t, web, of("k"))
+	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // no trace is open for that long
+	start(t, pool, runner.Options{TracerProvider: traces}, map[string]does{"k": nothing})
+	run := traces.one(t, "run k")
+	is.True(!run.Parent().IsValid())
+	is.True(linked(run, traces.one(t, "enqueue k")))
+}

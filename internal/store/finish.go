@@ -252,7 +252,8 @@ func some(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return &s
+	kept := s // the address of s itself would cost an allocation also where there is nothing
+	return &kept
 }
 
 // whereaboutsSQL finds what became of one claim. A job that was born running was claimed at the moment it became ready,
