@@ -119,8 +119,8 @@ func routeCode(status int) string {
 func HandleError(err error, c echo.Context) {
 	p, id := problemOf(err), requestID(c)
 	if p.status >= http.StatusInternalServerError {
-		slog.ErrorContext(c.Request().Context(), "request failed", "method", c.Request().Method, "route", c.Path(),
-			"status", p.status, "request_id", id, telemetry.Err, errors.Unwrap(p))
+		slog.ErrorContext(c.Request().Context(), "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
+			telemetry.Status, p.status, telemetry.RequestID, id, telemetry.Err, errors.Unwrap(p))
 	}
 	if c.Response().Committed {
 		return

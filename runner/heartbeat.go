@@ -143,7 +143,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 			r.log.WarnContext(ctx, "pod could not register again", telemetry.Err, r.dbError(err))
 			return
 		}
-		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, "boot", r.Boot())
+		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot())
 		r.wake()
 		return
 	}
@@ -176,7 +176,7 @@ func (r *Runner) loseLease(ctx context.Context) {
 	old := r.pod.renew()
 	r.lanes.ungranted()
 	r.metrics.LeasesLost.Inc()
-	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, "boot", old)
+	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
 	r.runs.each(func(one *run) {
 		if one.lease.Pod == old {
 			one.lose()

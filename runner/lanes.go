@@ -191,18 +191,6 @@ func (l *lanes) names() []string {
 	return slices.Clone(l.order)
 }
 
-// instruments are the pod's metrics; what is a state and not an event is read when they are collected.
-type instruments struct{ r *Runner }
-
-// Describe implements [prometheus.Collector].
-func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.r.metrics.Describe(ch) }
-
-// Collect implements [prometheus.Collector].
-func (i instruments) Collect(ch chan<- prometheus.Metric) {
-	i.r.lanes.observe(i.r.metrics.LaneSlots)
-	i.r.metrics.Collect(ch)
-}
-
 // observe sets the slots of each lane that are used here, and their limit here.
 func (l *lanes) observe(slots *prometheus.GaugeVec) {
 	l.mu.Lock()

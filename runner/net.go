@@ -182,12 +182,12 @@ func (r *Runner) recover(ctx context.Context) error {
 		}
 	}
 	for _, l := range lapsed {
-		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, "boot", l.Boot, "lease_until", l.LeaseUntil)
+		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.Boot, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
 		r.metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
 	}
 	if recovered > 0 {
-		r.metrics.Recovered.WithLabelValues("lease_lapsed").Add(float64(recovered))
-		r.log.WarnContext(ctx, "orphans recovered", "jobs", recovered)
+		r.metrics.Recovered.WithLabelValues(leaseLapsed).Add(float64(recovered))
+		r.log.WarnContext(ctx, "orphans recovered", telemetry.Jobs, recovered)
 		r.wakePeers()
 	}
 	return nil

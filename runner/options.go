@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"runtime"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Options configure a [Runner]. The zero value works; each field states its default.
@@ -69,6 +71,9 @@ type Options struct {
 	Around func(ctx context.Context, j *Job[Raw], handle func(context.Context) (*Outcome, error)) (*Outcome, error)
 	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
+	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global one
+	// as it is at each submission and run; when none is set, nothing is traced and nothing is stored.
+	TracerProvider trace.TracerProvider
 	// Logger receives one line an event. Default: slog.Default().
 	Logger *slog.Logger
 }

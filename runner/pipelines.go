@@ -36,7 +36,7 @@ func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]i
 		return aborted, fmt.Errorf("abort pipeline %d: %w", id, r.commandError(err))
 	}
 	if err := r.balance(ctx, more...); err != nil {
-		r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", "pipeline", id, telemetry.Err, r.dbError(err))
+		r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, r.dbError(err))
 	}
 	slices.Sort(aborted)
 	return slices.Compact(aborted), nil
@@ -78,7 +78,7 @@ func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
 	for _, d := range drifts {
 		r.metrics.Drift.Inc()
 		r.log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
-			telemetry.JobID, d.ID, "open_before", d.OpenBefore, "open", d.Open, "failed_before", d.FailedBefore, "failed", d.Failed)
+			telemetry.JobID, d.ID, telemetry.OpenBefore, d.OpenBefore, telemetry.Open, d.Open, telemetry.FailedBefore, d.FailedBefore, telemetry.Failed, d.Failed)
 	}
 	if err != nil {
 		return len(drifts), err

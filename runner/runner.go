@@ -29,6 +29,7 @@ type Runner struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	tracing tracing
 	count   counts
 
 	mu      sync.Mutex
@@ -51,6 +52,8 @@ type Runner struct {
 	backlog     backlog
 	waiters     *waiters
 	firstEvents firstEvents
+	fleet       fleet
+	collecting  sync.Mutex
 	look        atomic.Bool // something may be due, whatever its subject
 	round       round       // of the poller alone
 	looked      time.Time   // of the poller alone: the latest look at everything
@@ -86,8 +89,9 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{
-		pool: pool, store: main, front: front, heart: heart, opts: o, log: o.Logger, metrics: telemetry.New(),
-		kinds: map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), pod: newPod(), runs: newRuns(),
+		pool: pool, store: main, front: front, heart: heart, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
+		tracing: tracing{o.TracerProvider},
+		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), pod: newPod(), runs: newRuns(),
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
@@ -121,12 +125,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
-	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, "boot", r.Boot(), "slots", r.slots(), "kinds", r.mineAll)
+	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
 
 	// First whatever starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
 	r.closing.Store(true)
-	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, "running", r.runs.count())
+	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, telemetry.Running, r.runs.count())
 	claimers.Wait()
 	life.Go(func() { r.returnSlots(alive) })
 	r.drain(alive)

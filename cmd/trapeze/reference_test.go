@@ -152,18 +152,29 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 	for _, row := range table(t, "## Metrics", "metric") {
 		documented = append(documented, strings.Join(append(spans(row[0]), spans(row[1])...), " "))
 	}
-	all := make(chan *prometheus.Desc)
-	go func() {
-		r.Metrics().Describe(all)
-		close(all)
-	}()
-	described := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`)
-	for one := range all {
-		found := described.FindStringSubmatch(one.String())
-		is.True(found != nil) // a description that can be read
-		metrics = append(metrics, strings.Join(append(found[1:2], strings.FieldsFunc(found[2], func(c rune) bool { return c == ',' })...), " "))
+	for name, labels := range described(t, r.Metrics()) {
+		metrics = append(metrics, strings.Join(append([]string{name}, labels...), " "))
 	}
 	same(t, "metrics with their labels", documented, metrics)
+}
+
+// described are the metrics of a collector, by their names, with their labels.
+func described(t *testing.T, c prometheus.Collector) map[string][]string {
+	t.Helper()
+	all := make(chan *prometheus.Desc)
+	go func() {
+		c.Describe(all)
+		close(all)
+	}()
+	parts, found := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`), map[string][]string{}
+	for one := range all {
+		match := parts.FindStringSubmatch(one.String())
+		if match == nil {
+			t.Fatalf("a description that cannot be read: %s", one)
+		}
+		found[match[1]] = strings.FieldsFunc(match[2], func(c rune) bool { return c == ',' })
+	}
+	return found
 }
 
 func TestReferenceListsEveryErrorCode(t *testing.T) {

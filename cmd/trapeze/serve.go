@@ -24,6 +24,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/demokinds"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -104,7 +105,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	}()
 	defer func() {
 		if err != nil && ctx.Err() != nil { // a signal during the start: whatever it broke off was meant to end
-			s.log.Info("ended before it was ready", "err", err)
+			s.log.Info("ended before it was ready", telemetry.Err, err)
 			err = nil
 		}
 	}()
@@ -116,7 +117,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		}
 		defer func() {
 			if err := server.Stop(); err != nil {
-				s.log.Error("embedded postgres did not stop", "err", err)
+				s.log.Error("embedded postgres did not stop", telemetry.Err, err)
 			}
 		}()
 		s.config.DatabaseURL = server.URL()
@@ -204,13 +205,13 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 				HTTP: url, Database: masked(s.config.DatabaseURL),
 			}
 			if err := s.announce(line); err != nil {
-				s.log.Warn("nobody reads the line that says we are ready", "err", err)
+				s.log.Warn("nobody reads the line that says we are ready", telemetry.Err, err)
 			}
 		case <-again:
 			again = nil
 			r.HandBackNow()
 		case err := <-served: // only an error ends it before we do
-			s.log.Error("http server ended", "err", err)
+			s.log.Error("http server ended", telemetry.Err, err)
 			stop()
 			return errors.Join(unavailable("http server: %w", err), <-ran)
 		case err := <-ran:
