@@ -22,13 +22,16 @@ type Options struct {
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
 	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
 	LoopbackOnly bool
+	// Streams bounds the live streams.
+	Streams StreamOptions
 }
 
 // server is the API over one runner.
 type server struct {
-	r      *runner.Runner
-	opts   Options
-	origin *http.CrossOriginProtection
+	r       *runner.Runner
+	opts    Options
+	origin  *http.CrossOriginProtection
+	streams openStreams
 }
 
 // Mount adds the routes to g. Requests that change something must not come from another origin's page.
@@ -39,6 +42,7 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 	if o.Submitter == nil {
 		o.Submitter = func(*http.Request) string { return "api" }
 	}
+	o.Streams = o.Streams.withDefaults()
 	s := &server{r: r, opts: o, origin: http.NewCrossOriginProtection()}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

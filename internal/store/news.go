@@ -37,6 +37,9 @@ func (n News) Position() Position {
 	return p
 }
 
+// String writes p as the cursor of its event.
+func (p Position) String() string { return fmt.Sprintf("%d.%d.%d", p.Xid, p.Job, p.EventNo) }
+
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool {
 	if p.Xid != q.Xid {

@@ -35,6 +35,9 @@ type Metrics struct {
 	Leader          prometheus.Gauge
 	Listening       prometheus.Gauge
 	LaneSlots       *prometheus.GaugeVec // lane, state
+	StreamClients   prometheus.Gauge
+	StreamsDropped  prometheus.Counter
+	FeedLag         prometheus.Gauge
 
 	all []prometheus.Collector
 }
@@ -85,6 +88,9 @@ func New() *Metrics {
 	m.DBErrors = counters("trapeze_db_errors_total", "Errors of the database, by class of SQLSTATE.", "sqlstate_class")
 	m.Leader = gauge("trapeze_leader", "1 while this pod does the maintenance.")
 	m.Listening = gauge("trapeze_listen_connected", "1 while wake-ups by NOTIFY arrive.")
+	m.StreamClients = gauge("trapeze_sse_clients", "Streams that this pod serves.")
+	m.StreamsDropped = counter("trapeze_sse_dropped_total", "Streams that this pod ended because their clients did not keep up.")
+	m.FeedLag = gauge("trapeze_feed_lag_seconds", "How long an open transaction holds up the stream of all events; 0 while nobody reads it.")
 	m.LaneSlots = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "trapeze_lane_slots", Help: "This pod's slots of a lane."}, []string{Lane, "state"})
 	m.all = append(m.all, m.LaneSlots)
 	return m

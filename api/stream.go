@@ -1,0 +1,192 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/feed"
+)
+
+var streamRoutes = []Route{
+	{http.MethodGet, "/jobs/:id/stream", access.JobsRead, "Watch a job until it has ended (server-sent events)", (*server).streamJob},
+	{http.MethodGet, "/pipelines/:id/stream", access.JobsRead, "Watch all jobs of a pipeline until it is over (server-sent events)", (*server).streamPipeline},
+	{http.MethodGet, "/events/stream", access.JobsRead, "Watch everything (server-sent events)", (*server).streamAll},
+}
+
+// StreamOptions bound live streams. The zero value works.
+type StreamOptions struct {
+	// Most is how many streams this pod serves at once; one more is answered with 503. Default 10,000.
+	Most int
+	// MostEach is how many of them one principal may have; one more is answered with 429. Default: no fewer.
+	MostEach int
+	// KeepAlive is how long a stream is silent at most. Default 15s.
+	KeepAlive time.Duration
+	// WriteWithin is how long a client may take to accept what is written before it is dropped. Default 10s.
+	WriteWithin time.Duration
+}
+
+func (o StreamOptions) withDefaults() StreamOptions {
+	if o.Most <= 0 {
+		o.Most = 10_000
+	}
+	if o.MostEach <= 0 {
+		o.MostEach = o.Most
+	}
+	if o.KeepAlive <= 0 {
+		o.KeepAlive = 15 * time.Second
+	}
+	if o.WriteWithin <= 0 {
+		o.WriteWithin = 10 * time.Second
+	}
+	return o
+}
+
+func (s *server) streamJob(c echo.Context) error {
+	id, err := idOf(c)
+	if err != nil {
+		return err
+	}
+	return s.stream(c, func(ctx context.Context, after string) (*feed.Stream, error) { return s.r.Feed().Job(ctx, id, after) })
+}
+
+func (s *server) streamPipeline(c echo.Context) error {
+	id, err := idOf(c)
+	if err != nil {
+		return err
+	}
+	return s.stream(c, func(ctx context.Context, after string) (*feed.Stream, error) {
+		return s.r.Feed().Pipeline(ctx, id, after)
+	})
+}
+
+func (s *server) streamAll(c echo.Context) error {
+	return s.stream(c, func(ctx context.Context, after string) (*feed.Stream, error) {
+		return s.r.Feed().All(ctx, s.onlyOf(c), after)
+	})
+}
+
+// onlyOf is whose events a request may see; empty: everybody's.
+func (s *server) onlyOf(echo.Context) string { return "" }
+
+// stream answers with what open opens, until it is over or the client has gone. What is wrong is answered before it begins.
+func (s *server) stream(c echo.Context, open func(ctx context.Context, after string) (*feed.Stream, error)) error {
+	release, err := s.streams.enter(s.opts.Submitter(c.Request()), s.opts.Streams)
+	if err != nil {
+		c.Response().Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(5)))
+		return err
+	}
+	defer release()
+	after := c.QueryParam("after")
+	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
+		after = last // of a client that comes back: newer than what its address says
+	}
+	ctx := c.Request().Context()
+	watched, err := open(ctx, after)
+	if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: err.Error(), err: err}
+	}
+	if err != nil {
+		return err
+	}
+	defer watched.Close()
+	out := newSSE(c, s.opts.Streams.WriteWithin)
+	if err = s.tell(ctx, out, watched); errors.Is(err, errNotTaken) {
+		watched.Dropped()
+	}
+	return nil // it has begun: there is nobody to tell what went wrong
+}
+
+// tell writes a stream from its snapshot on.
+func (s *server) tell(ctx context.Context, out *sse, watched *feed.Stream) error {
+	out.retry(time.Second + rand.N(2*time.Second)) // not everybody at once
+	if watched.Reset != "" {
+		out.event(feed.Item{Event: "reset", Data: mustJSON(map[string]string{"reason": watched.Reset})})
+	}
+	snapshot, err := json.Marshal(watched.Snapshot)
+	if err != nil {
+		return err
+	}
+	out.event(feed.Item{ID: watched.Cursor, Event: "snapshot", Data: snapshot})
+	if err := out.flush(); err != nil {
+		return err
+	}
+	for {
+		waiting, cancel := context.WithTimeout(ctx, s.opts.Streams.KeepAlive)
+		list, err := watched.Next(waiting)
+		silent := waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			for _, item := range list {
+				out.event(item)
+			}
+		case ctx.Err() != nil, errors.Is(err, io.EOF):
+			return nil
+		case silent:
+			out.comment("still here")
+		default:
+			out.comment(why(err))
+			return out.flush()
+		}
+		if err := out.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// why is what a client is told that is to come back.
+func why(err error) string {
+	for _, known := range []error{feed.ErrClosing, feed.ErrSlow, feed.ErrStuck} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return "the database does not answer"
+}
+
+func mustJSON(v map[string]string) []byte {
+	data, _ := json.Marshal(v) // of texts there is always one
+	return data
+}
+
+// openStreams counts the streams that are open.
+type openStreams struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// enter counts one more, or says that there are too many.
+func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.all >= limit.Most:
+		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod serves as many streams as it may"}
+	case o.of[principal] >= limit.MostEach:
+		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have as many streams as you may"}
+	}
+	if o.of == nil {
+		o.of = map[string]int{}
+	}
+	o.all++
+	o.of[principal]++
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all--
+		if o.of[principal]--; o.of[principal] == 0 {
+			delete(o.of, principal)
+		}
+	}, nil
+}
