@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -21,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo and wait.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, and slow, which is half done for ever.
 type host struct {
 	*runner.Runner
 	t    *testing.T
@@ -31,7 +32,17 @@ type host struct {
 
 func newHost(t *testing.T, o api.Options) *host {
 	t.Helper()
-	r, err := runner.New(pgtest.Pool(t), runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	return newHostOn(t, pgtest.Pool(t), o)
+}
+
+func newHostOn(t *testing.T, pool *pgxpool.Pool, o api.Options) *host {
+	t.Helper()
+	return newHostWith(t, pool, o, func(*http.Server) {})
+}
+
+func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server)) *host {
+	t.Helper()
+	r, err := runner.New(pool, runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +53,17 @@ func newHost(t *testing.T, o api.Options) *host {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	})
+	runner.HandleRaw(r, "slow", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		j.Progress(1, 2)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
-	web := httptest.NewServer(e)
+	web := httptest.NewUnstartedServer(e)
+	web.Config.ConnContext = api.ConnContext
+	set(web.Config)
+	web.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -26,7 +27,7 @@ type sse struct {
 	err    error
 }
 
-// newSSE begins the answer. The deadlines of the server are for answers that end; each flush has its own.
+// newSSE begins the answer. The deadlines of the server are for answers that end; here each write has its own.
 func newSSE(c echo.Context, within time.Duration) *sse {
 	s := &sse{to: c.Response(), ctl: http.NewResponseController(c.Response().Writer), within: within}
 	_ = s.ctl.SetReadDeadline(time.Time{})
@@ -36,14 +37,13 @@ func newSSE(c echo.Context, within time.Duration) *sse {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx passes on what comes, when it comes
 	c.Response().WriteHeader(http.StatusOK)
-	s.deadline()
 	return s
 }
 
-func (s *sse) deadline() { _ = s.ctl.SetWriteDeadline(time.Now().Add(s.within)) }
-
+// printf writes to the buffers, and waits for the client where they are full: each time for as long as it may take.
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
+		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
 		_, s.err = fmt.Fprintf(s.to, format, args...)
 	}
 }
@@ -62,14 +62,12 @@ func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
 func (s *sse) retry(after time.Duration) { s.printf("retry: %d\n\n", after.Milliseconds()) }
 
-// flush sends what was written: errNotTaken when the client has not taken it in time. What is written next has its time from now on:
-// what does not fit the buffers is sent before the next flush.
+// flush sends what was written: errNotTaken when the client does not take it in time.
 func (s *sse) flush() error {
-	s.deadline()
 	if s.err == nil {
 		s.err = s.ctl.Flush()
 	}
-	if errors.Is(s.err, os.ErrDeadlineExceeded) {
+	if errors.Is(s.err, os.ErrDeadlineExceeded) || errors.Is(s.err, syscall.ETIMEDOUT) {
 		return errNotTaken
 	}
 	return s.err

@@ -123,7 +123,7 @@ func (s *server) tell(ctx context.Context, out *sse, watched *feed.Stream) error
 	for {
 		waiting, cancel := context.WithTimeout(ctx, s.opts.Streams.KeepAlive)
 		list, err := watched.Next(waiting)
-		silent := waiting.Err() != nil && ctx.Err() == nil
+		silent := errors.Is(err, context.DeadlineExceeded)
 		cancel()
 		switch {
 		case err == nil:

@@ -31,7 +31,7 @@ func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error
 		r.epoch = now.epoch
 		s = &Stream{Snapshot: struct{}{}, road: r}
 		if given {
-			if s.Reset, err = f.check(ctx, epoch, r.at.Xid); err != nil {
+			if s.Reset, err = f.check(ctx, epoch, r.at.Xid, r.at.Xid); err != nil {
 				return nil, err
 			}
 		}

@@ -41,7 +41,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 		r.status = p.Status
 		s := &Stream{Snapshot: p, road: r}
 		if epoch != "" {
-			if s.Reset, err = f.check(ctx, epoch, r.sight.latest()); err != nil {
+			if s.Reset, err = f.check(ctx, epoch, r.sight.earliest(), r.sight.latest()); err != nil {
 				return nil, err
 			}
 		}
@@ -53,17 +53,17 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check says what is wrong with a cursor that names a transaction; empty: nothing.
-func (f *Feed) check(ctx context.Context, epoch string, xid uint64) (string, error) {
+// check says what is wrong with a cursor after which events of some transactions follow, and that knows of some others; empty: nothing.
+func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := f.store.FeedNow(ctx)
 	switch {
 	case err != nil:
 		return "", err
 	case epoch != "" && epoch != now.Epoch:
 		return otherHistory, nil
-	case xid >= now.Next:
+	case knows >= now.Next:
 		return unknown, nil
-	case xid > 0 && xid < now.Oldest:
+	case after > 0 && after < now.Oldest:
 		return tooOld, nil
 	}
 	return "", nil
@@ -76,6 +76,9 @@ func (s sight) latest() uint64 {
 	}
 	return s.seen.Upto
 }
+
+// earliest is the transaction whose successors may have written something that has not been seen; 0: any may.
+func (s sight) earliest() uint64 { return s.seen.Upto }
 
 func (r *pipelineRoad) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
 
