@@ -58,6 +58,9 @@ func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	})
+	if o.Authenticate == nil {
+		o.InsecureAllowAll = true
+	}
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
 	web := httptest.NewUnstartedServer(e)
@@ -138,4 +141,9 @@ func (h *host) until(id string, state job.State) answer {
 		return a.body["state"] == string(state)
 	})
 	return a
+}
+
+// as lets every request be of one principal.
+func as(name string, roles ...string) func(*http.Request) (api.Principal, error) {
+	return func(*http.Request) (api.Principal, error) { return api.Principal{Name: name, Roles: roles}, nil }
 }

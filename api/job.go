@@ -87,7 +87,7 @@ func (s *server) end(c echo.Context, stop, again bool) error {
 	if stop {
 		end = s.r.Stop
 	}
-	did, err := end(c.Request().Context(), id, s.opts.Submitter(c.Request()))
+	did, err := end(c.Request().Context(), id, caller(c).Name)
 	if errors.Is(err, job.ErrAlreadyTerminal) && again {
 		err = nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -43,7 +44,7 @@ func (s *server) submit(c echo.Context) error {
 	if body.Kind == "" {
 		return invalid("kind is missing")
 	}
-	options := []runner.EnqueueOption{runner.Submitter(s.opts.Submitter(request))}
+	options := []runner.EnqueueOption{runner.Submitter(caller(c).Name)}
 	if key := request.Header.Get("Idempotency-Key"); key != "" {
 		options = append(options, runner.IdempotencyKey(key))
 	}
@@ -60,6 +61,7 @@ func (s *server) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	filter.Owner = caller(c).Owner(access.JobsRead)
 	page, err := s.r.Store().Jobs(c.Request().Context(), filter)
 	if err != nil {
 		return err

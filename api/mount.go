@@ -10,15 +10,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Options configure [Mount]. The zero value works.
+// Options configure [Mount]. One of Authenticate and InsecureAllowAll is needed; otherwise the zero value works.
 type Options struct {
+	// Authenticate finds out who sends a request: the host's own sessions, or one of [TokenFile], [JWT] and [ProxyHeader]. Its error is
+	// a 401; the text of it goes to the log only.
+	Authenticate func(*http.Request) (Principal, error)
+	// InsecureAllowAll lets everybody who reaches the API do everything, when there is no Authenticate: for tests, and where something
+	// in front decides who may come here.
+	InsecureAllowAll bool
 	// MaxBodyBytes bounds a request's body. Default 4 MiB: arguments of 1 MiB, and more of them in a chain.
 	MaxBodyBytes int64
-	// Submitter names who sends a request, for the job's submitter and the actor of a cancel. Default: nobody, "api".
-	Submitter func(*http.Request) string
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
 	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
 	LoopbackOnly bool
@@ -26,24 +31,36 @@ type Options struct {
 	Streams StreamOptions
 }
 
+// Principal is who sends a request, and the roles that he has beside those of the table of grants.
+type Principal = access.Principal
+
+// anybody is who sends every request where everybody may do everything.
+var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
+
 // server is the API over one runner.
 type server struct {
 	r       *runner.Runner
 	opts    Options
-	origin  *http.CrossOriginProtection
+	pages   *http.CrossOriginProtection
+	rights  *rights
 	streams openStreams
 }
 
-// Mount adds the routes to g. Requests that change something must not come from another origin's page.
+// Mount adds the routes to g. Requests that change something must not come from another origin's page. It panics, as everything that
+// is wired wrong, when nothing says who may use the API.
 func Mount(g *echo.Group, r *runner.Runner, o Options) {
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
-	if o.Submitter == nil {
-		o.Submitter = func(*http.Request) string { return "api" }
+	switch {
+	case o.Authenticate != nil:
+	case o.InsecureAllowAll:
+		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
+	default:
+		panic("api: nobody says who may use the API: set Options.Authenticate, or InsecureAllowAll")
 	}
 	o.Streams = o.Streams.withDefaults()
-	s := &server{r: r, opts: o, origin: http.NewCrossOriginProtection()}
+	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store())}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -56,7 +73,7 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 // serve guards a route and answers its errors itself, whatever error handler the host's echo has.
 func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		err := s.guard(c.Request())
+		err := s.admit(c, to)
 		if err == nil {
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
 			err = to.do(s, c)
@@ -73,7 +90,7 @@ func (s *server) guard(request *http.Request) error {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
 			detail: "call it as 127.0.0.1 or localhost"}
 	}
-	if err := s.origin.Check(request); err != nil {
+	if err := s.pages.Check(request); err != nil {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error()}
 	}
 	return nil

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -60,7 +62,24 @@ func (s *sse) event(i feed.Item) {
 
 func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
-func (s *sse) retry(after time.Duration) { s.printf("retry: %d\n\n", after.Milliseconds()) }
+// begin writes what a stream begins with.
+func (s *sse) begin(watched *feed.Stream) error {
+	snapshot, err := json.Marshal(watched.Snapshot)
+	if err != nil {
+		return err
+	}
+	again := time.Second + rand.N(2*time.Second) // not everybody at once
+	s.printf("retry: %d\n\n", again.Milliseconds())
+	if watched.Reset != "" {
+		reason, err := json.Marshal(map[string]string{"reason": watched.Reset})
+		if err != nil {
+			return err
+		}
+		s.event(feed.Item{Event: "reset", Data: reason})
+	}
+	s.event(feed.Item{ID: watched.Cursor, Event: "snapshot", Data: snapshot})
+	return s.flush()
+}
 
 // flush sends what was written: errNotTaken when the client does not take it in time.
 func (s *sse) flush() error {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -56,7 +55,9 @@ func (s *server) streamJob(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.stream(c, func(ctx context.Context, after string) (*feed.Stream, error) { return s.r.Feed().Job(ctx, id, after) })
+	return s.stream(c, "/jobs/:id/stream", func(ctx context.Context, after string) (*feed.Stream, error) {
+		return s.r.Feed().Job(ctx, id, after)
+	})
 }
 
 func (s *server) streamPipeline(c echo.Context) error {
@@ -64,23 +65,20 @@ func (s *server) streamPipeline(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.stream(c, func(ctx context.Context, after string) (*feed.Stream, error) {
+	return s.stream(c, "/pipelines/:id/stream", func(ctx context.Context, after string) (*feed.Stream, error) {
 		return s.r.Feed().Pipeline(ctx, id, after)
 	})
 }
 
 func (s *server) streamAll(c echo.Context) error {
-	return s.stream(c, func(ctx context.Context, after string) (*feed.Stream, error) {
-		return s.r.Feed().All(ctx, s.onlyOf(c), after)
+	return s.stream(c, "/events/stream", func(ctx context.Context, after string) (*feed.Stream, error) {
+		return s.r.Feed().All(ctx, caller(c).Owner(access.JobsRead), after)
 	})
 }
 
-// onlyOf is whose events a request may see; empty: everybody's.
-func (s *server) onlyOf(echo.Context) string { return "" }
-
 // stream answers with what open opens, until it is over or the client has gone. What is wrong is answered before it begins.
-func (s *server) stream(c echo.Context, open func(ctx context.Context, after string) (*feed.Stream, error)) error {
-	release, err := s.streams.enter(s.opts.Submitter(c.Request()), s.opts.Streams)
+func (s *server) stream(c echo.Context, path string, open func(ctx context.Context, after string) (*feed.Stream, error)) error {
+	release, err := s.streams.enter(caller(c).Name, s.opts.Streams)
 	if err != nil {
 		c.Response().Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(5)))
 		return err
@@ -90,8 +88,7 @@ func (s *server) stream(c echo.Context, open func(ctx context.Context, after str
 	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
 		after = last // of a client that comes back: newer than what its address says
 	}
-	ctx := c.Request().Context()
-	watched, err := open(ctx, after)
+	watched, err := open(c.Request().Context(), after)
 	if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: err.Error(), err: err}
 	}
@@ -100,41 +97,50 @@ func (s *server) stream(c echo.Context, open func(ctx context.Context, after str
 	}
 	defer watched.Close()
 	out := newSSE(c, s.opts.Streams.WriteWithin)
-	if err = s.tell(ctx, out, watched); errors.Is(err, errNotTaken) {
+	if err := s.tell(c, path, out, watched); errors.Is(err, errNotTaken) {
 		watched.Dropped()
 	}
 	return nil // it has begun: there is nobody to tell what went wrong
 }
 
+// mayGoOn reports whether who opened a stream may still read what he is told: his token may have ended, or a grant been taken back.
+func (s *server) mayGoOn(c echo.Context, path string) bool {
+	err := s.recheck(c, Route{Method: http.MethodGet, Path: path, Needs: access.JobsRead})
+	if err == nil {
+		var p Principal
+		if p, err = s.who(c.Request()); err == nil && p.Owner(access.JobsRead) != caller(c).Owner(access.JobsRead) {
+			return false
+		}
+	}
+	return err == nil || problemOf(err).status >= http.StatusInternalServerError // the database does not say
+}
+
 // tell writes a stream from its snapshot on.
-func (s *server) tell(ctx context.Context, out *sse, watched *feed.Stream) error {
-	out.retry(time.Second + rand.N(2*time.Second)) // not everybody at once
-	if watched.Reset != "" {
-		out.event(feed.Item{Event: "reset", Data: mustJSON(map[string]string{"reason": watched.Reset})})
-	}
-	snapshot, err := json.Marshal(watched.Snapshot)
-	if err != nil {
+func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Stream) error {
+	ctx := c.Request().Context()
+	if err := out.begin(watched); err != nil {
 		return err
 	}
-	out.event(feed.Item{ID: watched.Cursor, Event: "snapshot", Data: snapshot})
-	if err := out.flush(); err != nil {
-		return err
-	}
-	for {
+	for asked := time.Now(); ; {
 		waiting, cancel := context.WithTimeout(ctx, s.opts.Streams.KeepAlive)
 		list, err := watched.Next(waiting)
-		silent := errors.Is(err, context.DeadlineExceeded)
 		cancel()
-		switch {
-		case err == nil:
-			for _, item := range list {
-				out.event(item)
-			}
-		case ctx.Err() != nil, errors.Is(err, io.EOF):
+		if ctx.Err() != nil || errors.Is(err, io.EOF) {
 			return nil
-		case silent:
+		}
+		if time.Since(asked) >= 2*s.opts.Streams.KeepAlive {
+			if !s.mayGoOn(c, path) {
+				out.comment("you may not read this any more")
+				return out.flush()
+			}
+			asked = time.Now()
+		}
+		for _, item := range list {
+			out.event(item)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
 			out.comment("still here")
-		default:
+		} else if err != nil {
 			out.comment(why(err))
 			return out.flush()
 		}
@@ -152,11 +158,6 @@ func why(err error) string {
 		}
 	}
 	return "the database does not answer"
-}
-
-func mustJSON(v map[string]string) []byte {
-	data, _ := json.Marshal(v) // of texts there is always one
-	return data
 }
 
 // openStreams counts the streams that are open.

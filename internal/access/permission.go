@@ -19,6 +19,6 @@ const (
 	RolesManage     Permission = "roles:manage"     // change roles and grants
 )
 
-// All are all permissions, in the order of the documentation.
-var All = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, WorkersView, WorkersManage,
+// Permissions are all of them, in the order of the documentation.
+var Permissions = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, WorkersView, WorkersManage,
 	SchedulesManage, AuditRead, RolesManage}

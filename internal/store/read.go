@@ -41,6 +41,7 @@ type Filter struct {
 	Parent   int64
 	Branches bool // also jobs of the branches of fan-outs, which are left out unless a pipeline or a parent is named
 	Since    time.Time
+	Owner    string // who submitted them
 	Limit    int    // default 50, at most 1000
 	Cursor   string // of the page before, from [Page]
 }
@@ -52,8 +53,13 @@ type Page struct {
 }
 
 // jobsSQL lists jobs newest first. A null argument selects all. Plan: jobs_by_age backwards, stops at the limit.
-const jobsSQL = `select ` + jobColumns + ` from trapeze.job
-where ($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
+const jobsSQL = `select ` + jobColumns + ` from trapeze.job where ` + jobsChosen
+
+// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, stops at the limit.
+const ownJobsSQL = `select ` + jobColumns + ` from trapeze.job where submitter = $12 and submitter <> '' and ` + jobsChosen
+
+const jobsChosen = `
+	($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
 	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
 	and ($7::timestamptz is null or created_at >= $7)
 	and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ($11 or group_id is null)
@@ -78,8 +84,12 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	list, err := rows(ctx, s, scanJob, jobsSQL, states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline),
-		someID(f.Parent), since, at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0)
+	sql, args := jobsSQL, []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
+		at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0}
+	if f.Owner != "" {
+		sql, args = ownJobsSQL, append(args, f.Owner)
+	}
+	list, err := rows(ctx, s, scanJob, sql, args...)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
 	}

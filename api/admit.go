@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// scoped are the routes without a job's id whose handlers themselves heed that a permission is for own jobs only: lists pass
+// [access.Principal.Owner] to the store, and what is submitted is one's own. Every other route without a job's id is closed to such a
+// principal.
+var scoped = []string{
+	"GET /events/stream",
+	"GET /jobs",
+	"POST /jobs",
+}
+
+// caller is who sends the request: one who may do nothing on routes that need no permission.
+func caller(c echo.Context) access.Principal { return access.Of(c.Request().Context()) }
+
+// admit lets a request through to a route, or says why not. Nothing of its body has been read yet.
+func (s *server) admit(c echo.Context, to Route) error {
+	if err := s.guard(c.Request()); err != nil {
+		return err
+	}
+	ctx := job.WithOrigin(c.Request().Context(), s.origin(c))
+	c.SetRequest(c.Request().WithContext(ctx))
+	if to.Needs == access.Nothing {
+		return nil
+	}
+	p, err := s.who(c.Request())
+	if err == nil {
+		c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
+		err = s.may(ctx, p, to, c.Param("id"))
+	}
+	return err
+}
+
+// recheck asks again whether the sender of an admitted request may still use its route: for streams, which outlive tokens and grants.
+func (s *server) recheck(c echo.Context, to Route) error {
+	p, err := s.who(c.Request())
+	if err != nil {
+		return err
+	}
+	return s.may(c.Request().Context(), p, to, c.Param("id"))
+}
+
+// who finds out who sends a request and what he may do.
+func (s *server) who(request *http.Request) (access.Principal, error) {
+	p, err := s.opts.Authenticate(request)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		if !errors.Is(err, access.ErrUnauthenticated) {
+			slog.InfoContext(request.Context(), "somebody is not believed", "request_id", job.OriginOf(request.Context()).RequestID, telemetry.Err, err)
+		}
+		return p, &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are",
+			detail: "send Authorization: Bearer and a token that is valid"}
+	}
+	rights, err := s.rights.of(request.Context(), p)
+	return p.With(rights), err
+}
+
+// may says whether a principal may use a route on what the id in its path names.
+func (s *server) may(ctx context.Context, p access.Principal, to Route, id string) error {
+	own := false
+	for _, what := range to.needs() {
+		allowed, only := p.Can(what)
+		if !allowed {
+			return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "it needs the permission " + string(what)}
+		}
+		own = own || only
+	}
+	switch {
+	case !own:
+		return nil
+	case to.ofJob():
+		return s.mustOwn(ctx, p, id)
+	case !slices.Contains(scoped, to.Method+" "+to.Path):
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "your permissions are for your own jobs only"}
+	}
+	return nil
+}
+
+// mustOwn answers for somebody else's job as for one that does not exist.
+func (s *server) mustOwn(ctx context.Context, p access.Principal, text string) error {
+	id, err := ParseID(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", job.ErrNotFound, err)
+	}
+	owner, err := s.r.Store().Owner(ctx, id)
+	if err == nil && owner != p.Name {
+		err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+	}
+	return err
+}
+
+// ofJob reports whether the id in the route's path is that of a job or a pipeline.
+func (r Route) ofJob() bool {
+	return strings.Contains(r.Path, "/jobs/:id") || strings.Contains(r.Path, "/pipelines/:id")
+}
+
+// needs are the permissions that the route needs: an operator's route to a job also needs the right to that job.
+func (r Route) needs() []access.Permission {
+	if !strings.HasPrefix(r.Path, "/admin/workers/jobs") {
+		return []access.Permission{r.Needs}
+	}
+	if strings.HasSuffix(r.Path, "/cancel") || strings.HasSuffix(r.Path, "/stop") {
+		return []access.Permission{r.Needs, access.JobsCancel}
+	}
+	return []access.Permission{r.Needs, access.JobsRead}
+}
+
+// changes reports whether the route may change anything.
+func (r Route) changes() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// rightsFor is how long a pod may go on with what the tables of roles and grants said: what is changed through it is known to it at
+// once, to the other pods, and after plain SQL, so much later.
+const rightsFor = 2 * time.Second
+
+// maxRights bounds the principals whose rights are remembered.
+const maxRights = 4096
+
+// rights knows what principals may do: the roles that their tokens and the table of grants give them, and what these come to. It is
+// safe for concurrent use.
+type rights struct {
+	store *store.Store
+
+	mu    sync.Mutex
+	known map[string]lately
+}
+
+type lately struct {
+	rights access.Rights
+	until  time.Time
+}
+
+func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]lately{}} }
+
+// of reads what a principal may do. A role that nobody knows gives nothing.
+func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
+	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
+	r.mu.Lock()
+	found, ok := r.known[key]
+	r.mu.Unlock()
+	now := time.Now()
+	if ok && now.Before(found.until) {
+		return found.rights, nil
+	}
+	granted, custom, err := r.store.RolesOf(ctx, p.Name, p.Roles)
+	if err != nil {
+		return nil, err
+	}
+	var roles []access.Role
+	for _, one := range custom {
+		roles = append(roles, roleOf(one))
+	}
+	for _, name := range slices.Concat(p.Roles, granted) {
+		if role, ok := access.BuiltInRole(name); ok {
+			roles = append(roles, role)
+		}
+	}
+	all := access.RightsOf(roles...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= maxRights {
+		clear(r.known)
+	}
+	r.known[key] = lately{all, now.Add(rightsFor)}
+	return all, nil
+}
+
+// forget makes every principal's rights be read anew.
+func (r *rights) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.known)
+}
+
+// roleOf reads a role of the table. A permission that this release does not know allows nothing here.
+func roleOf(one store.Role) access.Role {
+	role := access.Role{Name: one.Name, Scope: access.Own}
+	if one.Scope == string(access.All) {
+		role.Scope = access.All
+	}
+	for _, what := range one.Permissions {
+		role.Permissions = append(role.Permissions, access.Permission(what))
+	}
+	return role
+}
