@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, and slow, which is half done for ever.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, noisy, which
+// emits events, and slow, which is half done for ever.
 type host struct {
 	*runner.Runner
 	t    *testing.T
@@ -51,6 +52,18 @@ func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http
 	})
 	runner.HandleRaw(r, "wait", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	runner.HandleRaw(r, "noisy", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		for ctx.Err() == nil {
+			if err := j.Emit(ctx, "noise", "", "", nil); err != nil {
+				return nil, err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
 		return nil, context.Cause(ctx)
 	})
 	runner.HandleRaw(r, "slow", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
