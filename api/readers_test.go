@@ -123,7 +123,7 @@ type reader struct {
 
 // run reads until all has been written, and everything has been read.
 func (r *reader) run(ended chan struct{}, total map[string]int) error {
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
 		if err := r.read(time.Duration(50+r.random.IntN(1500)) * time.Millisecond); err != nil {
 			return err
 		}

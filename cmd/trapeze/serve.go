@@ -238,13 +238,14 @@ func (s *serving) web(r *runner.Runner) *http.Server {
 	e := echo.New()
 	e.HTTPErrorHandler = api.HandleError
 	api.Mount(e.Group(""), r, api.Options{InsecureAllowAll: true, LoopbackOnly: true})
-	return &http.Server{
+	return &http.Server{ // streams set deadlines of their own
 		Handler:           e,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext:       api.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }

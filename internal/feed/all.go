@@ -57,10 +57,10 @@ func (r *allRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	return r.take(batch{events: events}), len(page) == pageSize, nil
+	return r.take(&batch{events: events}), len(page) == pageSize, nil
 }
 
-func (r *allRoad) take(b batch) (list []Item) {
+func (r *allRoad) take(b *batch) (list []Item) {
 	for _, e := range b.events {
 		at := e.Position()
 		if !at.After(r.at) {

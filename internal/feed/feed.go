@@ -37,7 +37,7 @@ type Options struct {
 type Feed struct {
 	store *store.Store
 	opts  Options
-	bus   *bus.Bus[topic, batch]
+	bus   *bus.Bus[topic, *batch]
 	knock chan struct{} // asks the tail for a look
 
 	mu      sync.Mutex
@@ -74,7 +74,7 @@ func New(s *store.Store, o Options) *Feed {
 	if o.Metrics == nil {
 		o.Metrics = telemetry.New()
 	}
-	return &Feed{store: s, opts: o, bus: bus.New[topic, batch](), knock: make(chan struct{}, 1), closing: make(chan struct{})}
+	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
 // Wake has the tail look soon: something may have happened. It costs nothing when nobody watches.
@@ -101,7 +101,7 @@ func (f *Feed) Close() {
 
 // join has somebody listen to a topic, and returns once whatever is read from now on and what the tail hands out leave no gap between
 // them: when a look that knows of the topic has ended. It also returns where the tail stood then.
-func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, batch], stand, error) {
+func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], stand, error) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -132,7 +132,7 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, batch], 
 }
 
 // leave ends a listening; the last one ends the tail, and waits for that.
-func (f *Feed) leave(l *bus.Listener[topic, batch]) {
+func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	l.Close()
 	f.mu.Lock()
 	var last *tail

@@ -75,10 +75,10 @@ func (r *jobRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	return r.take(batch{events: events}), len(page) == pageSize, nil
+	return r.take(&batch{events: events}), len(page) == pageSize, nil
 }
 
-func (r *jobRoad) take(b batch) (list []Item) {
+func (r *jobRoad) take(b *batch) (list []Item) {
 	for _, e := range b.events {
 		if *e.EventNo <= r.no {
 			continue // told before the tail came by

@@ -95,7 +95,7 @@ func (r *pipelineRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	return r.tell(events, now, len(page) < pageSize), more, nil
 }
 
-func (r *pipelineRoad) take(b batch) []Item { return r.tell(b.events, b.seen, true) }
+func (r *pipelineRoad) take(b *batch) []Item { return r.tell(b.events, b.seen, true) }
 
 // tell tells those of the events that have not been told, which transactions wrote that have been seen by now; whole says that these are
 // all of them.

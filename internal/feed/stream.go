@@ -30,7 +30,7 @@ type Stream struct {
 	Reset string
 
 	feed     *Feed
-	listener *bus.Listener[topic, batch]
+	listener *bus.Listener[topic, *batch]
 	road     road
 	live     bool
 	over     bool
@@ -42,7 +42,7 @@ type road interface {
 	// behind reads a page of what was written before the stream listened, and reports whether there may be another.
 	behind(ctx context.Context) (list []Item, more bool, err error)
 	// take takes what the tail hands out.
-	take(batch) []Item
+	take(*batch) []Item
 	// end is what is told last, when nothing follows; nil: something may.
 	end() any
 }

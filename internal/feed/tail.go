@@ -92,12 +92,13 @@ func (t *tail) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		t.round(ctx)
-		timer := time.NewTimer(max(t.f.opts.Every, 2*time.Since(began)))
+		least := max(looksApart, 2*time.Since(began)) // looks are half of the time at most, however often somebody knocks
+		timer := time.NewTimer(max(t.f.opts.Every, least))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-t.f.knock:
-			timer.Reset(max(0, looksApart-time.Since(began)))
+			timer.Reset(max(0, least-time.Since(began)))
 			select {
 			case <-ctx.Done():
 			case <-timer.C:
@@ -219,7 +220,7 @@ func (t *tail) tellSome(ctx context.Context, jobs, pipelines []int64) error {
 	}
 	for to, b := range wanted {
 		if len(b.events) > 0 {
-			t.f.bus.Publish(to, *b)
+			t.f.bus.Publish(to, b)
 		}
 	}
 	return nil
@@ -232,7 +233,7 @@ func (t *tail) tellAll(ctx context.Context) error {
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		b := batch{}
+		b := &batch{}
 		for _, n := range page {
 			e, err := encode(n)
 			if err != nil {
@@ -283,7 +284,7 @@ func (t *tail) tellNotes(ctx context.Context, jobs, pipelines []int64, all bool)
 		}
 		notes[to] = string(data)
 		if t.notes[to] != notes[to] {
-			t.f.bus.Publish(to, batch{note: data})
+			t.f.bus.Publish(to, &batch{note: data})
 		}
 	}
 	t.notes = notes
