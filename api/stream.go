@@ -122,9 +122,7 @@ func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Strea
 		return err
 	}
 	for asked := time.Now(); ; {
-		waiting, cancel := context.WithTimeout(ctx, s.opts.Streams.KeepAlive)
-		list, err := watched.Next(waiting)
-		cancel()
+		list, err := watched.Next(ctx, s.opts.Streams.KeepAlive)
 		if ctx.Err() != nil || errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -138,11 +136,12 @@ func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Strea
 		for _, item := range list {
 			out.event(item)
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			out.comment("still here")
-		} else if err != nil {
+		switch {
+		case err != nil:
 			out.comment(why(err))
 			return out.flush()
+		case len(list) == 0:
+			out.comment("still here")
 		}
 		if err := out.flush(); err != nil {
 			return err

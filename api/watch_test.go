@@ -35,7 +35,8 @@ type stream struct {
 	cancel   context.CancelFunc
 }
 
-// watch opens a stream on a pod; header is name and value in turn. It ends with the test, or after twenty seconds.
+// watch opens a stream on a pod; header is name and value in turn. It ends with the test, or after 90
+// seconds: the stream of everything waits for the transactions of other tests.
 func (h *host) watch(path string, header ...string) *stream {
 	h.t.Helper()
 	s, err := h.watching(path, header...)
@@ -50,7 +51,7 @@ func (h *host) watch(path string, header ...string) *stream {
 }
 
 func (h *host) watching(path string, header ...string) (*stream, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	request, err := http.NewRequestWithContext(ctx, "GET", h.url+path, nil)
 	if err != nil {
 		cancel()

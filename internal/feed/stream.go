@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/bus"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -81,14 +82,16 @@ func (s *Stream) Close() {
 // Dropped notes that the stream ends because its reader does not take what it is given.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
-// Next waits for items. After the last, named end, of what is over it returns [io.EOF]; when the stream is ended before,
-// [ErrClosing], [ErrSlow] or [ErrStuck], and ctx's error when that ends.
-func (s *Stream) Next(ctx context.Context) ([]Item, error) {
+// Next waits for items, and returns none when nothing has happened for a while. After the last, named end, of what is over it returns
+// [io.EOF]; when the stream is ended before, [ErrClosing], [ErrSlow] or [ErrStuck], and ctx's error when that ends.
+func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) {
+	silence := time.NewTimer(while)
+	defer silence.Stop()
 	for {
 		if s.over {
 			return nil, io.EOF
 		}
-		list, err := s.step(ctx)
+		list, silent, err := s.step(ctx, silence.C)
 		if errors.Is(err, ErrSlow) {
 			s.Dropped()
 		}
@@ -103,34 +106,37 @@ func (s *Stream) Next(ctx context.Context) ([]Item, error) {
 			s.over = true
 			return append(list, Item{Event: "end", Data: data}), nil
 		}
-		if len(list) > 0 {
+		if len(list) > 0 || silent {
 			return list, nil
 		}
 	}
 }
 
-func (s *Stream) step(ctx context.Context) ([]Item, error) {
+// step reads a page of what is behind, or takes what the tail hands out next, unless nothing comes before the silence is over.
+func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Item, silent bool, err error) {
 	if !s.live {
 		select {
 		case <-s.feed.closing:
-			return nil, ErrClosing
+			return nil, false, ErrClosing
 		default:
 		}
 		list, more, err := s.road.behind(ctx)
-		s.live = !more
-		return list, err
+		s.live = !more && err == nil
+		return list, false, err
 	}
 	select {
 	case b, ok := <-s.listener.Queue():
 		if !ok {
-			return nil, s.listener.Err()
+			return nil, false, s.listener.Err()
 		}
 		if b.note != nil {
-			return []Item{{Event: "progress", Data: b.note}}, nil
+			return []Item{{Event: "progress", Data: b.note}}, false, nil
 		}
-		return s.road.take(b), nil
+		return s.road.take(b), false, nil
+	case <-silence:
+		return nil, true, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, false, ctx.Err()
 	}
 }
 
