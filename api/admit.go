@@ -21,6 +21,7 @@ import (
 // [access.Principal.Owner] to the store, and what is submitted is one's own. Every other route without a job's id is closed to such a
 // principal.
 var scoped = []string{
+	"GET /events/stream",
 	"GET /jobs",
 	"POST /jobs",
 	"GET /pipelines",

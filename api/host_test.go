@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -23,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer, fan and hold.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer, fan, hold, noisy, which emits
+// events, and slow, which is half done for ever.
 type host struct {
 	*runner.Runner
 	t    *testing.T
@@ -36,7 +38,17 @@ type host struct {
 
 func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	t.Helper()
-	r, err := runner.New(pgtest.Pool(t), runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	return newHostOn(t, pgtest.Pool(t), o, more...)
+}
+
+func newHostOn(t *testing.T, pool *pgxpool.Pool, o api.Options, more ...func(*runner.Runner)) *host {
+	t.Helper()
+	return newHostWith(t, pool, o, func(*http.Server) {}, more...)
+}
+
+func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server), more ...func(*runner.Runner)) *host {
+	t.Helper()
+	r, err := runner.New(pool, runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +62,23 @@ func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	for _, register := range more {
 		register(r)
 	}
+	runner.HandleRaw(r, "noisy", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		for ctx.Err() == nil {
+			if err := j.Emit(ctx, "noise", "", "", nil); err != nil {
+				return nil, err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		return nil, context.Cause(ctx)
+	})
+	runner.HandleRaw(r, "slow", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		j.Progress(1, 2)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
 	if o.Authenticate == nil {
 		o.InsecureAllowAll = true
 	}
@@ -73,7 +102,10 @@ func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	})
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
-	web := httptest.NewServer(e)
+	web := httptest.NewUnstartedServer(e)
+	web.Config.ConnContext = api.ConnContext
+	set(web.Config)
+	web.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

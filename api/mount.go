@@ -42,6 +42,8 @@ type Options struct {
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
 	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
 	LoopbackOnly bool
+	// Streams bounds the live streams.
+	Streams StreamOptions
 }
 
 // Principal is who sends a request, and the roles that he has beside those of the table of grants.
@@ -52,11 +54,12 @@ var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
 
 // server is the API over one runner.
 type server struct {
-	r      *runner.Runner
-	opts   Options
-	pages  *http.CrossOriginProtection
-	rights *rights
-	masks  *masks
+	r       *runner.Runner
+	opts    Options
+	pages   *http.CrossOriginProtection
+	rights  *rights
+	masks   *masks
+	streams openStreams
 
 	openapi                     []byte // the document
 	refusals                    *refusals
@@ -84,6 +87,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	if o.ChangesBurst <= 0 {
 		o.ChangesBurst = 5000
 	}
+	o.Streams = o.Streams.withDefaults()
 	s := &server{
 		r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 
+	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -92,6 +93,9 @@ func (r *Runner) Approve(ctx context.Context, id int64, actor string) error {
 
 // Get reads one job: [job.ErrNotFound] when there is none.
 func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) { return r.front.Job(ctx, id) }
+
+// Feed gives what happens, as it happens, to the packages of this module that show it. It reads nothing while nobody watches.
+func (r *Runner) Feed() *feed.Feed { return r.feed }
 
 // Store gives the read side to the packages of this module that show jobs.
 func (r *Runner) Store() *store.Store { return r.front }

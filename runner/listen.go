@@ -117,6 +117,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 		case <-knock:
 		}
 		r.heard.Store(true)
+		r.feed.Wake()
 		r.wake()
 		if !rest(ctx, wakesApart) {
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -26,6 +27,8 @@ type Runner struct {
 	store   *store.Store  // claims and finishes
 	front   *store.Store  // submissions, commands and reads: they must not delay the former
 	heart   *store.Store  // heartbeats alone
+	feed    *feed.Feed    // on connections of its own, while somebody watches
+	watch   *store.Store  // of the feed
 	opts    Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
@@ -88,8 +91,12 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	watch, err := main.Beside(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
 	r := &Runner{
-		pool: pool, store: main, front: front, heart: heart, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
+		pool: pool, store: main, front: front, heart: heart, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
 		tracing: tracing{o.TracerProvider},
 		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), pod: newPod(), runs: newRuns(),
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
@@ -97,6 +104,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
+	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
 	r.unbalanced.some = make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
 		r.lanes.poll = time.Hour
@@ -130,6 +138,7 @@ func (r *Runner) Run(ctx context.Context) error {
 
 	// First whatever starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
 	r.closing.Store(true)
+	r.feed.Close() // who watches goes on elsewhere, and keeps no server from stopping
 	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, telemetry.Running, r.runs.count())
 	claimers.Wait()
 	life.Go(func() { r.returnSlots(alive) })
@@ -255,6 +264,8 @@ func (r *Runner) HandBackNow() { r.hurried.Do(func() { close(r.hurry) }) }
 
 // Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
 func (r *Runner) Close() {
+	r.feed.Close()
+	r.watch.Close()
 	r.store.Close()
 	r.front.Close()
 	r.heart.Close()

@@ -262,6 +262,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext:       api.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         secure,
 	}, nil

@@ -22,6 +22,9 @@ type Metrics struct {
 	Leader          prometheus.Gauge
 	Listening       prometheus.Gauge
 	LaneSlots       *prometheus.GaugeVec // lane, state
+	StreamClients   prometheus.Gauge
+	StreamsDropped  prometheus.Counter
+	FeedLag         prometheus.Gauge
 
 	// Of the whole fleet, from the database, the same on every pod. None of them has a value while that does not answer.
 	LaneWaiting *prometheus.GaugeVec // lane
@@ -86,6 +89,9 @@ func New() *Metrics {
 	m.LaneWaiting = gauges("trapeze_lane_waiting", "Jobs of the lane that are due and wait, on all pods together; counted up to 100,000.", Lane)
 	m.LaneOldest = gauges("trapeze_lane_oldest_seconds", "For how long the oldest of them has been due; 0 when none waits.", Lane)
 	m.Pods = gauges("trapeze_pods", "Pods that are open.")
+	m.StreamClients = gauge("trapeze_sse_clients", "Streams that this pod serves.")
+	m.StreamsDropped = counter("trapeze_sse_dropped_total", "Streams that this pod ended because their clients did not keep up.")
+	m.FeedLag = gauge("trapeze_feed_lag_seconds", "How long an open transaction holds up the stream of all events; 0 while nobody reads it.")
 	return m
 }
 
