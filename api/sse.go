@@ -62,9 +62,9 @@ func (s *sse) event(i feed.Item) {
 
 func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
-// begin writes what a stream begins with.
-func (s *sse) begin(watched *feed.Stream) error {
-	snapshot, err := json.Marshal(watched.Snapshot)
+// begin writes what a stream begins with: what is watched, as its reader may see it.
+func (s *sse) begin(watched *feed.Stream, seen any) error {
+	snapshot, err := json.Marshal(seen)
 	if err != nil {
 		return err
 	}

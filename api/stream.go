@@ -118,7 +118,7 @@ func (s *server) mayGoOn(c echo.Context, path string) bool {
 // tell writes a stream from its snapshot on.
 func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Stream) error {
 	ctx := c.Request().Context()
-	if err := out.begin(watched); err != nil {
+	if err := out.begin(watched, s.present(c, watched.Snapshot)); err != nil {
 		return err
 	}
 	for asked := time.Now(); ; {

@@ -2,7 +2,11 @@ package telemetry
 
 // Keys of log attributes: one word for one thing, everywhere. A key that is not here fails a test.
 const (
+	Action       = "action" // of an operator
+	Actor        = "actor"  // who did it
+	Addr         = "addr"
 	Attempt      = "attempt"
+	Auth         = "auth" // the way in which requests say whose they are
 	Bin          = "bin"
 	Boot         = "boot" // the pod's id, another one after each start
 	Branches     = "branches"
@@ -27,6 +31,8 @@ const (
 	Mode         = "mode"   // of a shutdown
 	Open         = "open"   // branches
 	OpenBefore   = "open_before"
+	Page         = "page" // of the dashboard
+	Path         = "path"
 	Pipeline     = "pipeline" // the id of its first job
 	Pod          = "pod"      // its name
 	Port         = "port"
