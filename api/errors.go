@@ -49,6 +49,10 @@ var known = []struct {
 	{job.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused"},
 	{job.ErrNotFound, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
+	{job.ErrInvalidSetting, http.StatusUnprocessableEntity, "invalid_request"},
+	{job.ErrKindInTwoLanes, http.StatusConflict, "kind_in_two_lanes"},
+	{job.ErrLaneNotEmpty, http.StatusConflict, "lane_not_empty"},
+	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
 
