@@ -47,6 +47,7 @@ type config struct {
 	KeepFailed    time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
 	KeepCancelled time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
 	KeepEvents    time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
+	Lanes         laneList      `envconfig:"TRAPEZE_LANES"`
 	Auth          string        `envconfig:"TRAPEZE_AUTH"`
 	DemoHandlers  bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
 	LedgerURL     string        `envconfig:"TRAPEZE_LEDGER_URL"`
@@ -66,7 +67,7 @@ func defaults() config {
 // later are variables of features that this release does not have. Accepting them would promise what nobody keeps; the
 // value listed is the one that says "off", which is how things are.
 var later = map[string]string{
-	"TRAPEZE_LANES": "", "TRAPEZE_TOKENS_FILE": "", "TRAPEZE_JWT_KEYS_FILE": "", "TRAPEZE_TRUSTED_PROXIES": "",
+	"TRAPEZE_TOKENS_FILE": "", "TRAPEZE_JWT_KEYS_FILE": "", "TRAPEZE_TRUSTED_PROXIES": "",
 	"TRAPEZE_TLS_CERT": "", "TRAPEZE_TLS_KEY": "", "TRAPEZE_TLS_CLIENT_CA": "",
 }
 
@@ -103,6 +104,8 @@ func (c *config) process() (errs []error) {
 
 func wanted(t reflect.Type) string {
 	switch {
+	case t == reflect.TypeFor[laneList]():
+		return "lanes such as interactive=2:csv_ingest+unit_sync,maintenance=1:factor_sync: name=slots:kinds"
 	case t == reflect.TypeFor[time.Duration]():
 		return "a length of time such as 1500ms, 10s or 48h"
 	case t.Kind() == reflect.Bool:
@@ -196,7 +199,9 @@ func (c *config) validate() (errs []error) {
 		complain(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
 			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
 	}
-	_, err := listenAddr(c.HTTPAddr)
+	err := runner.ValidateLanes(c.Lanes)
+	complain(err == nil, "TRAPEZE_LANES: %w", err)
+	_, err = listenAddr(c.HTTPAddr)
 	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)
 	return errs
 }
@@ -231,7 +236,7 @@ func (c *config) options() runner.Options {
 	return runner.Options{
 		Name: c.Pod, Version: version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
 		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
-		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, DirectURL: c.DirectURL,
+		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
 		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
 		RetainEvents: off(c.KeepEvents),
 	}

@@ -65,7 +65,7 @@ func exitCode(err error) int {
 		return coded.code
 	case is(job.ErrOutcomeUnknown):
 		return exitUnknown
-	case is(job.ErrInvalid, job.ErrInvalidArgs, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
+	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrKindInTwoLanes, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
 		return exitUsage
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
 		return exitUnavailable

@@ -57,6 +57,8 @@ Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 data
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
+		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
+		newPauseCommand(), newUnpauseCommand(),
 		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
 	)
 	return root
