@@ -8,6 +8,10 @@
 //	POST   /jobs/:id/cancel                   end it; a job that has ended already is only shown
 //	POST   /admin/workers/jobs/:id/cancel     as above, but 409 when it has ended already
 //	POST   /admin/workers/jobs/:id/stop       end it at once, whatever its handler does
+//	…      /admin/workers/lanes…              list, make, change, delete, drain, resume
+//	…      /admin/workers/pods…               list, drain, resume
+//	POST   /admin/workers/freeze|thaw|pause|unpause
+//	GET    /admin/workers/status              gate, lanes, pods, and what is in their slots
 //	GET    /healthz                           the process is there; asks no database
 //	GET    /readyz                            this pod may take work; 503 with the reasons when not
 //	GET    /metrics                           Prometheus
