@@ -21,6 +21,10 @@
 //	POST   /admin/workers/jobs/:id/stop       end it at once, whatever its handler does
 //	GET    /events                            the history of everything, after a cursor; /pipelines/:id/events of a pipeline
 //	GET    /admin/export/jobs|events          everything, one JSON object a line, from one snapshot
+//	…      /admin/workers/lanes…              list, make, change, delete, drain, resume
+//	…      /admin/workers/pods…               list, drain, resume
+//	POST   /admin/workers/freeze|thaw|pause|unpause
+//	GET    /admin/workers/status              gate, lanes, pods, and what is in their slots
 //	GET    /healthz                           the process is there; asks no database
 //	GET    /readyz                            this pod may take work; 503 with the reasons when not
 //	GET    /metrics                           Prometheus

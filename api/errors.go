@@ -60,6 +60,10 @@ var known = []struct {
 	{job.ErrNotTerminal, http.StatusConflict, "not_terminal"},
 	{job.ErrPartOfPipeline, http.StatusConflict, "part_of_pipeline"},
 	{job.ErrWrongToken, http.StatusForbidden, "wrong_token"},
+	{job.ErrInvalidSetting, http.StatusUnprocessableEntity, "invalid_request"},
+	{job.ErrKindInTwoLanes, http.StatusConflict, "kind_in_two_lanes"},
+	{job.ErrLaneNotEmpty, http.StatusConflict, "lane_not_empty"},
+	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
 

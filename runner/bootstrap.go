@@ -17,8 +17,9 @@ type LaneSetup struct {
 	Kinds []string // whose default lane it is
 }
 
-// validateLanes returns every mistake at once. A kind in two lanes would be claimed in whichever came first.
-func validateLanes(lanes []LaneSetup) error {
+// ValidateLanes returns every mistake in Options.Lanes at once: [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes], since a kind
+// has one default lane.
+func ValidateLanes(lanes []LaneSetup) error {
 	var errs []error
 	names, laneOf := map[string]bool{}, map[string]string{}
 	for _, l := range lanes {

@@ -115,7 +115,8 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	proxy.Pass()
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded)
-	is.Equal(running(t, pool), 0)
+	pgtest.Wait(t, "what it ran has ended", func() bool { return running(t, pool) == 0 })
+	is.True(one[int](t, pool, `select count(*)::int from trapeze.live where state = 'pending'`) > 0) // and nothing else was begun
 	_, err = r.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)

@@ -137,6 +137,6 @@ func (o Options) validate() error {
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
-	errs = append(errs, validateLanes(o.Lanes))
+	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)
 }

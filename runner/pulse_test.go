@@ -38,6 +38,7 @@ func TestAPulseThatHasEndedEndsNobody(t *testing.T) {
 		p.end()
 		p.watch(time.Second)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		is.True(stale.IsZero())
 	})
 }
@@ -56,16 +57,19 @@ func TestALimitThatIsSetDuringARunCountsFromTheLatestSign(t *testing.T) {
 		p, stale := begun(0)
 		began := time.Now()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		p.beat()
 		time.Sleep(30 * time.Second)
 		p.watch(time.Minute)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		is.Equal(stale.Sub(began), time.Hour+time.Minute)
 
 		p, stale = begun(time.Minute)
 		time.Sleep(30 * time.Second)
 		p.watch(0) // and one that is taken away does not count
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		is.True(stale.IsZero())
 		p.end()
 	})

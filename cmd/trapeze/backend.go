@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +43,19 @@ type backend interface {
 
 	Pods(ctx context.Context, closed bool) ([]job.Pod, error)
 	Lanes(ctx context.Context) ([]store.LaneUse, error)
+	SetLane(ctx context.Context, name string, change job.LaneChange) (job.LaneChanged, error)
+	DeleteLane(ctx context.Context, name, moveTo string, dryRun bool) (job.LaneChanged, error)
+
+	// What closes something waits so long until nothing runs there; what opens it reports whether it was closed.
+	DrainLane(ctx context.Context, name string, wait time.Duration) (job.Quiet, error)
+	DrainPod(ctx context.Context, pod string, wait time.Duration) (job.Quiet, error)
+	Freeze(ctx context.Context, wait time.Duration) (job.Quiet, error)
+	ResumeLane(ctx context.Context, name string) (bool, error)
+	ResumePod(ctx context.Context, pod string) (bool, error)
+	Thaw(ctx context.Context) (bool, error)
+	Pause(ctx context.Context) (bool, error)
+	Unpause(ctx context.Context) (bool, error)
+
 	Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error)
 
 	// Export writes every job, or every event, as JSON lines from one snapshot.

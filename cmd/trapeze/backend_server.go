@@ -169,18 +169,10 @@ func (s *server) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 	}
 	q := url.Values{}
 	if closed {
-		q.Set("closed", "true")
+		q.Set("all", "true")
 	}
 	err := s.get(ctx, "/admin/workers/pods", q, &answer)
 	return answer.Pods, err
-}
-
-func (s *server) Lanes(ctx context.Context) ([]store.LaneUse, error) {
-	var answer struct {
-		Lanes []store.LaneUse `json:"lanes"`
-	}
-	err := s.get(ctx, "/admin/workers/lanes", nil, &answer)
-	return answer.Lanes, err
 }
 
 func (s *server) Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error) {

@@ -43,6 +43,7 @@ type config struct {
 	ApprovalTTL    time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
 	Runner         bool          `envconfig:"TRAPEZE_RUNNER"`
 	Kinds          []string      `envconfig:"TRAPEZE_KINDS"`
+	Lanes          laneList      `envconfig:"TRAPEZE_LANES"`
 	KeepSucceeded  time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
 	KeepFailed     time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
 	KeepCancelled  time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
@@ -73,9 +74,7 @@ func defaults() config {
 
 // later are variables of features that this release does not have. Accepting them would promise what nobody keeps; the
 // value listed is the one that says "off", which is how things are.
-var later = map[string]string{
-	"TRAPEZE_LANES": "",
-}
+var later = map[string]string{}
 
 // loadConfig reads the environment. Its error names every variable that is wrong, not only the first.
 func loadConfig() (config, error) {
@@ -111,6 +110,8 @@ func (c *config) process() (errs []error) {
 
 func wanted(t reflect.Type) string {
 	switch {
+	case t == reflect.TypeFor[laneList]():
+		return "lanes such as interactive=2:csv_ingest+unit_sync,maintenance=1:factor_sync: name=slots:kinds"
 	case t == reflect.TypeFor[time.Duration]():
 		return "a length of time such as 1500ms, 10s or 48h"
 	case t.Kind() == reflect.Bool:
@@ -203,11 +204,13 @@ func (c *config) validate() (errs []error) {
 		complain(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
 			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
 	}
+	err := runner.ValidateLanes(c.Lanes)
+	complain(err == nil, "TRAPEZE_LANES: %w", err)
 	if c.Server != "" {
 		err := validServer(c.Server)
 		complain(err == nil, "TRAPEZE_SERVER: %w", err)
 	}
-	_, err := listenAddr(c.HTTPAddr)
+	_, err = listenAddr(c.HTTPAddr)
 	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)
 	return append(errs, c.validateAuth()...)
 }
@@ -242,7 +245,7 @@ func (c *config) options() runner.Options {
 	return runner.Options{
 		Name: c.Pod, Version: version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
 		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
-		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, DirectURL: c.DirectURL,
+		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
 		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
 		RetainEvents: off(c.KeepEvents),
 	}

@@ -68,6 +68,8 @@ NO_COLOR=1 turns colours off.`,
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
+		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
+		newPauseCommand(), newUnpauseCommand(),
 		newKillCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
 		newDoctorCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)

@@ -111,7 +111,7 @@ func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 			if d, err := time.ParseDuration(got); err == nil {
 				got = d.String()
 			}
-		case string, []string:
+		case string, []string, laneList:
 			if values.Field(i).Len() == 0 {
 				want = "–"
 			}
@@ -188,7 +188,8 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	t.Parallel()
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
-		"pod": job.Pod{}, "lane": store.LaneUse{}, "ready": readyLine{},
+		"pod": job.Pod{}, "lane": store.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
+		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": readyLine{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
 		name, _, _ := strings.Cut(row[0], ":")

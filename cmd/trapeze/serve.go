@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -196,8 +197,8 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	for {
 		select {
 		case <-ready.C:
-			if ok, _ := r.Ready(); !ok {
-				continue
+			if ok, reasons := r.Ready(); !ok && !slices.Contains(reasons, runner.ReasonDrained) {
+				continue // one that an operator drained runs, and says so at /readyz
 			}
 			ready.Stop()
 			line := readyLine{
@@ -221,8 +222,11 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 				_ = web.Close()
 			}
 			<-served
-			if errors.Is(err, job.ErrUnknownKind) {
+			switch {
+			case errors.Is(err, job.ErrUnknownKind):
 				return usage("TRAPEZE_KINDS: %w", err)
+			case errors.Is(err, job.ErrUnknownLane):
+				return usage("%w: make it with trapeze lane set, or give the kind another lane with trapeze lane set LANE kinds=…", err)
 			}
 			return err
 		}

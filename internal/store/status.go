@@ -48,6 +48,12 @@ func (s *Store) Status(ctx context.Context) (now Status, err error) {
 		}
 		return err
 	})
+	if now.Running == nil {
+		now.Running = []job.Slot{}
+	}
+	if now.Pods == nil {
+		now.Pods = []job.Pod{}
+	}
 	if err != nil {
 		return Status{}, fmt.Errorf("read the status: %w", err)
 	}

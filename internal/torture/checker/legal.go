@@ -10,6 +10,7 @@ import (
 var moves = map[string][][2]job.State{
 	"job.enqueued":         {{"", job.Pending}},
 	"job.promoted":         {{job.Pending, job.Pending}},
+	"job.moved":            {{job.Pending, job.Pending}, {job.Waiting, job.Waiting}, {job.AwaitingApproval, job.AwaitingApproval}},
 	"job.claimed":          {{job.Pending, job.Running}},
 	"job.waiting":          {{job.Running, job.Waiting}},
 	"job.succeeded":        {{job.Running, job.Succeeded}, {job.Waiting, job.Succeeded}},
