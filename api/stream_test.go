@@ -1,15 +1,11 @@
 package api_test
 
 import (
-	"errors"
-	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,81 +275,6 @@ func TestACursorOfEventsThatAreNoLongerKeptBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	h := newHostOn(t, pool, api.Options{Streams: api.StreamOptions{WriteWithin: 300 * time.Millisecond}})
-	id := h.submit(`{"kind":"echo","delay":3600}`)
-	address := strings.TrimPrefix(strings.TrimSuffix(h.url, "/trapeze"), "http://")
-	conn, err := net.Dial("tcp", address)
-	is.NoErr(err)
-	defer conn.Close()
-	is.NoErr(conn.(*net.TCPConn).SetReadBuffer(4 << 10))
-	_, err = io.WriteString(conn, "GET /trapeze/jobs/"+id+"/stream HTTP/1.1\r\nHost: x\r\n\r\n")
-	is.NoErr(err)
-	pgtest.Wait(t, "it has its stream", func() bool { return sum(t, h, "trapeze_sse_clients") == 1 })
-	other := h.watch("/jobs/" + id + "/stream")
-	is.Equal(other.must(t).event, "snapshot")
-	is.Equal(other.must(t).event, "job.enqueued")
-	const loud = 3000
-	_, err = pool.Exec(t.Context(), `with u as (update trapeze.parked set event_no = event_no + $2::int where id = $1::text::bigint returning id)
-		insert into trapeze.job_events (job, event_no, from_state, to_state, event, message)
-		select u.id, 1 + n, 'pending', 'pending', 'loud', repeat('x', 1000) from u, generate_series(1, $2::int) n`, id, loud)
-	is.NoErr(err)
-	for range loud {
-		is.Equal(other.must(t).event, "loud") // who reads gets everything meanwhile
-	}
-	pgtest.Wait(t, "it is dropped", func() bool {
-		return sum(t, h, "trapeze_sse_dropped_total") == 1 && sum(t, h, "trapeze_sse_clients") == 1
-	})
-}
-
-func TestStreamsEndAtOnceWhenTheirPodStops(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	h := newHost(t, api.Options{})
-	id := h.submit(`{"kind":"wait"}`)
-	h.until(id, job.Running)
-	all, one := h.watch("/events/stream"), h.watch("/jobs/"+id+"/stream")
-	all.must(t)
-	one.until(t, "job.claimed")
-	h.stop()
-	all.rest(t)
-	one.rest(t)
-	is.Equal(all.comments, []string{"this pod is stopping"})
-	is.Equal(one.comments, []string{"this pod is stopping"})
-	a := h.send("GET", "/events/stream", "")
-	is.Equal(a.status, http.StatusServiceUnavailable)
-	is.Equal(a.body["code"], "unavailable")
-}
-
-func TestStreamsAreLimitedAndOutliveTheServersDeadlines(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	h := newHostWith(t, pgtest.Pool(t), api.Options{Authenticate: byHeader("operator"), Streams: api.StreamOptions{Most: 3, MostEach: 2, KeepAlive: 20 * time.Millisecond}},
-		func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond })
-	first := h.watch("/events/stream", "X-User", "ann")
-	h.watch("/events/stream", "X-User", "ann")
-	a := h.send("GET", "/events/stream", "", "X-User", "ann")
-	is.Equal(a.status, http.StatusTooManyRequests)
-	is.Equal(a.body["code"], "rate_limited")
-	is.True(a.header.Get("Retry-After") != "")
-	h.watch("/events/stream", "X-User", "bob")
-	is.Equal(h.send("GET", "/events/stream", "", "X-User", "eve").status, http.StatusServiceUnavailable)
-	for began := time.Now(); time.Since(began) < 600*time.Millisecond; { // three times the server's deadlines
-		_, err := first.lines.ReadString('\n')
-		is.NoErr(err)
-	}
-	first.leave()
-	pgtest.Wait(t, "there is room again", func() bool {
-		s, err := h.watching("/events/stream", "X-User", "eve")
-		is.NoErr(err)
-		defer s.leave()
-		return s.status == http.StatusOK
-	})
-}
-
 func TestProgressIsToldBesideTheHistory(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -367,60 +288,3 @@ func TestProgressIsToldBesideTheHistory(t *testing.T) {
 	h.send("POST", "/jobs/"+id+"/cancel", "")
 	s.rest(t)
 }
-
-// byHeader believes whatever name a request gives, and that it has some roles.
-func byHeader(roles ...string) func(*http.Request) (api.Principal, error) {
-	return func(r *http.Request) (api.Principal, error) {
-		return api.Principal{Name: r.Header.Get("X-User"), Roles: roles}, nil
-	}
-}
-
-func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	var revoked atomic.Bool
-	h := newHost(t, api.Options{
-		Streams: api.StreamOptions{KeepAlive: 20 * time.Millisecond},
-		Authenticate: func(r *http.Request) (api.Principal, error) {
-			if r.Header.Get("X-User") == "eve" || revoked.Load() {
-				return api.Principal{}, errors.New("nobody")
-			}
-			return byHeader(r.Header.Values("X-Role")...)(r)
-		},
-	})
-	submit := func(user string) string {
-		a := h.send("POST", "/jobs", `{"kind":"echo"}`, "X-User", user, "X-Role", "submitter")
-		is.Equal(a.status, http.StatusAccepted)
-		return a.body["id"].(string)
-	}
-	bobs, anns := submit("bob"), submit("ann")
-	is.Equal(h.send("GET", "/events/stream", "", "X-User", "eve").status, http.StatusUnauthorized)
-	is.Equal(h.send("GET", "/pipelines/"+anns+"/stream", "", "X-User", "ann", "X-Role", "worker").status, http.StatusForbidden)
-	is.Equal(h.send("GET", "/pipelines/"+bobs+"/stream", "", "X-User", "ann", "X-Role", "submitter").status, http.StatusNotFound)
-	is.Equal(h.send("GET", "/jobs/"+bobs+"/stream", "", "X-User", "ann", "X-Role", "submitter").status, http.StatusNotFound)
-	names, _ := named(t, h.watch("/pipelines/"+anns+"/stream", "X-User", "ann", "X-Role", "submitter").rest(t))
-	is.Equal(names[len(names)-1], "end")
-
-	own := h.watch("/events/stream?after=0", "X-User", "ann", "X-Role", "submitter")
-	all := h.watch("/events/stream?after=0", "X-User", "ann", "X-Role", "viewer")
-	for _, e := range second(named(t, own.until(t, "job.succeeded")))[1:] {
-		is.Equal(strconv.FormatInt(*e.Job, 10), anns) // his own only
-	}
-	seen := map[string]bool{}
-	for len(seen) < 2 {
-		for _, e := range second(named(t, all.until(t, "job.succeeded"))) {
-			if e.Job != nil {
-				seen[strconv.FormatInt(*e.Job, 10)] = true
-			}
-		}
-	}
-	is.True(seen[anns] && seen[bobs])
-	submit("bob")
-	last := submit("ann")
-	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // live, too
-	revoked.Store(true)
-	own.rest(t) // the server ends it
-	is.Equal(own.comments[len(own.comments)-1], "you may not read this any more")
-}
-
-func second[A, B any](_ A, b B) B { return b }

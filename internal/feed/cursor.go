@@ -52,8 +52,7 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 
 // ofAll reads the position of the last event that was seen. It takes the cursor of the event itself, too.
 func ofAll(text string) (epoch string, at store.Position, err error) {
-	place := text
-	if !strings.Contains(text, "-") || text == "" {
+	if !strings.Contains(text, "-") {
 		at, err = store.ParsePosition(text)
 		return "", at, err
 	}
@@ -61,8 +60,7 @@ func ofAll(text string) (epoch string, at store.Position, err error) {
 	if err != nil {
 		return "", at, err
 	}
-	place = c.place
-	at, err = store.ParsePosition(place)
+	at, err = store.ParsePosition(c.place)
 	return c.epoch, at, err
 }
 
