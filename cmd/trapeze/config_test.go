@@ -12,7 +12,7 @@ func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string]string{
 		"TRAPEZE_SLOTS": "many", "TRAPEZE_LEASE": "8", "TRAPEZE_POLL_INTERVAL": "10ms", "TRAPEZE_SCHEMA": "Robert'; --",
-		"TRAPEZE_SLOT": "4", "TRAPEZE_LANES": "a=1:b", "TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080",
+		"TRAPEZE_SLOT": "4", "TRAPEZE_LANES": "a=x:b", "TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080",
 		"TRAPEZE_LOG": "loud", "TRAPEZE_RETENTION_EVENTS": "-1h", "TRAPEZE_MAX_AGE": "-24h", "TRAPEZE_APPROVAL_TTL": "a day", "TRAPEZE_STALE_AFTER": "-1s", "TRAPEZE_RUNNER": "perhaps",
 		"TRAPEZE_LEDGER_URL": "ledger", "TRAPEZE_MAX_CRASHES": "0", "DATABASE_URL": "postgres://h:x/y",
 	}
