@@ -37,3 +37,39 @@ func TestWhatIsSomebodyElsesIsAnsweredLikeWhatIsNot(t *testing.T) {
 		is.Equal(tell(bobs), tell(none)) // nobody learns which ids there are
 	}
 }
+
+func TestAKeyNeverAnswersWithTheJobOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := strangers(t)
+	submit := func(who, body, key string) answer {
+		return h.send("POST", "/jobs", body, "X-Who", who, "Idempotency-Key", key)
+	}
+	const body = `{"kind":"echo","delay":3600}`
+	bobs := submit("bob", body, "nightly")
+	is.Equal(submit("bob", body, "nightly").body["id"], bobs.body["id"]) // the same key is the same job
+	anas := submit("ana", body, "nightly")
+	is.Equal(anas.status, http.StatusAccepted)
+	is.True(anas.body["id"] != bobs.body["id"]) // but not another's
+	is.Equal(anas.body["duplicate"], false)     // so hers is there
+	is.Equal(submit("ana", `{"kind":"wait"}`, "nightly").body["code"], "idempotency_key_reused")
+	is.Equal(submit("ana", `{"kind":"wait","delay":3600}`, strings.Repeat("k", 500)).status, http.StatusAccepted) // of any length a key may have
+}
+
+func TestAUniqueKeyThatSomebodyElseHoldsIsHeldAndNoMore(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := strangers(t)
+	const body = `{"kind":"echo","delay":3600,"unique_key":"co2/2025"}`
+	bobs := h.send("POST", "/jobs", body, "X-Who", "bob")
+	is.Equal(bobs.status, http.StatusAccepted)
+	is.Equal(h.send("POST", "/jobs", body, "X-Who", "bob").body["duplicate"], true)
+	for range 2 { // also by the idempotency key that was sent with it
+		anas := h.send("POST", "/jobs", body, "X-Who", "ana", "Idempotency-Key", "k")
+		is.Equal(anas.status, http.StatusConflict)
+		is.Equal(anas.body["code"], "unique_key_held")
+		is.Equal(anas.body["id"], nil) // neither which job it is, nor how it is
+	}
+	roots := h.send("POST", "/jobs", body, "X-Who", "root")
+	is.Equal(roots.body["id"], bobs.body["id"]) // who may see it is told
+}
