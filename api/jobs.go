@@ -37,6 +37,13 @@ func (s *server) submit(c echo.Context) error {
 	if key := request.Header.Get("Idempotency-Key"); key != "" {
 		options = append(options, runner.IdempotencyKey(key))
 	}
+	asks, err := s.asksApproval(request.Context(), body)
+	if err != nil {
+		return err
+	}
+	if asks {
+		options = append(options, runner.NeedsApproval())
+	}
 	made, err := body.Submit(request.Context(), s.r, options...)
 	if err != nil {
 		return err

@@ -117,6 +117,9 @@ func (s *server) retryPipeline(c echo.Context) error {
 	if err := optional(c, &body); err != nil {
 		return err
 	}
+	if err := s.mayRetry(c, id, body.Args != nil); err != nil {
+		return err
+	}
 	ids, err := s.r.RetryPipeline(c.Request().Context(), id, caller(c).Name, body.otherArgs())
 	if err != nil {
 		return err
