@@ -69,6 +69,7 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 // serve guards a route and answers its errors itself, whatever error handler the host's echo has.
 func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		c = plain{c}
 		err := s.admit(c, to)
 		if err == nil {
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)

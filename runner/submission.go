@@ -88,7 +88,7 @@ func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submiss
 func (w *submission) encodePlan() (err error) {
 	w.plan = nil
 	if len(w.planned) > 0 {
-		if w.plan, err = json.Marshal(w.planned); err != nil {
+		if w.plan, err = asItIs(w.planned); err != nil {
 			return fmt.Errorf("plan the steps after %s: %w: %w", w.kind, job.ErrInvalidArgs, err)
 		}
 	}
@@ -230,11 +230,7 @@ func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
 
 // encode encodes a value as JSON of bounded size that holds no NUL, which no text in PostgreSQL can.
 func encode(v any, limit int) (json.RawMessage, error) {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false) // nothing here is put into a page, and JSON that was submitted keeps its bytes
-	err := encoder.Encode(v)
-	raw := bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
+	raw, err := asItIs(v)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
@@ -248,6 +244,15 @@ func encode(v any, limit int) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%w: nested deeper than %d", job.ErrInvalidArgs, maxDepth)
 	}
 	return raw, nil
+}
+
+// asItIs encodes a value as JSON. Nothing here is put into a page, so that JSON which was submitted keeps its bytes.
+func asItIs(v any) (json.RawMessage, error) {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }
 
 // clean makes any text storable: valid UTF-8 without NUL, cut to a number of bytes.

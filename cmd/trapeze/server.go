@@ -109,11 +109,13 @@ func (s *server) ask(ctx context.Context, method, path string, header http.Heade
 func (s *server) send(ctx context.Context, method, path string, header http.Header, body any) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
+		var raw bytes.Buffer
+		encoder := json.NewEncoder(&raw)
+		encoder.SetEscapeHTML(false) // arguments are submitted as the bytes that they are
+		if err := encoder.Encode(body); err != nil {
 			return nil, err
 		}
-		content = bytes.NewReader(raw)
+		content = &raw
 	}
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
