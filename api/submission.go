@@ -27,6 +27,7 @@ type Submission struct {
 	MaxAttempts *int            `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
+	Foreign     bool            `json:"foreign,omitempty"`      // another program has the handlers: this pod need not know the kinds
 	Chain       []Step          `json:"chain,omitempty"`        // the steps that follow
 }
 
@@ -82,6 +83,9 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 			while = runner.UniqueWhile(s.UniqueWhile)
 		}
 		options = append(options, runner.Unique(s.UniqueKey, while))
+	}
+	if s.Foreign {
+		options = append(options, runner.Foreign())
 	}
 	var args job.Args = runner.Raw{Name: s.Kind, JSON: s.Args}
 	if len(s.Chain) > 0 {
