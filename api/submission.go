@@ -9,7 +9,6 @@ import (
 	"io"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -128,8 +127,8 @@ func Decode(body io.Reader, v any) error {
 	if err != nil {
 		return err
 	}
-	if !utf8.Valid(raw) || job.HoldsNUL(raw) {
-		return fmt.Errorf("%w: bytes that are no UTF-8, or a NUL character, which PostgreSQL cannot store", errText)
+	if what := job.Unstorable(raw); what != "" {
+		return fmt.Errorf("%w: %s, which PostgreSQL cannot store", errText, what)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()

@@ -228,7 +228,7 @@ func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// encode encodes a value as JSON of bounded size that holds no NUL, which no text in PostgreSQL can.
+// encode encodes a value as JSON of bounded size that PostgreSQL can store.
 func encode(v any, limit int) (json.RawMessage, error) {
 	raw, err := asItIs(v)
 	switch {
@@ -236,12 +236,11 @@ func encode(v any, limit int) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
 	case len(raw) > limit:
 		return nil, fmt.Errorf("%d bytes of JSON, at most %d: %w", len(raw), limit, job.ErrTooLarge)
-	case !utf8.Valid(raw):
-		return nil, fmt.Errorf("%w: bytes that are no UTF-8", job.ErrInvalidArgs)
-	case job.HoldsNUL(raw):
-		return nil, fmt.Errorf("%w: a NUL character", job.ErrInvalidArgs)
 	case bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) > maxDepth && !json.Valid(raw):
 		return nil, fmt.Errorf("%w: nested deeper than %d", job.ErrInvalidArgs, maxDepth)
+	}
+	if what := job.Unstorable(raw); what != "" {
+		return nil, fmt.Errorf("%w: %s", job.ErrInvalidArgs, what)
 	}
 	return raw, nil
 }
