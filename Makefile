@@ -11,7 +11,7 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault example check format vet lint fmt bench bench-peers torture clean
+.PHONY: help demo test race fault example check format vet lint fuzz fmt bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ race: ## run all tests with the race detector
 
 fault: ## run the long leg: death at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
+
+fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its testdata
+	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
 
 example: ## kill the example's pods at random moments, SEEDS times, and compare every digit
 	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TheExampleGivesTheSameTotalsWheneverIts$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults
