@@ -72,6 +72,9 @@ func (s *server) serve(to Route) echo.HandlerFunc {
 		c = plain{c}
 		err := s.admit(c, to)
 		if err == nil {
+			err = legible(c)
+		}
+		if err == nil {
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
 			err = to.do(s, c)
 		}

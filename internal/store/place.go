@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 )
 
 // NewJob is a job to be inserted.
@@ -201,7 +202,7 @@ func narrow(n *int) *int32 {
 	if n == nil {
 		return nil
 	}
-	v := int32(*n)
+	v := int32(min(*n, math.MaxInt32))
 	return &v
 }
 
