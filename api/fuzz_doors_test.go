@@ -85,7 +85,7 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 	for _, body := range submissions {
 		f.Add(body, "")
 	}
-	f.Add(`{"kind":"echo","args":`+hostile+`}`, "key")
+	f.Add(`{"kind":"echo","args":`+awkward+`}`, "key")
 	f.Add(`{"kind":"echo","delay":"1h"}`, "\xff")
 	f.Add(`{"kind":"echo","delay":"1h"}`, strings.Repeat("é", 251))
 	h := newHouse(f)

@@ -1,0 +1,168 @@
+package ui
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// drawing is a pipeline as an SVG: a column a step, and a column for the branches of each fan-out.
+type drawing struct {
+	W, H  int
+	Boxes []box
+	Lines []line
+}
+
+// box is a job, the branches of a fan-out in one, or a step to come.
+type box struct {
+	X, Y, W, H int
+	Link       string // from the page's root; empty: none
+	State      string
+	Title      string
+	Sub, Foot  string
+	Planned    bool
+	Parts      []part // of a fan-out: a bar
+}
+
+// part is a part of the bar of a fan-out.
+type part struct {
+	State string
+	X, W  int
+}
+
+// line leads from one box to another.
+type line struct {
+	D       string
+	Planned bool
+}
+
+// The measures of the drawing, and how much of a long pipeline is drawn: its latest steps and the next ones.
+const (
+	boxW, boxH   = 176, 66
+	fanH         = 82
+	gapX, gapY   = 32, 12
+	edge         = 8
+	mostSteps    = 40
+	mostPlanned  = 20
+	titleLetters = 20
+)
+
+// pen draws from left to right.
+type pen struct {
+	drawing
+	x    int
+	ends []point // from where lines lead to the next column
+}
+
+type point struct{ x, y int }
+
+// draw lays a pipeline out.
+func draw(t tree, now time.Time) drawing {
+	p := &pen{x: edge}
+	steps := t.Steps
+	if n := t.Earlier(); n > 0 {
+		p.column(false, box{H: boxH, Title: fmt.Sprintf("%s earlier steps", number(n)), Sub: "not drawn", State: "succeeded",
+			Link: "jobs?pipeline=" + strconv.FormatInt(t.ID, 10)})
+		steps = steps[n:]
+	}
+	for _, s := range steps {
+		p.column(false, jobBox(s.Job, now))
+		if s.Fan != nil {
+			p.column(false, fanBoxes(s, now)...)
+		}
+	}
+	planned := t.Planned
+	more := len(planned) - mostPlanned
+	if more > 0 {
+		planned = planned[:mostPlanned]
+	}
+	for _, s := range planned {
+		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(25, text(s.Subject)), Foot: "to come"})
+	}
+	if more > 0 {
+		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: fmt.Sprintf("%s more steps", number(more)), Foot: "to come"})
+	}
+	p.W, p.H = p.x-gapX+edge, p.H+edge
+	return p.drawing
+}
+
+// column draws boxes below each other and joins each with what stands before.
+func (p *pen) column(planned bool, boxes ...box) {
+	y := edge
+	var ends []point
+	for _, b := range boxes {
+		b.X, b.Y, b.W = p.x, y, boxW
+		p.Boxes = append(p.Boxes, b)
+		middle := y + boxH/2
+		for _, from := range p.ends {
+			p.Lines = append(p.Lines, line{curve(from, point{p.x, middle}), planned})
+		}
+		ends = append(ends, point{p.x + boxW, middle})
+		y += b.H + gapY
+	}
+	p.H, p.ends = max(p.H, y-gapY), ends
+	p.x += boxW + gapX
+}
+
+// curve leads from one point to another, level at both.
+func curve(a, b point) string {
+	if a.y == b.y {
+		return fmt.Sprintf("M%d %dH%d", a.x, a.y, b.x)
+	}
+	middle := (a.x + b.x) / 2
+	return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", a.x, a.y, middle, a.y, middle, b.y, b.x, b.y)
+}
+
+func jobBox(j job.Job, now time.Time) box {
+	sub := "#" + strconv.FormatInt(j.ID, 10)
+	if j.Subject != "" {
+		sub += " · " + plain(j.Subject)
+	}
+	foot := calls(j.State)
+	if took := lasted(now, j.StartedAt, j.FinishedAt); took != "" {
+		foot += " · " + took
+	}
+	return box{H: boxH, Link: "jobs/" + strconv.FormatInt(j.ID, 10), State: shade(j), Title: short(titleLetters, j.Kind), Sub: short(25, sub), Foot: foot}
+}
+
+// shade is the state of a job, or warning when it succeeded with one.
+func shade(j job.Job) string {
+	if j.State == job.Succeeded && j.Outcome != nil && *j.Outcome == job.Warning {
+		return "warning"
+	}
+	return string(j.State)
+}
+
+// fanBoxes are the branches of a fan-out: all of them in one box, then those that run or went wrong.
+func fanBoxes(s step, now time.Time) []box {
+	all := box{H: fanH, State: "branches", Title: number(s.Fan.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
+	x, done := 0, 0
+	for _, c := range s.Fan.States {
+		w := max(c.N*(boxW-24)/max(s.Fan.Branches, 1), 3)
+		w = min(w, boxW-24-x)
+		all.Parts = append(all.Parts, part{string(c.State), x + 12, w})
+		x += w
+		if c.State.Terminal() {
+			done += c.N
+		}
+		if c.State != job.Succeeded {
+			all.Foot += fmt.Sprintf(" · %s %s", number(c.N), calls(c.State))
+		}
+	}
+	all.Sub = fmt.Sprintf("%s of %s done", number(done), number(s.Fan.Branches))
+	all.Foot = short(28, trimDot(all.Foot))
+	list := []box{all}
+	for _, j := range s.Fan.Shown {
+		list = append(list, jobBox(j, now))
+	}
+	return list
+}
+
+func trimDot(s string) string {
+	if len(s) > len(" · ") {
+		return s[len(" · "):]
+	}
+	return s
+}

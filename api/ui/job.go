@@ -1,0 +1,66 @@
+package ui
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// jobPage is what the page of a job shows.
+type jobPage struct {
+	history
+	Attempts  []attempt
+	Newest    []job.Event // the events, newest first
+	Actions   []action
+	CanReprio bool
+}
+
+// action is a button that sends a request to the API.
+type action struct {
+	Method, Path string // from the API's root
+	Label        string
+	Ask          string // what is asked before; empty: nothing
+	Danger       bool
+}
+
+// job shows one job.
+func (d *dashboard) job(p *page, r *http.Request) error {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	h, err := d.readHistory(r.Context(), p.Principal, id)
+	if err != nil {
+		return err
+	}
+	h.Job = d.o.Shown(p.Principal, h.Job)
+	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
+	show.Newest = slices.Clone(h.Events)
+	slices.Reverse(show.Newest)
+	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
+	p.Title, p.Data = "Job "+strconv.FormatInt(id, 10), show
+	p.Live, p.Still = "jobs/"+strconv.FormatInt(id, 10)+"/stream", h.State.Terminal()
+	return nil
+}
+
+// jobActions are what the visitor may do to a job in its state.
+func (v visitor) jobActions(j job.Job) (list []action) {
+	id := strconv.FormatInt(j.ID, 10)
+	offer := func(needs access.Permission, when bool, a action) {
+		if when && v.Sees(needs, j.Submitter) {
+			list = append(list, a)
+		}
+	}
+	over := j.State.Terminal()
+	offer(access.JobsApprove, j.State == job.AwaitingApproval, action{"POST", "jobs/" + id + "/approve", "Approve", "", false})
+	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
+		"Job " + id + " runs again, with the same arguments, in a new epoch.", false})
+	offer(access.JobsCancel, !over && !j.CancelRequested, action{"POST", "jobs/" + id + "/cancel", "Cancel",
+		"Job " + id + " is cancelled: at once if it does not run, otherwise as soon as its handler returns.", true})
+	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
+		"Job " + id + " ends at once, whatever its handler does. What the handler returns later is refused.", true})
+	return list
+}

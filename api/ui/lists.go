@@ -1,0 +1,112 @@
+package ui
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// jobList is a page of jobs.
+type jobList struct {
+	*filters
+	Jobs   []job.Job
+	Next   string // the address of the next page; empty: there is none
+	Later  bool   // it is not the first page
+	States []job.State
+	Lanes  []string
+}
+
+// jobs lists jobs, newest first.
+func (d *dashboard) jobs(p *page, r *http.Request) error {
+	l := jobList{filters: filtersOf(r, "jobs"), States: job.States(), Later: r.URL.Query().Get("cursor") != ""}
+	filter, err := jobFilter(l.filters, p.Now)
+	if err != nil {
+		return err
+	}
+	filter.Owner = p.Owner(access.JobsRead)
+	found, err := d.o.Store.Jobs(r.Context(), filter)
+	if err != nil {
+		return err
+	}
+	l.Jobs = found.Jobs
+	if found.Cursor != "" {
+		l.Next = l.With("cursor", found.Cursor)
+	}
+	lanes, err := d.o.Store.BoardLanes(r.Context(), 0)
+	for _, one := range lanes {
+		l.Lanes = append(l.Lanes, one.Name)
+	}
+	p.Title, p.Data = "Jobs", l
+	if p.Still = l.Later; !l.Later { // a page further on does not change under its reader
+		p.Live = "events/stream"
+	}
+	return err
+}
+
+// pipelineList is a page of pipelines.
+type pipelineList struct {
+	*filters
+	Pipelines []pipelineRow
+	Next      string
+	Later     bool
+	Statuses  []job.Status
+}
+
+// pipelineRow is a pipeline with how many steps it has.
+type pipelineRow struct {
+	job.Pipeline
+	At, Steps int // the step it is at, counted from 1, and those that are known
+}
+
+// pipelines lists pipelines, newest first.
+func (d *dashboard) pipelines(p *page, r *http.Request) error {
+	l := pipelineList{filters: filtersOf(r, "pipelines"), Later: r.URL.Query().Get("cursor") != "",
+		Statuses: []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}}
+	filter, err := pipelineFilter(l.filters, p.Now)
+	if err != nil {
+		return err
+	}
+	found, cursor, err := d.o.Store.Pipelines(r.Context(), filter)
+	for _, one := range found {
+		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(plannedOf(one.Planned))})
+	}
+	if cursor != "" {
+		l.Next = l.With("cursor", cursor)
+	}
+	p.Title, p.Data = "Pipelines", l
+	if p.Still = l.Later; !l.Later {
+		p.Live = "events/stream"
+	}
+	return err
+}
+
+// auditList is a page of the audit.
+type auditList struct {
+	*filters
+	Rows  []store.AuditRow
+	Next  string
+	Later bool
+}
+
+// audit lists who did what, newest first.
+func (d *dashboard) audit(p *page, r *http.Request) error {
+	l := auditList{filters: filtersOf(r, "audit")}
+	filter := store.AuditFilter{Actor: l.Get("actor"), Action: l.Get("action"), Target: l.Get("target"), Limit: perPage}
+	if cursor := l.Get("cursor"); cursor != "" {
+		before, err := strconv.ParseInt(cursor, 36, 64)
+		if err != nil || before <= 0 {
+			return invalid("cursor", cursor, "that of the page before")
+		}
+		filter.Before, l.Later = before, true
+	}
+	rows, err := d.o.Store.AuditTrail(r.Context(), filter)
+	if len(rows) == perPage {
+		l.Next = l.With("cursor", strconv.FormatInt(rows[len(rows)-1].ID, 36))
+	}
+	l.Rows = rows
+	p.Title, p.Data, p.Still = "Audit", l, l.Later
+	return err
+}

@@ -1,0 +1,176 @@
+package ui
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// overlay says of due jobs what their rows do not: that the gate is closed, the lane is drained, or all slots are in use.
+func (b *board) overlay() {
+	lanes := map[string]lane{}
+	for _, l := range b.Lanes {
+		lanes[l.Name] = l
+	}
+	alive, slots := 0, 0
+	for _, p := range b.Pods {
+		if p.Open() {
+			alive, slots = alive+1, slots+p.Slots
+		}
+	}
+	for i := range b.Waiting {
+		w := &b.Waiting[i]
+		l := lanes[w.Lane]
+		switch {
+		case b.Gate.Paused || b.Gate.Frozen:
+			w.Why = "gate"
+		case !l.Enabled:
+			w.Why = "disabled"
+		case l.Drained:
+			w.Why = "drained"
+		case w.Why == "no_handler" && alive == 0:
+			w.Why = "no_pods"
+		case w.Why == "due" && l.Slots != nil && l.Running >= *l.Slots, w.Why == "due" && l.SlotsPerPod != nil && l.Running >= *l.SlotsPerPod*alive:
+			w.Why = "full_lane"
+		case w.Why == "due" && b.Used >= slots:
+			w.Why = "full_pods"
+		}
+	}
+	slices.SortStableFunc(b.Waiting, func(x, y store.BoardWait) int { return strings.Compare(x.Lane, y.Lane) })
+}
+
+// Open reports whether the pod takes work.
+func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
+
+// State is how the pod is, in a word.
+func (p pod) State() string {
+	switch {
+	case p.Closed != nil:
+		return *p.Closed
+	case p.Lapsed:
+		return "lapsed"
+	case p.Draining:
+		return "stopping"
+	case p.Drained:
+		return "drained"
+	}
+	return "alive"
+}
+
+// State is how the lane is, in a word.
+func (l lane) State() string {
+	switch {
+	case !l.Enabled:
+		return "disabled"
+	case l.Drained:
+		return "drained"
+	}
+	return "open"
+}
+
+// Limit is how many of the lane's jobs may run at a time, as far as the lane says: nil, no limit.
+func (b board) Limit(l lane) *int {
+	var limit *int
+	if l.SlotsPerPod != nil {
+		open := *l.SlotsPerPod * b.Alive()
+		limit = &open
+	}
+	if l.Slots != nil && (limit == nil || *l.Slots < *limit) {
+		limit = l.Slots
+	}
+	return limit
+}
+
+// Alive counts the pods that are there.
+func (b board) Alive() (n int) {
+	for _, p := range b.Pods {
+		if p.ClosedAt == nil && !p.Lapsed {
+			n++
+		}
+	}
+	return n
+}
+
+// Slots counts the slots of the pods that take work.
+func (b board) Slots() (n int) {
+	for _, p := range b.Pods {
+		if p.Open() {
+			n += p.Slots
+		}
+	}
+	return n
+}
+
+// bar is a bar of 100 units, as an SVG draws it.
+type bar struct {
+	Part, Whole int
+	Full        bool
+}
+
+// Width is the drawn part, at least visible when there is any.
+func (b bar) Width() int64 {
+	if b.Part > 0 {
+		return max(percent(int64(b.Part), int64(b.Whole)), 2)
+	}
+	return 0
+}
+
+// Bar shows how much of the lane is in use; against all slots of the pods where the lane says no limit.
+func (b board) Bar(l lane) bar {
+	whole := b.Slots()
+	if limit := b.Limit(l); limit != nil {
+		whole = *limit
+	}
+	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
+}
+
+// PodBar shows how much of a pod is in use.
+func (b board) PodBar(p pod) bar {
+	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
+}
+
+// Due counts what is due and not claimed.
+func (b board) Due() (n int) {
+	for _, l := range b.Lanes {
+		n += l.Waiting
+	}
+	return n
+}
+
+// Parts counts what is parked for one of the reasons.
+func (b board) Parts(reasons ...string) (n int) {
+	for _, w := range b.Parked {
+		if slices.Contains(reasons, w.Why) {
+			n += w.Jobs
+		}
+	}
+	return n
+}
+
+// Most is up to where jobs are counted, and MostLooked up to where a lane's due jobs are asked what they wait for.
+func (b board) Most() int       { return mostCounted }
+func (b board) MostLooked() int { return mostLooked }
+
+// now shows what is going on.
+func (d *dashboard) now(p *page, r *http.Request) error {
+	b, err := d.readBoard(r.Context())
+	b.Pods = slices.DeleteFunc(slices.Clone(b.Pods), func(p pod) bool { return p.ClosedAt != nil })
+	p.Title, p.Live, p.Data = "Now", "events/stream", b
+	return err
+}
+
+// lanes shows the lanes and their settings.
+func (d *dashboard) lanes(p *page, r *http.Request) error {
+	b, err := d.readBoard(r.Context())
+	p.Title, p.Live, p.Data = "Lanes", "events/stream", b
+	return err
+}
+
+// pods shows the pods, also those that left or lapsed of late.
+func (d *dashboard) pods(p *page, r *http.Request) error {
+	b, err := d.readBoard(r.Context())
+	p.Title, p.Live, p.Data = "Pods", "events/stream", b
+	return err
+}

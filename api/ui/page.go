@@ -1,0 +1,184 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+//go:embed templates/*.html
+var sources embed.FS
+
+// templates are the pages by file, each with the layout.
+var templates = parse()
+
+func parse() map[string]*template.Template {
+	layout := template.Must(template.New("layout.html").Funcs(words).ParseFS(sources, "templates/layout.html", "templates/parts.html"))
+	list := map[string]*template.Template{}
+	for _, file := range []string{"problem.html", "login.html"} {
+		list[file] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "templates/"+file))
+	}
+	for _, p := range pages {
+		list[p.file] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "templates/"+p.file))
+	}
+	return list
+}
+
+// page is what a template sees.
+type page struct {
+	Title string
+	Here  string    // its place in the navigation
+	Root  string    // the way from this page to the dashboard's first
+	API   string    // and to the API
+	Live  string    // the stream to follow, from the API's root; empty: none
+	Still bool      // nothing of the page will change any more
+	Now   time.Time // of the moment it was read
+	Data  any
+	visitor
+	Session bool // there is a session that can be ended
+}
+
+// visitor is who looks at a page. Templates ask for each button whether he may use it.
+type visitor struct{ access.Principal }
+
+// Can reports whether he has a permission for everything.
+func (v visitor) Can(permission string) bool {
+	allowed, own := v.Principal.Can(access.Permission(permission))
+	return allowed && !own
+}
+
+// May reports whether he has a permission at all, if only for his own jobs.
+func (v visitor) May(permission string) bool {
+	allowed, _ := v.Principal.Can(access.Permission(permission))
+	return allowed
+}
+
+// MayTo reports whether he has a permission for a job that somebody submitted.
+func (v visitor) MayTo(permission, submitter string) bool {
+	return v.Sees(access.Permission(permission), submitter)
+}
+
+func (d *dashboard) page(r *http.Request, v view) *page {
+	root := strings.Repeat("../", max(strings.Count(r.URL.Path, "/")-1, 0))
+	if root == "" {
+		root = "./"
+	}
+	return &page{Here: v.here, Root: root, API: root + "../", Now: time.Now()}
+}
+
+// serve answers a request for a page.
+func (d *dashboard) serve(v view) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), within)
+		defer cancel()
+		p := d.page(r, v)
+		who, err := d.o.Visitor(r)
+		if errors.Is(err, access.ErrUnauthenticated) && d.o.Sessions {
+			p.Title, p.Still, p.Data = "Log in", true, login{}
+			d.render(w, r, http.StatusUnauthorized, "login.html", p)
+			return
+		}
+		if err == nil {
+			p.Principal, p.Session = who, d.o.Sessions
+			err = p.mayEnter(v)
+		}
+		if errors.Is(err, errForbidden) && v.path == "/{$}" && p.May(string(access.JobsRead)) { // the first page is another one for him
+			http.Redirect(w, r, p.Root+"jobs", http.StatusSeeOther)
+			return
+		}
+		if err == nil {
+			err = v.show(d, p, r.WithContext(ctx))
+		}
+		if err != nil {
+			d.fail(w, r, p, err)
+			return
+		}
+		d.render(w, r, http.StatusOK, v.file, p)
+	}
+}
+
+// mayEnter says why a page is closed to its visitor.
+func (v visitor) mayEnter(to view) error {
+	switch allowed, own := v.Principal.Can(to.needs); {
+	case !allowed:
+		return fmt.Errorf("%w: this page needs the permission %s", errForbidden, to.needs)
+	case own && !to.own:
+		return fmt.Errorf("%w: your permission %s is for your own jobs only", errForbidden, to.needs)
+	}
+	return nil
+}
+
+// render writes a page whole or not at all.
+func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
+	var body bytes.Buffer
+	if err := templates[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
+		d.o.Logger.ErrorContext(r.Context(), "a page of the dashboard could not be written", "page", file, "err", err)
+		http.Error(w, "This page could not be written: see the server's log.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = body.WriteTo(w) // whoever has gone does not miss it
+}
+
+var (
+	errNoPage    = errors.New("there is no such page")
+	errForbidden = errors.New("you may not see this")
+)
+
+// problem is what an error page says.
+type problem struct {
+	Status  int
+	Message string
+	Detail  string
+}
+
+// fail answers with a page that says what went wrong and what to do.
+func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err error) {
+	said := problem{http.StatusInternalServerError, "This should not happen", "The server's log says more."}
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		said = problem{http.StatusUnauthorized, "Nobody knows who you are", "Log in where this service has its login, then come back."}
+	case errors.Is(err, errForbidden):
+		said = problem{http.StatusForbidden, "You may not see this page", "Ask whoever manages the roles. " + err.Error() + "."}
+	case errors.Is(err, errNoPage):
+		said = problem{http.StatusNotFound, "There is no such page", "The address may be mistyped."}
+	case errors.Is(err, job.ErrNotFound):
+		said = problem{http.StatusNotFound, "There is nothing with this id", "It never was, or it ended so long ago that it is no longer kept."}
+	case errors.Is(err, job.ErrInvalid):
+		said = problem{http.StatusBadRequest, "This filter cannot be understood", err.Error()}
+	case errors.Is(err, context.Canceled):
+		return
+	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):
+		d.o.Logger.WarnContext(r.Context(), "a page of the dashboard could not be read", "path", r.URL.Path, "err", err)
+		said = problem{http.StatusServiceUnavailable, "The database does not answer", "Jobs that run go on meanwhile. This page looks again every " +
+			"five seconds; a list may need a narrower filter."}
+	default:
+		d.o.Logger.ErrorContext(r.Context(), "a page of the dashboard could not be read", "path", r.URL.Path, "err", err)
+	}
+	p.Title, p.Data, p.Still = said.Message, said, said.Status != http.StatusServiceUnavailable
+	d.render(w, r, said.Status, "problem.html", p)
+}
+
+// login shows the form for a token.
+func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
+	p := d.page(r, view{})
+	p.Title, p.Still = "Log in", true
+	p.Data = login{Failed: r.URL.Query().Get("failed") != ""}
+	d.render(w, r, http.StatusOK, "login.html", p)
+}
+
+type login struct {
+	Failed bool // the token before was wrong
+}

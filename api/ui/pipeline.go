@@ -1,0 +1,57 @@
+package ui
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// pipelinePage is what the page of a pipeline shows.
+type pipelinePage struct {
+	tree
+	Drawing drawing
+	Actions []action
+}
+
+// pipeline shows one pipeline.
+func (d *dashboard) pipeline(p *page, r *http.Request) error {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	t, err := d.readTree(r.Context(), p.Principal, id)
+	if err != nil {
+		return err
+	}
+	owner := t.Steps[0].Submitter // that of all its jobs
+	show := pipelinePage{tree: t, Drawing: draw(t, p.Now)}
+	number := strconv.FormatInt(id, 10)
+	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
+		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/abort", "Abort",
+			"Every job of pipeline " + number + " that has not ended is cancelled, and no further step starts.", true})
+	}
+	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.Sees(access.JobsRetry, owner) {
+		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/retry", "Retry from here",
+			"Pipeline " + number + " goes on from the step where it ended. Of a fan-out, only the branches that had not succeeded run again.", false})
+	}
+	p.Title, p.Data = "Pipeline "+number, show
+	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over()
+	return nil
+}
+
+// plannedOf are the steps of a pipeline that have not been reached.
+func plannedOf(raw json.RawMessage) (steps []job.Step) {
+	if len(raw) == 0 || json.Unmarshal(raw, &steps) != nil {
+		return nil
+	}
+	return steps
+}
+
+// Earlier counts the steps that are not drawn.
+func (t tree) Earlier() int { return max(len(t.Steps)-mostSteps, 0) }
+
+// Latest are the steps that are drawn.
+func (t tree) Latest() []step { return t.Steps[t.Earlier():] }

@@ -1,0 +1,37 @@
+package ui
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// shared is an answer for everybody who asks at about the same time: whoever comes first reads, the others get what he read.
+type shared[T any] struct {
+	mu    sync.Mutex
+	value T
+	until time.Time
+}
+
+// An answer is used for a second, and longer where it took long: reading it takes at most a fifth of one connection's time.
+const (
+	sharedFor   = time.Second
+	sharedTimes = 5
+)
+
+// get returns the answer of late, or reads it. An error is not kept.
+func (s *shared[T]) get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := time.Now()
+	if began.Before(s.until) {
+		return s.value, nil
+	}
+	value, err := read(ctx)
+	if err != nil {
+		return value, err
+	}
+	now := time.Now()
+	s.value, s.until = value, now.Add(max(sharedFor, sharedTimes*now.Sub(began)))
+	return value, nil
+}

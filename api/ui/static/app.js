@@ -1,0 +1,232 @@
+// The dashboard's own script. It keeps the page up to date and sends what buttons say. Without it the pages can be read.
+"use strict";
+(() => {
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const api = new URL(document.body.dataset.api, location.href);
+  document.documentElement.classList.add("js");
+
+  // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays.
+
+  const every = 5000, atMost = 1000;
+  let reading = false, again = false, readAt = 0, timer = 0, streaming = false;
+  const still = () => $("main").hasAttribute("data-still");
+
+  const say = (text, kind) => {
+    const pulse = $("#pulse");
+    if (pulse.textContent !== text) pulse.textContent = text;
+    pulse.className = "pulse " + kind;
+  };
+
+  async function read() {
+    clearTimeout(timer);
+    if (reading) { again = true; return; }
+    reading = true; again = false; readAt = Date.now();
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+      if (answer.status === 401 || answer.redirected) { location.reload(); return; }
+      if (answer.status >= 500 && !$("main .problem")) throw new Error(answer.status);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!$("main", page)) throw new Error("no page");
+      change($("main"), $("main", page));
+      $("main").toggleAttribute("data-still", $("main", page).hasAttribute("data-still"));
+      change($("footer"), $("footer", page));
+      document.title = page.title;
+      count();
+      say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
+    } catch {
+      say("no answer; as of " + new Date(readAt).toLocaleTimeString(), "lost");
+    } finally {
+      reading = false;
+      next(again ? atMost : every);
+    }
+  }
+
+  function next(wait) {
+    clearTimeout(timer);
+    if (still() || document.hidden) return;
+    timer = setTimeout(read, wait);
+  }
+
+  // heard reads the page soon: at once, or when a second has passed since the last time.
+  function heard() {
+    if (reading) { again = true; return; }
+    clearTimeout(timer);
+    timer = setTimeout(read, Math.max(0, readAt + atMost - Date.now()));
+  }
+
+  function change(from, to) {
+    Idiomorph.morph(from, to.innerHTML, {
+      morphStyle: "innerHTML", ignoreActiveValue: true,
+      callbacks: {
+        beforeNodeMorphed: (node) => !(node.nodeType === 1 && node.hasAttribute("data-keep")),
+        beforeAttributeUpdated: (name) => name !== "open",
+      },
+    });
+  }
+
+  // follow listens to a stream of the API. What it says is only that something has changed.
+  async function follow(path) {
+    let wait = 1000;
+    for (;;) {
+      if (document.hidden) await new Promise((go) => document.addEventListener("visibilitychange", go, { once: true }));
+      if (still()) return;
+      const stop = new AbortController();
+      const hide = () => { if (document.hidden) stop.abort(); }; // a browser has few connections to a host
+      document.addEventListener("visibilitychange", hide);
+      try {
+        const answer = await fetch(new URL(path, api), { headers: { Accept: "text/event-stream" }, cache: "no-store", signal: stop.signal });
+        if (!answer.ok || !(answer.headers.get("Content-Type") || "").startsWith("text/event-stream")) throw new Error("no stream");
+        streaming = true; wait = 1000; say("live", "live");
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        for (let rest = ""; ;) {
+          const { value, done } = await reader.read();
+          if (done) break;
+          const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+          rest = blocks.pop();
+          const names = blocks.map((block) => /^event: ?(.*)$/m.exec(block)?.[1] ?? (/^data:/m.test(block) ? "message" : ""));
+          if (names.some((name) => name !== "" && name !== "snapshot")) heard();
+        }
+      } catch { wait = Math.min(wait * 2, 60000); }
+      streaming = false;
+      document.removeEventListener("visibilitychange", hide);
+      if (still()) return;
+      if (!document.hidden) await new Promise((go) => setTimeout(go, wait));
+    }
+  }
+
+  // ---- send what buttons and forms say
+
+  const verbs = /^(\S+) (.*)$/;
+
+  // send sends one request to the API and returns what is to be said if it was refused.
+  async function send(what, body) {
+    const [, method, path] = verbs.exec(what);
+    try {
+      const answer = await fetch(new URL(path, api), { method, headers: { "Content-Type": "application/json", Accept: "application/json" }, body: JSON.stringify(body ?? {}) });
+      if (answer.ok) return "";
+      const said = await answer.json().catch(() => ({}));
+      return [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
+        (said.request_id ? ` (request ${said.request_id})` : "");
+    } catch {
+      return "The server does not answer. It may or may not have been done: look again before you repeat it.";
+    }
+  }
+
+  function tell(good, wrong) {
+    $("#said").textContent = good;
+    $("#wrong").textContent = wrong;
+    if (good || wrong) scrollTo({ top: 0, behavior: "instant" });
+  }
+
+  // ask shows what is about to happen, and says whether to go on.
+  function ask(title, text, list, danger) {
+    const box = $("#ask"), yes = $("#ask-yes");
+    $("#ask-title").textContent = title + "?";
+    $("#ask-text").textContent = text;
+    $("#ask-list").replaceChildren(...list.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
+    yes.textContent = title;
+    yes.className = danger ? "danger" : "primary";
+    box.returnValue = "";
+    box.showModal();
+    return new Promise((go) => box.addEventListener("close", () => go(box.returnValue === "yes"), { once: true }));
+  }
+
+  async function press(button) {
+    const { send: what, label, ask: text } = button.dataset;
+    if (text && !(await ask(label, text, [], button.classList.contains("danger")))) return;
+    button.disabled = true;
+    const wrong = await send(what);
+    button.disabled = false;
+    tell(wrong ? "" : label + ": done", wrong ? label + ": " + wrong : "");
+    revive();
+  }
+
+  // revive reads a page again that had ended: what was done may have changed that.
+  function revive() {
+    const ended = still();
+    $("main").removeAttribute("data-still");
+    heard();
+    if (ended && document.body.dataset.live) follow(document.body.dataset.live);
+  }
+
+  // fill returns what a person changed in a form, by the names of its fields.
+  function fill(form) {
+    const body = {};
+    for (const field of form.elements) {
+      if (!field.name || "path" in field.dataset) continue;
+      if (field.type === "checkbox") {
+        if (field.checked !== field.defaultChecked) body[field.name] = field.checked;
+      } else if (field.value !== field.defaultValue || "always" in field.dataset) {
+        body[field.name] = field.value === "" ? null : field.type === "number" ? Number(field.value) : field.value;
+      }
+    }
+    return body;
+  }
+
+  async function submit(form) {
+    let what = form.dataset.form;
+    for (const field of all("[data-path]", form)) what = what.replace("{" + field.name + "}", encodeURIComponent(field.value));
+    const body = fill(form), label = form.dataset.label;
+    if (what.startsWith("PATCH") && Object.keys(body).length === 0) { tell("", label + ": nothing was changed"); return; }
+    const wrong = await send(what, body);
+    if (wrong) { tell("", label + ": " + wrong); return; }
+    for (const field of form.elements) { field.defaultValue = field.value; field.defaultChecked = field.checked; }
+    tell(label + ": saved", "");
+    revive();
+  }
+
+  // ---- pick jobs of a list, and cancel or retry those of them for which that means something
+
+  const picks = () => all("input[name=pick]:checked").map((box) => ({ id: box.value, row: $("th", box.closest("tr")).dataset }));
+
+  function count() {
+    const picked = picks();
+    if ($("#picked")) $("#picked").textContent = picked.length ? picked.length + (picked.length === 1 ? " job is picked" : " jobs are picked") : "Nothing is picked";
+    for (const button of all("[data-bulk]")) button.disabled = !picked.some(({ row }) => button.dataset.states.split(" ").includes(row.state));
+  }
+
+  async function bulk(button) {
+    const { bulk: verb, states, label } = button.dataset;
+    const fit = picks().filter(({ row }) => states.split(" ").includes(row.state));
+    const left = picks().length - fit.length;
+    const title = `${label} ${fit.length} ${fit.length === 1 ? "job" : "jobs"}`;
+    const text = left ? `${left} of the picked jobs stay as they are: for their state this means nothing.` : "";
+    if (!(await ask(title, text, fit.map(({ id, row }) => `#${id} ${row.kind}, ${row.state.replaceAll("_", " ")}`), verb === "cancel"))) return;
+    button.disabled = true;
+    const wrong = [];
+    for (const { id } of fit) {
+      const said = await send(`POST jobs/${id}/${verb}`);
+      if (said) wrong.push(`#${id}: ${said}`);
+    }
+    for (const box of all("input[name=pick], #pick-all")) box.checked = false;
+    tell(wrong.length < fit.length ? `${label}: ${fit.length - wrong.length} of ${fit.length} done` : "", wrong.slice(0, 5).join(" · ") + (wrong.length > 5 ? ` · and ${wrong.length - 5} more` : ""));
+    revive();
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-send], button[data-bulk]");
+    if (button) button.dataset.bulk ? bulk(button) : press(button);
+  });
+  document.addEventListener("submit", (event) => {
+    if (!event.target.dataset.form) return;
+    event.preventDefault();
+    submit(event.target);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "pick-all") for (const box of all("input[name=pick]")) box.checked = event.target.checked;
+    count();
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
+  // A link to a thing that is folded away unfolds it.
+  const unfold = () => { const there = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (there?.tagName === "DETAILS") there.open = true; };
+  addEventListener("hashchange", unfold);
+  unfold();
+
+  if (!still()) {
+    readAt = Date.now();
+    say("every 5 s", "");
+    next(every);
+    if (document.body.dataset.live) follow(document.body.dataset.live);
+  }
+})();

@@ -1,0 +1,88 @@
+package ui
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Options configure [New].
+type Options struct {
+	// Store is read from. Required.
+	Store *store.Store
+	// Visitor says who asks, and what he may do. An error that wraps [access.ErrUnauthenticated] leads to the login page. Required.
+	Visitor func(*http.Request) (access.Principal, error)
+	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. Default: nothing is hidden.
+	Shown func(access.Principal, job.Job) job.Job
+	// Sessions says that POST login begins a session, and POST logout ends it: without it there is no form for a token.
+	Sessions bool
+	// Logger takes errors that should not happen. Default [slog.Default].
+	Logger *slog.Logger
+}
+
+// within bounds how long a page may read: an operator had better learn that the database does not answer.
+const within = 8 * time.Second
+
+// dashboard serves the pages.
+type dashboard struct {
+	o     Options
+	board *shared[board]
+}
+
+// New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is taken off, with a slash at its end.
+func New(o Options) http.Handler {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Shown == nil {
+		o.Shown = func(_ access.Principal, j job.Job) job.Job { return j }
+	}
+	d := &dashboard{o: o, board: &shared[board]{}}
+	mux := http.NewServeMux()
+	mux.Handle("GET /static/{file}", files)
+	mux.HandleFunc("GET /login", d.login)
+	for _, p := range pages {
+		mux.HandleFunc("GET "+p.path, d.serve(p))
+	}
+	mux.HandleFunc("/", d.serve(view{path: "/", needs: access.Nothing, show: func(*dashboard, *page, *http.Request) error { return errNoPage }}))
+	return secured(mux)
+}
+
+// view is one kind of page.
+type view struct {
+	own   bool // it is open to those who may only see their own jobs: it shows nothing else then
+	path  string
+	file  string // its template
+	here  string // its place in the navigation
+	needs access.Permission
+	show  func(d *dashboard, p *page, r *http.Request) error // reads what the page shows
+}
+
+var pages = []view{
+	{false, "/{$}", "now.html", "now", access.WorkersView, (*dashboard).now},
+	{false, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
+	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
+	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
+	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
+	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
+	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
+	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
+}
+
+// policy allows what comes from here and nothing else, and no script or style inside a page.
+const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}

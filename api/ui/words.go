@@ -1,0 +1,199 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// words are what templates call to say things to people.
+var words = template.FuncMap{
+	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
+	"calls": calls, "text": text[string], "reason": text[job.Reason], "quality": text[job.Quality], "file": files.address, "percent": percent, "title": title, "at": at,
+	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known,
+}
+
+// moment is a point in time as pages show it.
+type moment struct{ ISO, Full, Text string }
+
+// ago says how long before or after now a moment is; nil and zero are nothing.
+func ago(now time.Time, at any) moment {
+	var t time.Time
+	switch v := at.(type) {
+	case time.Time:
+		t = v
+	case *time.Time:
+		if v != nil {
+			t = *v
+		}
+	}
+	if t.IsZero() {
+		return moment{}
+	}
+	m := moment{ISO: t.UTC().Format(time.RFC3339Nano), Full: t.UTC().Format("2006-01-02 15:04:05.000 UTC")}
+	switch d := now.Sub(t); {
+	case d > -time.Second && d < time.Second:
+		m.Text = "now"
+	case d < 0:
+		m.Text = "in " + length(-d)
+	default:
+		m.Text = length(d) + " ago"
+	}
+	return m
+}
+
+// lasted says how long something took, or has taken until now; nothing when it has not begun.
+func lasted(now time.Time, began, ended *time.Time) string {
+	if began == nil {
+		return ""
+	}
+	if ended != nil {
+		now = *ended
+	}
+	return length(max(now.Sub(*began), 0))
+}
+
+// at is the address of a moment, for lasted.
+func at(t time.Time) *time.Time { return &t }
+
+// length is a duration in two units at most.
+func length(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm %02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh %02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd %dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// number groups the digits of a whole number.
+func number[N int | int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// upTo is a number that was counted up to a limit.
+func upTo(most, n int) string {
+	if n >= most {
+		return number(most) + "+"
+	}
+	return number(n)
+}
+
+// percent is a part of a whole, 0 to 100.
+func percent(part, whole int64) int64 {
+	if whole <= 0 {
+		return 0
+	}
+	return min(max(part*100/whole, 0), 100)
+}
+
+// plain is somebody else's text on one line, with what cannot be seen, or turns the direction of writing around, made visible.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// lines is plain for text of several lines.
+func lines(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// short is plain, cut to n characters.
+func short(n int, s string) string {
+	s = plain(s)
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// mostJSON is how much of a value a page shows.
+const mostJSON = 64 << 10
+
+// pretty is JSON for people to read.
+func pretty(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		b.Reset()
+		b.Write(raw)
+	}
+	if b.Len() <= mostJSON {
+		return lines(b.String())
+	}
+	return lines(strings.ToValidUTF8(b.String()[:mostJSON], "")) + fmt.Sprintf("\n… %s more bytes", number(b.Len()-mostJSON))
+}
+
+func text[S ~string](s *S) string {
+	if s == nil {
+		return ""
+	}
+	return string(*s)
+}
+
+// names says states and reasons as people would; what is not listed is its own name with spaces.
+var names = map[string]string{
+	"awaiting_approval": "awaiting approval",
+	"no_handler":        "no live pod has a handler for it",
+	"pods_drained":      "the pods that have a handler are drained",
+	"subject":           "another job runs for the subject",
+	"due":               "about to start",
+	"full_lane":         "all slots of the lane are in use",
+	"full_pods":         "all slots of the pods are in use",
+	"gate":              "the gate is closed",
+	"drained":           "the lane is drained",
+	"disabled":          "the lane is disabled",
+	"scheduled":         "its time has not come",
+	"retry":             "its next attempt is later",
+	"retry_later":       "its handler put it off",
+	"approval":          "a person must approve it",
+	"children":          "its branches have not ended",
+	"no_pods":           "no pod is alive",
+}
+
+// calls says a state or a reason as people would.
+func calls(name any) string {
+	s := fmt.Sprint(name)
+	if said, ok := names[s]; ok {
+		return said
+	}
+	return plain(strings.ReplaceAll(s, "_", " "))
+}
+
+func title(s string) string {
+	r, size := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[size:]
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod := w.pod("web-1")
+	blocker := w.put(about("travel"))[0]
+	w.one(pod)
+	w.put(about("travel"), about("travel"), plain, func(n *NewJob) { n.Kind = "nobody" },
+		func(n *NewJob) { n.DelayMillis = time.Hour.Milliseconds() }, func(n *NewJob) { n.NeedsApproval = true })
+
+	due, parked, err := w.BoardWaiting(w.ctx(), 100, 100, 100)
+	w.is.NoErr(err)
+	why := map[string]BoardWait{}
+	for _, group := range append(due, parked...) {
+		why[group.Why] = group
+	}
+	w.is.Equal(len(why), 5)
+	w.is.Equal(why["subject"].Jobs, 2) // both wait for the subject
+	w.is.Equal(why["subject"].Subject, "travel")
+	w.is.Equal(*why["subject"].Blocker, blocker) // and it is said for whom
+	w.is.Equal(why["due"].Jobs, 1)
+	w.is.True(why["due"].Since != nil)
+	w.is.Equal(why["no_handler"].Kind, "nobody")
+	w.is.True(why["scheduled"].Since.After(time.Now())) // when it becomes due
+	w.is.Equal(why["approval"].Jobs, 1)
+
+	w.exec(`update trapeze.pods set drained = true`)
+	due, _, err = w.BoardWaiting(w.ctx(), 100, 100, 100)
+	w.is.NoErr(err)
+	for _, group := range due {
+		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // the kind's pods are there, and take nothing
+	}
+	approvals, err := w.BoardApprovals(w.ctx(), 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(approvals), 1)
+	w.is.Equal(approvals[0].ID, why["approval"].First)
+}
+
+func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod := w.pod("web-1")
+	w.put(plain, plain, plain, plain, plain)
+	running := w.claims(pod, 2)
+
+	lanes, err := w.BoardLanes(w.ctx(), 2)
+	w.is.NoErr(err)
+	w.is.Equal(lanes[0].Name, "default")
+	w.is.Equal(lanes[0].Waiting, 2) // of three, up to the limit
+	w.is.True(lanes[0].Oldest != nil)
+	slots, err := w.BoardSlots(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(slots, []BoardSlots{{Lane: "default", Pod: pod, Running: 2}})
+	for boot, want := range map[string]int{"": 2, pod: 2, uuid.NewString(): 0} {
+		list, err := w.BoardRunning(w.ctx(), boot, 10)
+		w.is.NoErr(err)
+		w.is.Equal(len(list), want) // of all pods, of this one, of another
+	}
+	list, err := w.BoardRunning(w.ctx(), "", 1)
+	w.is.NoErr(err)
+	w.is.Equal(list[0].ID, running[0].ID)
+	w.is.Equal(*list[0].PodName, "web-1")
+	pods, err := w.BoardPods(w.ctx(), 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(pods), 1)
+	w.is.True(!pods[0].Lapsed && !pods[0].Drained)
+	gate, err := w.BoardGate(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(gate, BoardGate{})
+}
