@@ -110,9 +110,9 @@ func (s *server) send(ctx context.Context, method, path string, header http.Head
 	var content io.Reader = http.NoBody
 	if body != nil {
 		var raw bytes.Buffer
-		encoder := json.NewEncoder(&raw)
-		encoder.SetEscapeHTML(false) // arguments are submitted as the bytes that they are
-		if err := encoder.Encode(body); err != nil {
+		as := json.NewEncoder(&raw)
+		as.SetEscapeHTML(false) // arguments arrive as they were typed
+		if err := as.Encode(body); err != nil {
 			return nil, err
 		}
 		content = &raw
