@@ -19,7 +19,7 @@ func (c plain) JSON(status int, v any) error {
 		return err
 	}
 	c.Response().Header().Set(echo.HeaderXContentTypeOptions, "nosniff")
-	return c.Blob(status, "application/json; charset=UTF-8", raw)
+	return c.Blob(status, "application/json; charset=UTF-8", append(raw, '\n'))
 }
 
 // encodeJSON encodes a value without escaping what only pages need escaped.
@@ -28,5 +28,5 @@ func encodeJSON(v any) ([]byte, error) {
 	encoder := json.NewEncoder(&buffer)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
-	return buffer.Bytes(), err
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }

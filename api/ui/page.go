@@ -93,7 +93,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 			err = p.mayEnter(v)
 		}
 		if errors.Is(err, errForbidden) && v.path == "/{$}" && p.May(string(access.JobsRead)) { // the first page is another one for him
-			http.Redirect(w, r, p.Root+"jobs", http.StatusSeeOther)
+			http.Redirect(w, r, p.Root+"jobs", http.StatusSeeOther) // #nosec G710 -- Root is ../ and no more
 			return
 		}
 		if err == nil {
