@@ -8,6 +8,8 @@
 //	POST   /jobs/:id/cancel                   end it; a job that has ended already is only shown
 //	POST   /admin/workers/jobs/:id/cancel     as above, but 409 when it has ended already
 //	POST   /admin/workers/jobs/:id/stop       end it at once, whatever its handler does
+//	GET    /events                            the history of everything, after a cursor; /pipelines/:id/events of a pipeline
+//	GET    /admin/export/jobs|events          everything, one JSON object a line, from one snapshot
 //	GET    /healthz                           the process is there; asks no database
 //	GET    /readyz                            this pod may take work; 503 with the reasons when not
 //	GET    /metrics                           Prometheus

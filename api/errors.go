@@ -52,6 +52,16 @@ var known = []struct {
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
 
+// ErrorOf returns the error of package job that a code stands for, for clients; nil: it stands for none.
+func ErrorOf(code string) error {
+	for _, k := range known {
+		if k.code == code {
+			return k.err
+		}
+	}
+	return nil
+}
+
 // problemOf finds the answer to an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {

@@ -56,14 +56,7 @@ func (s *server) events(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if list == nil {
-		list = []job.Event{}
-	}
-	next := ""
-	if len(list) == limit {
-		next = list[len(list)-1].Cursor
-	}
-	return c.JSON(http.StatusOK, map[string]any{"events": list, "next_cursor": next})
+	return c.JSON(http.StatusOK, eventsPage(list, limit))
 }
 
 // ended answers a command that ends a job.

@@ -19,28 +19,31 @@ import (
 // required.
 type Submission struct {
 	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args"`
-	Subject     *string         `json:"subject"`
-	Lane        string          `json:"lane"`
-	Priority    *int            `json:"priority"` // missing: the default; 0 means 0
-	Delay       Delay           `json:"delay"`
-	MaxAttempts *int            `json:"max_attempts"`
-	UniqueKey   string          `json:"unique_key"`
-	UniqueWhile string          `json:"unique_while"` // pending (default) or active
-	Chain       []Step          `json:"chain"`        // the steps that follow
+	Args        json.RawMessage `json:"args,omitempty"`
+	Subject     *string         `json:"subject,omitempty"`
+	Lane        string          `json:"lane,omitempty"`
+	Priority    *int            `json:"priority,omitempty"` // missing: the default; 0 means 0
+	Delay       Delay           `json:"delay,omitempty"`
+	MaxAttempts *int            `json:"max_attempts,omitempty"`
+	UniqueKey   string          `json:"unique_key,omitempty"`
+	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
+	Chain       []Step          `json:"chain,omitempty"`        // the steps that follow
 }
 
 // Step is a step of a chain. What it leaves out it takes from the step before it.
 type Step struct {
 	Kind     string          `json:"kind"`
-	Args     json.RawMessage `json:"args"`
-	Lane     string          `json:"lane"`
-	Subject  *string         `json:"subject"`
-	Priority *int            `json:"priority"`
+	Args     json.RawMessage `json:"args,omitempty"`
+	Lane     string          `json:"lane,omitempty"`
+	Subject  *string         `json:"subject,omitempty"`
+	Priority *int            `json:"priority,omitempty"`
 }
 
 // Delay is a length of time in JSON: seconds as a number, or text such as "1m30s".
 type Delay time.Duration
+
+// MarshalJSON implements [json.Marshaler].
+func (d Delay) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (d *Delay) UnmarshalJSON(raw []byte) error {

@@ -25,15 +25,14 @@ it in time.`,
 			if err != nil {
 				return usage("%w", err)
 			}
-			db, err := open(c.Context())
+			at, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			if err := db.Approve(c.Context(), id, operator()); err != nil {
+			defer at.Close()
+			if err := at.Approve(c.Context(), id); err != nil {
 				return err
 			}
-			db.wake(c.Context())
 			if wantsJSON(c) {
 				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending})
 			}

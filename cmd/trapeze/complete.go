@@ -1,24 +1,23 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 func newCompleteCommand() *cobra.Command {
-	var token, part, result, failure string
+	var p completion
+	var result string
 	c := &cobra.Command{
 		Use:   "complete ID",
 		Short: "End a deferred job, or one part of it",
 		Long: `End one part of a job that waits to be completed from outside, with the token that its handler handed out. When it was the last part,
-the job ends and what follows it starts. The same part a second time changes nothing.`,
+the job ends and what follows it starts. The same part a second time changes nothing. Through a
+server, its own token is that of TRAPEZE_TOKEN.`,
 		Example: "  trapeze complete 4711 --token K7… --result '{\"rows\":12}'\n  trapeze complete 4711 --token K7… --part page-3 --error \"no disk\"",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -26,31 +25,23 @@ the job ends and what follows it starts. The same part a second time changes not
 			if err != nil {
 				return usage("%w", err)
 			}
-			if token == "" {
+			if p.Token == "" {
 				return usage("--token: say the token that the job's handler handed out")
 			}
-			var value any
 			if c.Flags().Changed("result") {
-				var raw json.RawMessage
-				if err := decode(c, "--result", result, &raw); err != nil {
+				if err := decode(c, "--result", result, &p.Result); err != nil {
 					return err
 				}
-				value = raw
 			}
-			options := []runner.CompleteOption{runner.Part(part)}
-			if failure != "" {
-				options = append(options, runner.PartFailed(errors.New(failure)))
-			}
-			db, err := open(c.Context())
+			at, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			if err := db.Complete(c.Context(), id, token, value, options...); err != nil {
+			defer at.Close()
+			if err := at.Complete(c.Context(), id, p); err != nil {
 				return err
 			}
-			db.wake(c.Context())
-			j, err := db.Get(c.Context(), id)
+			j, err := at.Job(c.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -62,9 +53,9 @@ the job ends and what follows it starts. The same part a second time changes not
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&token, "token", "", "the token that the job's handler handed out")
-	f.StringVar(&part, "part", "", "the name of the part, where there are several")
+	f.StringVar(&p.Token, "token", "", "the token that the job's handler handed out")
+	f.StringVar(&p.Part, "part", "", "the name of the part, where there are several")
 	f.StringVar(&result, "result", "", "its result, as JSON, @file, or - for standard input")
-	f.StringVar(&failure, "error", "", "why it failed; empty: it did not")
+	f.StringVar(&p.Error, "error", "", "why it failed; empty: it did not")
 	return c
 }

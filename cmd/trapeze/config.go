@@ -47,6 +47,8 @@ type config struct {
 	KeepFailed    time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
 	KeepCancelled time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
 	KeepEvents    time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
+	Server        string        `envconfig:"TRAPEZE_SERVER"`
+	Token         string        `envconfig:"TRAPEZE_TOKEN"`
 	Auth          string        `envconfig:"TRAPEZE_AUTH"`
 	DemoHandlers  bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
 	LedgerURL     string        `envconfig:"TRAPEZE_LEDGER_URL"`
@@ -195,6 +197,10 @@ func (c *config) validate() (errs []error) {
 		ledger, err := url.Parse(c.LedgerURL)
 		complain(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
 			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
+	}
+	if c.Server != "" {
+		err := validServer(c.Server)
+		complain(err == nil, "TRAPEZE_SERVER: %w", err)
 	}
 	_, err := listenAddr(c.HTTPAddr)
 	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)

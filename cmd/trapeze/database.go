@@ -21,7 +21,7 @@ const oldestPostgres = 14
 
 // errNoDatabase says what to do without a DATABASE_URL.
 var errNoDatabase = usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
-	"such as the one that trapeze serve prints when it brings its own PostgreSQL")
+	"such as the one that trapeze serve prints when it brings its own PostgreSQL, or act through a server: --server URL")
 
 // connect opens a pool and makes sure that a server answers which is new enough.
 func connect(ctx context.Context, c config) (*pgxpool.Pool, error) {
@@ -60,6 +60,9 @@ func open(ctx context.Context) (*client, error) {
 	c, err := loadConfig()
 	if err != nil {
 		return nil, err
+	}
+	if c.Server != "" || asksServer(ctx) {
+		return nil, usage("this command works on the database itself: leave out --server, unset TRAPEZE_SERVER, and set DATABASE_URL")
 	}
 	if c.DatabaseURL == "" {
 		return nil, errNoDatabase

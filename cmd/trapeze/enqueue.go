@@ -12,7 +12,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // enqueuing is the flags of enqueue.
@@ -66,21 +65,14 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 	}
 	ctx, stop := signalContext(c.Context())
 	defer stop()
-	db, err := open(ctx)
+	at, err := reach(c)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	options := []runner.EnqueueOption{runner.Foreign(), runner.Submitter(operator())}
-	if e.idempotencyKey != "" {
-		options = append(options, runner.IdempotencyKey(e.idempotencyKey))
-	}
-	made, err := s.Submit(ctx, db.Runner, options...)
+	defer at.Close()
+	made, err := at.Submit(ctx, s, e.idempotencyKey)
 	if err != nil {
 		return err
-	}
-	if !made.Duplicate {
-		db.wake(ctx)
 	}
 	answer := map[string]any{
 		"id": fmt.Sprint(made.ID), "pipeline_id": fmt.Sprint(made.PipelineID), "state": made.State, "duplicate": made.Duplicate,
@@ -94,7 +86,7 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 	if !e.wait {
 		return nil
 	}
-	last, err := follow(ctx, db, made.ID, newFollowing(c.ErrOrStderr(), wantsJSON(c)))
+	last, err := follow(ctx, at, made.ID, newFollowing(c.ErrOrStderr(), wantsJSON(c)))
 	if err != nil {
 		return err
 	}

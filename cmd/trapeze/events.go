@@ -37,12 +37,12 @@ it is interrupted, or, with --job, until the job has ended.`,
 				return usage("--job and --pipeline: choose one")
 			}
 			if jobText != "" {
-				if w.job, err = api.ParseID(jobText); err != nil {
+				if w.of.job, err = api.ParseID(jobText); err != nil {
 					return usage("--job: %w", err)
 				}
 			}
 			if pipelineText != "" {
-				if w.pipeline, err = api.ParseID(pipelineText); err != nil {
+				if w.of.pipeline, err = api.ParseID(pipelineText); err != nil {
 					return usage("--pipeline: %w", err)
 				}
 			}
@@ -51,10 +51,10 @@ it is interrupted, or, with --job, until the job has ended.`,
 			}
 			ctx, stop := signalContext(c.Context())
 			defer stop()
-			if w.db, err = open(ctx); err != nil {
+			if w.from, err = reach(c); err != nil {
 				return err
 			}
-			defer w.db.Close()
+			defer w.from.Close()
 			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !stopped(ctx, err) {
 				return err
 			}
@@ -71,23 +71,23 @@ it is interrupted, or, with --job, until the job has ended.`,
 
 // watch is a reading of the history.
 type watch struct {
-	db            *client
-	job, pipeline int64
-	after         string
-	goOn          bool
+	from  backend
+	of    history
+	after string
+	goOn  bool
 }
 
 func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
-	if id := w.job + w.pipeline; id != 0 { // one of them is 0
-		if _, err := w.db.Get(ctx, id); err != nil {
+	if id := w.of.job + w.of.pipeline; id != 0 { // one of them is 0
+		if _, err := w.from.Job(ctx, id); err != nil {
 			return err
 		}
 	}
 	tick := time.NewTicker(eventsEvery)
 	defer tick.Stop()
 	for {
-		list, err := w.page(ctx)
-		if err != nil && (!w.goOn || !store.Transient(err)) {
+		list, err := w.from.Events(ctx, w.of, w.after, eventsAtOnce)
+		if err != nil && (!w.goOn || !passing(err)) {
 			return err
 		}
 		ended := false
@@ -96,7 +96,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 				return err
 			}
 			w.after = e.Cursor
-			ended = w.job != 0 && e.To.Terminal()
+			ended = w.of.job != 0 && e.To.Terminal()
 		}
 		switch {
 		case len(list) == eventsAtOnce:
@@ -110,17 +110,6 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 			return nil
 		}
 	}
-}
-
-func (w *watch) page(ctx context.Context) ([]job.Event, error) {
-	if w.job == 0 {
-		return w.db.Store().Events(ctx, w.pipeline, w.after, eventsAtOnce)
-	}
-	no, err := store.EventNo(w.after)
-	if err != nil {
-		return nil, err
-	}
-	return w.db.Store().JobEvents(ctx, w.job, no, eventsAtOnce)
 }
 
 // printEvent prints one event on a line of its own.

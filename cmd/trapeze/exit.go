@@ -58,6 +58,7 @@ func exitCode(err error) int {
 		return false
 	}
 	coded, known := errors.AsType[*codedError](err)
+	answer, answered := errors.AsType[*answerError](err)
 	switch {
 	case err == nil:
 		return exitOK
@@ -67,6 +68,8 @@ func exitCode(err error) int {
 		return exitUnknown
 	case is(job.ErrInvalid, job.ErrInvalidArgs, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
 		return exitUsage
+	case answered:
+		return answer.exit()
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
 		return exitUnavailable
 	}

@@ -2,14 +2,10 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
-
-	"github.com/trapeze-run/trapeze/job"
 )
 
 func newExportCommand() *cobra.Command {
@@ -22,31 +18,22 @@ does not appear, and nothing is held up.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(
-		exportCommand("jobs", "Every job, oldest first", func(ctx context.Context, db *client, tx pgx.Tx, lines *json.Encoder) error {
-			return db.Store().ExportJobs(ctx, tx, func(j job.Job) error { return lines.Encode(j) })
-		}),
-		exportCommand("events", "Every event, in the order of the commits", func(ctx context.Context, db *client, tx pgx.Tx, lines *json.Encoder) error {
-			return db.Store().ExportEvents(ctx, tx, func(e job.Event) error { return lines.Encode(e) })
-		}),
-	)
+	c.AddCommand(exportCommand("jobs", "Every job, oldest first"), exportCommand("events", "Every event, job by job, each in its order"))
 	return c
 }
 
-func exportCommand(use, short string, export func(context.Context, *client, pgx.Tx, *json.Encoder) error) *cobra.Command {
+func exportCommand(what, short string) *cobra.Command {
 	return &cobra.Command{
-		Use:   use,
+		Use:   what,
 		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			return db.Store().Snapshot(c.Context(), func(tx pgx.Tx) error {
-				return inLines(c.OutOrStdout(), func(lines *json.Encoder) error { return export(c.Context(), db, tx, lines) })
-			})
+			defer from.Close()
+			return from.Export(c.Context(), what, c.OutOrStdout())
 		},
 	}
 }

@@ -22,26 +22,26 @@ const followEvery = 100 * time.Millisecond
 
 // follow waits for the end of a job and of the steps after it, and returns the last one. It goes on through an outage of
 // the database: the job does too.
-func follow(ctx context.Context, db *client, id int64, show *following) (job.Job, error) {
+func follow(ctx context.Context, from backend, id int64, show *following) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		j, err := db.Get(ctx, id)
+		j, err := from.Job(ctx, id)
 		switch {
 		case err == nil:
 			show.job(j)
-		case !store.Transient(err) && ctx.Err() == nil:
+		case !passing(err) && ctx.Err() == nil:
 			return job.Job{}, err
 		}
 		if err == nil && j.State.Terminal() {
-			next, err := nextStep(ctx, db, j)
+			next, err := nextStep(ctx, from, j)
 			switch {
 			case err == nil && next == nil:
 				return j, nil
 			case err == nil:
 				id = next.ID
 				continue
-			case !store.Transient(err) && ctx.Err() == nil:
+			case !passing(err) && ctx.Err() == nil:
 				return job.Job{}, err
 			}
 		}
@@ -55,11 +55,11 @@ func follow(ctx context.Context, db *client, id int64, show *following) (job.Job
 }
 
 // nextStep finds the step that a job handed over to: it exists from the moment in which the job succeeded.
-func nextStep(ctx context.Context, db *client, j job.Job) (*job.Job, error) {
+func nextStep(ctx context.Context, from backend, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
 	}
-	page, err := db.Store().Jobs(ctx, store.Filter{Pipeline: j.PipelineID, Parent: j.ID, Limit: 1})
+	page, err := from.Jobs(ctx, store.Filter{Pipeline: j.PipelineID, Parent: j.ID, Limit: 1})
 	if err != nil || len(page.Jobs) == 0 {
 		return nil, err
 	}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,12 +52,12 @@ func newJobsCommand() *cobra.Command {
 			if limit < 0 {
 				return usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			return listJobs(c, db, filter, limit)
+			defer from.Close()
+			return listJobs(c, from, filter, limit)
 		},
 	}
 	f := c.Flags()
@@ -76,7 +73,7 @@ func newJobsCommand() *cobra.Command {
 }
 
 // listJobs prints up to limit jobs (0: all), page by page.
-func listJobs(c *cobra.Command, db *client, filter store.Filter, limit int) error {
+func listJobs(c *cobra.Command, from backend, filter store.Filter, limit int) error {
 	var rows [][]string
 	now := time.Now()
 	for left := limit; ; {
@@ -84,7 +81,7 @@ func listJobs(c *cobra.Command, db *client, filter store.Filter, limit int) erro
 		if limit > 0 {
 			filter.Limit = min(left, 1000)
 		}
-		page, err := db.Store().Jobs(c.Context(), filter)
+		page, err := from.Jobs(c.Context(), filter)
 		if err != nil {
 			return err
 		}
@@ -109,7 +106,7 @@ func listJobs(c *cobra.Command, db *client, filter store.Filter, limit int) erro
 	if wantsJSON(c) {
 		return nil
 	}
-	return printTable(c, "ID KIND LANE SUBJECT STATE PRIORITY ATTEMPT AGE NOTE", rows)
+	return printTable(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", rows)
 }
 
 // remark is what a person wants to know of a job beside its state.
@@ -134,81 +131,4 @@ func remark(j job.Job) string {
 		parts = append(parts, p)
 	}
 	return strings.Join(parts, ", ")
-}
-
-func newJobCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "job ID",
-		Short:   "Show one job",
-		Example: "  trapeze job 4711\n  trapeze job 4711 --json | jq .result",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := api.ParseID(args[0])
-			if err != nil {
-				return usage("%w", err)
-			}
-			db, err := open(c.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			j, err := db.Get(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			if wantsJSON(c) {
-				return printJSON(c, j)
-			}
-			return printJob(c, j)
-		},
-	}
-}
-
-// printJob prints what is known of a job, a line a fact, without those that say nothing.
-func printJob(c *cobra.Command, j job.Job) error {
-	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" && value != "null" {
-			fmt.Fprintf(w, "%s\t%s\n", name, printable(value))
-		}
-	}
-	compact := func(raw json.RawMessage) string { return short(string(raw), 2000) }
-	attempts := strconv.Itoa(j.Attempt)
-	if j.MaxAttempts != nil {
-		attempts += " of " + strconv.Itoa(*j.MaxAttempts)
-	}
-	state := string(j.State)
-	if j.CancelRequested {
-		state += ", being cancelled"
-	}
-	line("id", strconv.FormatInt(j.ID, 10))
-	line("kind", j.Kind)
-	line("state", state)
-	line("outcome", text(j.Outcome))
-	line("reason", text(j.Reason))
-	line("error", text(j.Error))
-	line("progress", progressOf(j.Progress))
-	line("lane", j.Lane)
-	line("subject", j.Subject)
-	line("priority", strconv.Itoa(j.Priority))
-	line("attempt", attempts)
-	if j.Crashes > 0 {
-		line("crashes", strconv.Itoa(j.Crashes))
-	}
-	line("fence", strconv.FormatInt(j.Fence, 10))
-	line("pod", text(j.Pod))
-	line("pipeline", fmt.Sprintf("%d, step %d", j.PipelineID, j.Step))
-	if j.ParentID != nil {
-		line("parent", strconv.FormatInt(*j.ParentID, 10))
-	}
-	line("unique key", text(j.UniqueKey))
-	line("submitter", j.Submitter)
-	line("created", clock(&j.CreatedAt))
-	line("due", clock(j.RunAfter))
-	line("started", clock(j.StartedAt))
-	line("finished", clock(j.FinishedAt))
-	line("args", compact(j.Args))
-	line("still to come", compact(j.Planned))
-	line("result", compact(j.Result))
-	return w.Flush()
 }

@@ -9,24 +9,23 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 func newKillCommand() *cobra.Command {
 	return endCommand("kill ID", "Cancel a job: a running one by telling its handler",
 		`Cancel a job. One that waits ends at once. A running one is told by the end of its context, on whichever pod, and ends
 cancelled whatever its handler then returns. A handler that does not listen: trapeze stop.`,
-		(*runner.Runner).Cancel)
+		backend.Cancel)
 }
 
 func newStopCommand() *cobra.Command {
 	return endCommand("stop ID", "End a job at once, whatever its handler does",
 		`End a job at once. Its handler is told too, but whatever it still returns or writes with its lease is refused.`,
-		(*runner.Runner).Stop)
+		backend.Stop)
 }
 
 // endCommand makes a command that ends one job.
-func endCommand(use, short, long string, end func(*runner.Runner, context.Context, int64, string) (runner.Cancelled, error)) *cobra.Command {
+func endCommand(use, short, long string, end func(backend, context.Context, int64) (job.State, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
@@ -37,23 +36,22 @@ func endCommand(use, short, long string, end func(*runner.Runner, context.Contex
 			if err != nil {
 				return usage("%w", err)
 			}
-			db, err := open(c.Context())
+			at, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			did, err := end(db.Runner, c.Context(), id, operator())
+			defer at.Close()
+			state, err := end(at, c.Context(), id)
 			if err != nil {
 				return err
 			}
-			db.wake(c.Context())
 			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": did.State})
+				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": state})
 			}
-			if did.State == job.Running {
+			if state == job.Running {
 				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is being cancelled: its handler is told\n", id)
 			} else {
-				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s\n", id, did.State)
+				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s\n", id, state)
 			}
 			return err
 		},

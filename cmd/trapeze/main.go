@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
@@ -18,7 +20,10 @@ func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	running := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		running = true
+		c.SetContext(commandContext(c))
+	}
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
@@ -41,25 +46,43 @@ succeeds hands over to the next in the same commit and the same process; what a 
   trapeze serve                                   start a pod; without DATABASE_URL it brings its own PostgreSQL
   export DATABASE_URL=postgres://…                where the other commands look
   trapeze enqueue my_kind --args '{"year":2025}'  submit a job
-  trapeze ps                                      what runs where
+  trapeze ps                                      what runs where; trapeze ps --watch
+  trapeze doctor                                  what is wrong, and what to do
+  trapeze kill 7                                  end a job
   trapeze events --follow                         what happens
 
 Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 database or server unavailable ·
-4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.`,
+4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.
+NO_COLOR=1 turns colours off.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().Bool("json", false, "print JSON instead of tables")
-	root.CompletionOptions.HiddenDefaultCmd = true
+	f := root.PersistentFlags()
+	f.Bool("json", false, "print JSON instead of tables")
+	f.String("server", "", "act through the HTTP API of a server instead of DATABASE_URL (TRAPEZE_SERVER)")
+	f.String("token", "", "how the server knows who asks; everybody on this machine can see it here, but not in TRAPEZE_TOKEN")
+	f.String("reason", "", "why, in your own words, for the audit")
 	root.AddCommand(
 		newDemoCommand(), newServeCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
-		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newExportCommand(), newVersionCommand(),
+		newKillCommand(), newStopCommand(), newApproveCommand(), newPodsCommand(), newDoctorCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
+	completeWords(root)
+	group(root)
 	return root
+}
+
+// commandContext says where the command comes from and why, for the audit, and whether it is to go through a server.
+func commandContext(c *cobra.Command) context.Context {
+	reason, _ := c.Flags().GetString("reason")
+	ctx := job.WithOrigin(c.Context(), job.Origin{Source: "cli", Reason: reason})
+	if to, _ := c.Flags().GetString("server"); to != "" {
+		ctx = context.WithValue(ctx, serverKey{}, to)
+	}
+	return ctx
 }
 
 // wantsJSON reports whether a command was asked for JSON.

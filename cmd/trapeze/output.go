@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -18,21 +17,6 @@ func printJSON(c *cobra.Command, v any) error {
 	encoder := json.NewEncoder(c.OutOrStdout())
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(v)
-}
-
-// printTable prints rows of cells below a head, in columns as wide as they need to be.
-func printTable(c *cobra.Command, head string, rows [][]string) error {
-	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(strings.Fields(head), "\t"))
-	for _, cells := range rows {
-		for i, cell := range cells {
-			if cells[i] = printable(cell); cells[i] == "" {
-				cells[i] = "-"
-			}
-		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	return w.Flush()
 }
 
 // printable makes text of anybody's fit for one line of a terminal: no control characters, so no escape sequences.

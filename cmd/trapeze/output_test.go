@@ -7,12 +7,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -52,6 +54,56 @@ func aJob() job.Job {
 
 func TestAJobIsShownLineByLine(t *testing.T) {
 	golden(t, "job.txt", func(c *cobra.Command) error { return printJob(c, aJob()) })
+}
+
+func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
+	golden(t, "job_failed.txt", func(c *cobra.Command) error {
+		j := aJob()
+		reason, outcome := job.Reason("error"), job.Quality("error")
+		text := "panic: row 17: " + strings.Repeat("no coordinates for airport ", 6) + "\n\ngoroutine 9 [running]:\nmain.ingest(0x7)\n\t/src/ingest.go:42 +0x1d" + strings.Repeat("\nmore", 50)
+		j.State, j.Reason, j.Outcome, j.Error, j.Progress = job.Failed, &reason, &outcome, &text, nil
+		ended := noon
+		j.FinishedAt, j.Result = &ended, nil
+		return printJob(c, j)
+	})
+}
+
+func TestAPsOfLongNamesFitsTheTerminal(t *testing.T) {
+	is := is.New(t)
+	names := strings.Fields("JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS")
+	row := []string{"4711", "a_kind_with_a_long_name", "maintenance", "travel/2025/quarter/1", "10", "web-7f9c5d-abcde", "1h02m", "1", "30/120 (25%) rows of the second quarter"}
+	total := func(widths []int) (n int) {
+		for _, w := range widths {
+			n += w + 2
+		}
+		return n - 2
+	}
+	is.True(total(columns(names, [][]string{row}, 0)) > 100)
+	fitted := columns(names, [][]string{row}, 100)
+	is.Equal(total(fitted), 100)
+	is.Equal(fitted[0], 4)                       // the id is whole
+	is.Equal(fitted[6], 5)                       // short columns are
+	is.True(total(columns(names, nil, 20)) > 20) // heads stay readable
+	is.Equal(ink(true).word("failed"), "\x1b[31mfailed\x1b[0m")
+	is.Equal(ink(false).word("failed"), "failed")
+}
+
+func TestTheAuditIsReadByPeople(t *testing.T) {
+	golden(t, "audit.txt", func(c *cobra.Command) error {
+		return printTable(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
+			auditCells(store.AuditRow{ID: 2, At: noon, Actor: "bo", Source: "10.0.0.7", Action: "lane.set", Target: "lane default", Reason: "it needs the permission workers:manage"}),
+			auditCells(store.AuditRow{ID: 1, At: noon, Actor: "ana", Source: "cli", Action: "lane.set", Target: "lane default", Allowed: true, Reason: "month's end",
+				Before: json.RawMessage(`{"slots":2}`), After: json.RawMessage(`{"slots":4}`)}),
+		})
+	})
+}
+
+func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
+	is := is.New(t)
+	said := trapeze(t, nil, "routes", "--json")
+	is.Equal(said.code, 0) // it needs no database
+	is.Equal(strings.Count(said.out, "\n"), len(api.Routes()))
+	is.True(strings.Contains(said.out, `{"method":"POST","path":"/jobs","permission":"jobs:submit","summary":"Submit a job"}`))
 }
 
 func TestPsShowsSlotsAndLanes(t *testing.T) {

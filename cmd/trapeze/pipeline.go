@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -41,13 +38,13 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 			if branches < 0 {
 				return usage("--branches %d: want 0 or more", branches)
 			}
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
+			defer from.Close()
 			if !follow {
-				tree, err := readTree(c.Context(), db, id, branches)
+				tree, err := from.Tree(c.Context(), id, branches)
 				if err != nil {
 					return err
 				}
@@ -56,7 +53,7 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 				}
 				return tree.draw(c.OutOrStdout(), time.Now())
 			}
-			return followTree(c, db, id, branches)
+			return followTree(c, from, id, branches)
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "draw it again until it is over")
@@ -65,77 +62,8 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 	return c
 }
 
-// tree is a pipeline with the jobs of its spine and what became of their branches.
-type tree struct {
-	job.Pipeline
-	Jobs []treeJob `json:"jobs"`
-}
-
-type treeJob struct {
-	job.Job
-	FanOut *treeFanOut `json:"fan_out,omitempty"`
-}
-
-type treeFanOut struct {
-	Branches int               `json:"branches"`
-	States   map[job.State]int `json:"states"`
-	Shown    []treeJob         `json:"shown"` // the branches that run or did not succeed, by their last jobs
-}
-
-// readTree reads a pipeline, with at most so many branches of each fan-out.
-func readTree(ctx context.Context, db *client, id int64, branches int) (t tree, err error) {
-	if t.Pipeline, err = db.GetPipeline(ctx, id); err != nil {
-		return t, err
-	}
-	spine, err := db.Store().Spine(ctx, id)
-	if err != nil {
-		return t, err
-	}
-	for _, j := range spine {
-		one, err := readFanOut(ctx, db, j, branches)
-		if err != nil {
-			return t, err
-		}
-		t.Jobs = append(t.Jobs, one)
-	}
-	return t, nil
-}
-
-// readFanOut adds to a job what it fanned out to, and so on with the branches that are shown.
-func readFanOut(ctx context.Context, db *client, j job.Job, branches int) (treeJob, error) {
-	one := treeJob{Job: j}
-	w, err := db.Store().Waiting(ctx, j.ID)
-	if errors.Is(err, job.ErrNotFound) {
-		return one, nil
-	}
-	if err != nil {
-		return one, err
-	}
-	f := &treeFanOut{Branches: w.Branches, States: map[job.State]int{}, Shown: []treeJob{}}
-	one.FanOut = f
-	states, err := db.Store().BranchStates(ctx, w.PipelineID, j.ID)
-	if err != nil {
-		return one, err
-	}
-	for _, s := range states {
-		f.States[s.State] = s.Branches
-	}
-	if len(states) == 0 { // parts that are completed from outside
-		f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
-	}
-	shown, err := db.Store().BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
-	if err != nil {
-		return one, err
-	}
-	for _, b := range shown {
-		below, err := readFanOut(ctx, db, b, branches)
-		if err != nil {
-			return one, err
-		}
-		f.Shown = append(f.Shown, below)
-	}
-	return one, nil
-}
+// tree is a pipeline as it is drawn.
+type tree api.Tree
 
 // plannedOf are the steps of a pipeline that have not been reached.
 func plannedOf(p job.Pipeline) (steps []job.Step) {
@@ -158,7 +86,7 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	}
 	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
 	for _, j := range t.Jobs {
-		j.draw(&b, "", now)
+		drawBranch(&b, j, "", now)
 	}
 	for _, s := range plannedOf(t.Pipeline) {
 		fmt.Fprintf(&b, "· %-24s planned\n", printable(s.Kind))
@@ -167,7 +95,7 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	return err
 }
 
-func (j treeJob) draw(b *strings.Builder, indent string, now time.Time) {
+func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time) {
 	mark := marks[j.State]
 	if j.State == job.Succeeded && text(j.Outcome) == string(job.Warning) {
 		mark = "!"
@@ -202,7 +130,7 @@ func (j treeJob) draw(b *strings.Builder, indent string, now time.Time) {
 	}
 	b.WriteString("\n")
 	for _, below := range f.Shown {
-		below.draw(b, indent+"│  ", now)
+		drawBranch(b, below, indent+"│  ", now)
 	}
 	if more := f.Branches - f.States[job.Succeeded] - f.States[job.Pending] - len(f.Shown); more > 0 && len(f.Shown) > 0 {
 		fmt.Fprintf(b, "%s│  … %d more: trapeze jobs --parent %d\n", indent, more, j.ID)
@@ -238,16 +166,16 @@ func lasted(began, ended *time.Time, now time.Time) string {
 const followEveryTree = 300 * time.Millisecond
 
 // followTree draws a pipeline again and again until it is over: in place on a terminal, each change of its status elsewhere.
-func followTree(c *cobra.Command, db *client, id int64, branches int) error {
+func followTree(c *cobra.Command, from backend, id int64, branches int) error {
 	ctx, stop := signalContext(c.Context())
 	defer stop()
 	out, live := c.OutOrStdout(), isTerminal(c.OutOrStdout())
 	tick := time.NewTicker(followEveryTree)
 	defer tick.Stop()
 	for lines := 0; ; {
-		t, err := readTree(ctx, db, id, branches)
+		t, err := from.Tree(ctx, id, branches)
 		switch {
-		case err != nil && (!store.Transient(err) || ctx.Err() != nil):
+		case err != nil && (!passing(err) || ctx.Err() != nil):
 			if stopped(ctx, ctx.Err()) {
 				return &codedError{exitUnknown, fmt.Errorf("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)}
 			}

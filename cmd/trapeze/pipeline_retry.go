@@ -26,24 +26,21 @@ Exit code 1 when there is no such pipeline, or when it has neither failed nor be
 			if err != nil {
 				return usage("%w", err)
 			}
-			var edited any
+			var edited json.RawMessage
 			if c.Flags().Changed("args") {
-				var raw json.RawMessage
-				if err := decode(c, "--args", args, &raw); err != nil {
+				if err := decode(c, "--args", args, &edited); err != nil {
 					return err
 				}
-				edited = raw
 			}
-			db, err := open(c.Context())
+			at, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			again, err := db.RetryPipeline(c.Context(), id, operator(), edited)
+			defer at.Close()
+			again, err := at.RetryPipeline(c.Context(), id, edited)
 			if err != nil {
 				return err
 			}
-			db.wake(c.Context())
 			if wantsJSON(c) {
 				return printJSON(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": idTexts(again)})
 			}

@@ -30,9 +30,8 @@ until its last step has ended; partial means that its last step succeeded, but a
   trapeze pipelines --name "emissions 2024" --json | jq -r .id`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			known := []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}
 			for _, text := range statuses {
-				if filter.Statuses, err = addStatus(filter.Statuses, text, known); err != nil {
+				if filter.Statuses, err = addStatus(filter.Statuses, text, pipelineStatuses); err != nil {
 					return err
 				}
 			}
@@ -44,12 +43,12 @@ until its last step has ended; partial means that its last step succeeded, but a
 			if limit < 0 {
 				return usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			return listPipelines(c, db, filter, limit)
+			defer from.Close()
+			return listPipelines(c, from, filter, limit)
 		},
 	}
 	f := c.Flags()
@@ -59,6 +58,8 @@ until its last step has ended; partial means that its last step succeeded, but a
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	return c
 }
+
+var pipelineStatuses = []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}
 
 func addStatus(list []job.Status, text string, known []job.Status) ([]job.Status, error) {
 	var names []string
@@ -72,7 +73,7 @@ func addStatus(list []job.Status, text string, known []job.Status) ([]job.Status
 }
 
 // listPipelines prints up to limit pipelines (0: all), page by page.
-func listPipelines(c *cobra.Command, db *client, filter store.PipelineFilter, limit int) error {
+func listPipelines(c *cobra.Command, from backend, filter store.PipelineFilter, limit int) error {
 	var rows [][]string
 	now := time.Now()
 	for left := limit; ; {
@@ -80,7 +81,7 @@ func listPipelines(c *cobra.Command, db *client, filter store.PipelineFilter, li
 		if limit > 0 {
 			filter.Limit = min(left, 1000)
 		}
-		list, cursor, err := db.Store().Pipelines(c.Context(), filter)
+		list, cursor, err := from.Pipelines(c.Context(), filter)
 		if err != nil {
 			return err
 		}
@@ -125,16 +126,15 @@ Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
 			if err != nil {
 				return usage("%w", err)
 			}
-			db, err := open(c.Context())
+			at, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			aborted, err := db.AbortPipeline(c.Context(), id, operator())
+			defer at.Close()
+			aborted, err := at.Abort(c.Context(), id)
 			if err != nil {
 				return err
 			}
-			db.wake(c.Context())
 			if wantsJSON(c) {
 				return printJSON(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": idTexts(aborted)})
 			}

@@ -18,12 +18,12 @@ func newPodsCommand() *cobra.Command {
 		Example: "  trapeze pods\n  trapeze pods --all    # also those that left or died of late",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			db, err := open(c.Context())
+			from, err := reach(c)
 			if err != nil {
 				return err
 			}
-			defer db.Close()
-			pods, err := db.Store().Pods(c.Context(), all)
+			defer from.Close()
+			pods, err := from.Pods(c.Context(), all)
 			if err != nil {
 				return err
 			}

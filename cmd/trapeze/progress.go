@@ -3,12 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 )
@@ -23,12 +21,6 @@ type screen struct {
 
 func newScreen(out io.Writer) *screen {
 	return &screen{out: out, live: isTerminal(out)}
-}
-
-// isTerminal reports whether a person watches out.
-func isTerminal(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb"
 }
 
 // say prints a line, above the bars when there are any.

@@ -20,38 +20,46 @@ type occupied struct {
 }
 
 func newPsCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "ps",
 		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
+		Long: `Show what occupies which slot on which pod, since when and how far it is, and below it the lanes: slots used, limit, what
+waits, how long the oldest of it has been due, and whether the lane is open.`,
 		Example: `  trapeze ps
-  watch -n1 trapeze ps
+  trapeze ps --watch=1s
   trapeze ps --json | jq '.running[].id'`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			db, err := open(c.Context())
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			running, err := db.running(c.Context())
-			if err != nil {
-				return err
-			}
-			lanes, err := db.Store().Lanes(c.Context())
-			if err != nil {
-				return err
-			}
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"running": running, "lanes": lanes})
-			}
-			return printPs(c, running, lanes, time.Now())
-		},
 	}
+	every := watchFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		from, err := reach(c)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		return watching(c, *every, func(ctx context.Context) error { return showPs(ctx, c, from) })
+	}
+	return c
 }
 
-// running lists all running jobs, newest first.
-func (c *client) running(ctx context.Context) ([]occupied, error) {
-	pods, err := c.Store().Pods(ctx, true)
+func showPs(ctx context.Context, c *cobra.Command, from backend) error {
+	running, err := slotsInUse(ctx, from)
+	if err != nil {
+		return err
+	}
+	lanes, err := from.Lanes(ctx)
+	if err != nil {
+		return err
+	}
+	if wantsJSON(c) {
+		return printJSON(c, map[string]any{"running": running, "lanes": lanes})
+	}
+	return printPs(c, running, lanes, time.Now())
+}
+
+// slotsInUse lists all running jobs, newest first.
+func slotsInUse(ctx context.Context, from backend) ([]occupied, error) {
+	pods, err := from.Pods(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +69,7 @@ func (c *client) running(ctx context.Context) ([]occupied, error) {
 	}
 	list := []occupied{}
 	for filter := (store.Filter{States: []job.State{job.Running}, Limit: 1000}); ; {
-		page, err := c.Store().Jobs(ctx, filter)
+		page, err := from.Jobs(ctx, filter)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +90,7 @@ func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now ti
 			since(j.StartedAt, now), strconv.Itoa(j.Attempt), short(remark(j.Job), 60),
 		})
 	}
-	if err := printTable(c, "JOB KIND LANE SUBJECT PRIORITY POD SINCE ATTEMPT PROGRESS", rows); err != nil {
+	if err := printTable(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.OutOrStdout())

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Tree is a pipeline with the jobs of its spine and what became of their branches.
+type Tree struct {
+	job.Pipeline
+	Jobs []TreeJob `json:"jobs"`
+}
+
+// TreeJob is a job of a tree.
+type TreeJob struct {
+	job.Job
+	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out
+}
+
+// TreeFanOut is what a job of a tree fanned out to.
+type TreeFanOut struct {
+	Branches int               `json:"branches"`
+	States   map[job.State]int `json:"states"` // so many branches are in each
+	Shown    []TreeJob         `json:"shown"`  // the branches that run or did not succeed, by their last jobs
+}
+
+// ReadTree reads a pipeline by the id of its first job, with at most so many branches of each fan-out: [job.ErrNotFound] when there is
+// none.
+func ReadTree(ctx context.Context, r *runner.Runner, id int64, branches int) (t Tree, err error) {
+	if t.Pipeline, err = r.GetPipeline(ctx, id); err != nil {
+		return t, err
+	}
+	spine, err := r.Store().Spine(ctx, id)
+	if err != nil {
+		return t, err
+	}
+	for _, j := range spine {
+		one, err := readFanOut(ctx, r, j, branches)
+		if err != nil {
+			return t, err
+		}
+		t.Jobs = append(t.Jobs, one)
+	}
+	return t, nil
+}
+
+// readFanOut adds to a job what it fanned out to, and so on with the branches that are shown.
+func readFanOut(ctx context.Context, r *runner.Runner, j job.Job, branches int) (TreeJob, error) {
+	one := TreeJob{Job: j}
+	w, err := r.Store().Waiting(ctx, j.ID)
+	if errors.Is(err, job.ErrNotFound) {
+		return one, nil
+	}
+	if err != nil {
+		return one, err
+	}
+	f := &TreeFanOut{Branches: w.Branches, States: map[job.State]int{}, Shown: []TreeJob{}}
+	one.FanOut = f
+	states, err := r.Store().BranchStates(ctx, w.PipelineID, j.ID)
+	if err != nil {
+		return one, err
+	}
+	for _, s := range states {
+		f.States[s.State] = s.Branches
+	}
+	if len(states) == 0 { // parts that are completed from outside
+		f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
+	}
+	shown, err := r.Store().BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
+	if err != nil {
+		return one, err
+	}
+	for _, b := range shown {
+		below, err := readFanOut(ctx, r, b, branches)
+		if err != nil {
+			return one, err
+		}
+		f.Shown = append(f.Shown, below)
+	}
+	return one, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// backend is what the operator commands act on: the database itself, or a server that has it. The same command has the same result
+// on both; the errors are those of packages runner and job.
+type backend interface {
+	Submit(ctx context.Context, s api.Submission, idempotencyKey string) (runner.Submitted, error)
+	Job(ctx context.Context, id int64) (job.Job, error)
+	Jobs(ctx context.Context, f store.Filter) (store.Page, error)
+	// Events reads the history of a job, of a pipeline, or with neither of everything, after a cursor.
+	Events(ctx context.Context, of history, after string, limit int) ([]job.Event, error)
+
+	// Cancel tells a running job's handler; Stop does not wait for it. Both return the state in which the job is then.
+	Cancel(ctx context.Context, id int64) (job.State, error)
+	Stop(ctx context.Context, id int64) (job.State, error)
+	Approve(ctx context.Context, id int64) error
+	Complete(ctx context.Context, id int64, p completion) error
+
+	Pipelines(ctx context.Context, f store.PipelineFilter) (list []job.Pipeline, cursor string, err error)
+	Tree(ctx context.Context, id int64, branches int) (tree, error)
+	// Abort and RetryPipeline return the ids of the jobs that they changed.
+	Abort(ctx context.Context, id int64) ([]int64, error)
+	RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error)
+
+	Pods(ctx context.Context, closed bool) ([]job.Pod, error)
+	Lanes(ctx context.Context) ([]store.LaneUse, error)
+	Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error)
+
+	// Export writes every job, or every event, as JSON lines from one snapshot.
+	Export(ctx context.Context, what string, to io.Writer) error
+	Close()
+}
+
+// history says whose events are meant; at most one of its fields is set.
+type history struct{ job, pipeline int64 }
+
+// completion is one part of a deferred job that is completed.
+type completion struct {
+	Token  string          `json:"token"`
+	Part   string          `json:"part,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  string          `json:"error,omitempty"` // empty: it did not fail
+}
+
+// reach returns what a command acts on: the server of --server or TRAPEZE_SERVER, else the database.
+func reach(c *cobra.Command) (backend, error) {
+	config, err := loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if to, ok := serverOf(c, config); ok {
+		return newServer(to)
+	}
+	db, err := open(c.Context())
+	if err != nil {
+		return nil, err
+	}
+	return &databaseBackend{db}, nil
+}
+
+// passing reports whether err is of something that does not answer for now.
+func passing(err error) bool {
+	if answer, ok := errors.AsType[*answerError](err); ok {
+		return answer.passing()
+	}
+	return store.Transient(err)
+}

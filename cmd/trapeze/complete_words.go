@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// completeWithin is how long somebody who pressed tab waits for words from the database or the server.
+const completeWithin = 2 * time.Second
+
+// words are what may stand in a place of the command line; a tab separates a word from what it means.
+type words func(ctx context.Context, c *cobra.Command) []string
+
+// completeWords lets the shell complete the flags and arguments of every command below c by their names.
+func completeWords(c *cobra.Command) {
+	for flag, list := range map[string]words{
+		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
+	} {
+		if c.Flags().Lookup(flag) != nil {
+			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // it is there
+		}
+	}
+	_, argument, _ := strings.Cut(c.Use, " ")
+	for name, list := range map[string]words{"ID": jobWords, "KIND": kindWords, "LANE": laneWords, "NAME": laneWords} {
+		if word, _, _ := strings.Cut(argument, " "); strings.Trim(word, "[]") == name && c.ValidArgsFunction == nil {
+			c.ValidArgsFunction = first(completes(list))
+		}
+	}
+	for _, below := range c.Commands() {
+		completeWords(below)
+	}
+}
+
+// completes makes words a completion. Without a database there are none: no tab may print an error.
+func completes(list words) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(commandContext(c), completeWithin)
+		defer cancel()
+		c.SetContext(ctx)
+		var fits []string
+		for _, word := range list(ctx, c) {
+			if strings.HasPrefix(word, begun) {
+				fits = append(fits, word)
+			}
+		}
+		return fits, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// first completes the first argument only.
+func first(f cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return f(c, args, begun)
+	}
+}
+
+func fixed(list ...string) words {
+	return func(context.Context, *cobra.Command) []string { return list }
+}
+
+func stateWords(context.Context, *cobra.Command) (list []string) {
+	for _, s := range job.States() {
+		list = append(list, string(s))
+	}
+	return list
+}
+
+func statusWords(context.Context, *cobra.Command) (list []string) {
+	for _, s := range pipelineStatuses {
+		list = append(list, string(s))
+	}
+	return list
+}
+
+// asked makes words of what the database or the server answers.
+func asked[T any](read func(context.Context, backend) ([]T, error), name func(T) []string) words {
+	return func(ctx context.Context, c *cobra.Command) (list []string) {
+		from, err := reach(c)
+		if err != nil {
+			return nil
+		}
+		defer from.Close()
+		found, err := read(ctx, from)
+		if err != nil {
+			return nil
+		}
+		seen := map[string]bool{}
+		for _, one := range found {
+			for _, word := range name(one) {
+				if !seen[word] {
+					list, seen[word] = append(list, word), true
+				}
+			}
+		}
+		return list
+	}
+}
+
+var (
+	laneWords = asked(func(ctx context.Context, from backend) ([]store.LaneUse, error) { return from.Lanes(ctx) },
+		func(l store.LaneUse) []string { return []string{l.Name} })
+	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
+	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
+
+	jobWords = asked(func(ctx context.Context, from backend) ([]job.Job, error) {
+		page, err := from.Jobs(ctx, store.Filter{Limit: 30, States: []job.State{job.Running, job.Pending, job.AwaitingApproval, job.Waiting, job.Failed}})
+		return page.Jobs, err
+	}, func(j job.Job) []string {
+		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, printable(j.Kind), j.State, printable(j.Subject))}
+	})
+)
+
+func openPods(ctx context.Context, from backend) ([]job.Pod, error) { return from.Pods(ctx, false) }

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestTheShellCompletesNamesOfThisDatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := patient{database{t, pgtest.URL(t)}, nil}
+	p.pool = pgtest.Connect(t, p.url)
+	p.exec(`insert into trapeze.lanes (name) values ('slow')`)
+	p.join("web-1", 600, "csv_ingest", "factor_sync")
+	id := p.enqueue("csv_ingest", "--subject", "travel/2025")
+	completes := func(args ...string) []string {
+		lines := strings.Split(strings.TrimSpace(p.ok(append([]string{"__complete"}, args...)...)), "\n")
+		return lines[:len(lines)-1] // the last is a number that tells the shell how to go on
+	}
+	is.Equal(completes("jobs", "--lane", ""), []string{"default", "slow"})
+	is.Equal(completes("jobs", "--lane", "s"), []string{"slow"})
+	is.Equal(completes("enqueue", ""), []string{"csv_ingest", "factor_sync"})
+	is.Equal(completes("jobs", "--state", "ca"), []string{"cancelled"})
+	is.Equal(completes("pipelines", "--status", "pa"), []string{"partial"})
+	is.Equal(completes("kill", ""), []string{id + "\tcsv_ingest pending travel/2025"})
+	is.Equal(completes("kill", id, ""), []string{})
+	nowhere := trapeze(t, []string{"DATABASE_URL=postgres://app@127.0.0.1:1/app"}, "__complete", "jobs", "--lane", "")
+	is.Equal(nowhere.out, ":4\n") // no words, and no error that spoils the line
+	is.True(strings.Contains(trapeze(t, nil, "completion", "zsh").out, "compdef"))
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// patient is a database that the doctor examines.
+type patient struct {
+	database
+	pool *pgxpool.Pool
+}
+
+func newPatient(t *testing.T) patient {
+	t.Helper()
+	url := pgtest.URL(t)
+	return patient{database{t, url}, pgtest.Connect(t, url)}
+}
+
+func (p patient) exec(sql string, args ...any) {
+	p.t.Helper()
+	if _, err := p.pool.Exec(p.t.Context(), sql, args...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// join opens the row of a pod, with a lease of so many seconds.
+func (p patient) join(name string, seconds int, kinds ...string) {
+	p.t.Helper()
+	if kinds == nil {
+		kinds = []string{}
+	}
+	p.exec(`insert into trapeze.pods (boot, name, kinds, slots, lease_until) values (gen_random_uuid(), $1, $2, 4, now() + $3::int * interval '1 second')`,
+		name, kinds, seconds)
+}
+
+// finds examines and returns the finding of a check whose text contains says.
+func (p patient) finds(check string, status health, says string, flags ...string) bool {
+	p.t.Helper()
+	said := p.run(append([]string{"doctor", "--json"}, flags...)...)
+	answer := decoded[struct {
+		OK       bool
+		Findings []finding
+	}](p.t, said.out)
+	fails := slices.ContainsFunc(answer.Findings, func(f finding) bool { return f.Status == failing })
+	if answer.OK == fails || (said.code == 1) != fails || said.code > 1 {
+		p.t.Fatalf("exit code %d, ok %v: %s%s", said.code, answer.OK, said.out, said.err)
+	}
+	found := slices.ContainsFunc(answer.Findings, func(f finding) bool {
+		return f.Check == check && f.Status == status && strings.Contains(f.Says, says) && (status == healthy || f.Do != "")
+	})
+	if !found {
+		p.t.Logf("no %s of %s that says %q in %s", status, check, says, said.out)
+	}
+	return found
+}
+
+func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	p.join("web-1", 600, "a.kind")
+	said := p.run("doctor", "--transactions", "24h")
+	is.Equal(said.code, 0) // nothing fails
+	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "tables", "partitions", "pods", "lanes"} {
+		is.True(strings.Contains(said.out, "ok    "+check)) // examined, and well
+	}
+	for line := range strings.Lines(said.out) {
+		is.True(len([]rune(strings.TrimSuffix(line, "\n"))) <= 100) // fits a terminal
+	}
+}
+
+func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		ill    func(p patient)
+		check  string
+		status health
+		says   string
+		flags  []string
+	}{
+		{"a kind without a handler", func(p patient) { p.enqueue("lost.kind") }, "kinds", failing, `"lost.kind": 1 job waits`, nil},
+		{"no pod at all", func(p patient) {}, "pods", warning, "none of 0 open pods", nil},
+		{"a pod that lapses", func(p patient) { p.join("web-1", -30) }, "pods", warning, "web-1", nil},
+		{"a pod that is drained", func(p patient) {
+			p.join("web-1", 600)
+			p.exec(`update trapeze.pods set drained = true`)
+		}, "pods", warning, "web-1", nil},
+		{"a drained lane with a job", func(p patient) {
+			p.enqueue("a.kind")
+			p.exec(`update trapeze.lanes set drained = true`)
+		}, "lanes", warning, "lane default is drained: 1 job waits", nil},
+		{"a drained lane with an old job", func(p patient) {
+			p.enqueue("a.kind")
+			p.exec(`update trapeze.lanes set drained = true`)
+		}, "lanes", failing, "lane default is drained", []string{"--overdue", "0s"}},
+		{"a disabled lane with a job", func(p patient) {
+			p.enqueue("a.kind")
+			p.exec(`update trapeze.lanes set enabled = false`)
+		}, "lanes", warning, "is disabled", nil},
+		{"a pause", func(p patient) {
+			p.enqueue("a.kind")
+			p.exec(`update trapeze.gate set paused = true`)
+		}, "lanes", warning, "is paused", nil},
+		{"a freeze", func(p patient) {
+			p.enqueue("a.kind")
+			p.exec(`update trapeze.gate set frozen = true`)
+		}, "lanes", warning, "is frozen", nil},
+		{"a lane without slots", func(p patient) { p.exec(`update trapeze.lanes set slots = 0`) }, "lanes", warning, "has 0 slots", nil},
+		{"a lane whose kinds nobody knows", func(p patient) {
+			p.join("web-1", 600, "another.kind")
+			p.exec(`insert into trapeze.lanes (name) values ('slow')`)
+			p.exec(`insert into trapeze.lane_kinds values ('report', 'slow')`)
+		}, "lanes", warning, "what lane slow is for: report", nil},
+		{"a job that is due for long", func(p patient) {
+			p.join("web-1", 600, "a.kind")
+			p.enqueue("a.kind")
+		}, "lanes", warning, "lane default: 1 job waits, the oldest due for", []string{"--overdue", "0s"}},
+		{"a missing day", func(p patient) {
+			p.exec(fmt.Sprintf(`drop table trapeze.done_failed_%s`, time.Now().UTC().Format("20060102")))
+		}, "partitions", failing, "done_failed", nil},
+		{"a missing migration", func(p patient) { p.ok("migrate", "down", "--to", "12") }, "schema", failing, "at version 12", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			p := newPatient(t)
+			c.ill(p)
+			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // it is found, and says what to do
+		})
+	}
+}
+
+func TestADoctorFindsWhatHoldsBackTheHorizon(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	tx, err := p.pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	var pid int
+	is.NoErr(tx.QueryRow(t.Context(), `select pg_backend_pid() from (select pg_current_xact_id()) held`).Scan(&pid))
+	is.True(p.finds("horizon", failing, fmt.Sprintf("process %d (", pid), "--transactions", "0s")) // by its number
+	is.True(p.finds("horizon", failing, "idle in transaction", "--transactions", "0s"))
+}
+
+func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	p.exec(`alter table trapeze.parked set (autovacuum_enabled = false)`)
+	is.True(p.finds("tables", failing, "autovacuum is switched off for trapeze.parked"))
+
+	// Whatever autovacuum does meanwhile: it may not remove what somebody might still see.
+	p.exec(`alter table trapeze.parked reset (autovacuum_enabled)`)
+	p.exec(`insert into trapeze.parked (id, why, event_no, priority, lane, kind, subject)
+		select n, 'approval', 1, 10, 'default', 'a.kind', '' from generate_series(1, 12000) n`)
+	held, err := p.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	is.NoErr(err)
+	defer func() { _ = held.Rollback(t.Context()) }()
+	_, err = held.Exec(t.Context(), `select 1`)
+	is.NoErr(err)
+	p.exec(`delete from trapeze.parked`)
+	pgtest.Wait(t, "the statistics say so", func() bool { return p.finds("tables", warning, "trapeze.parked has 12000 dead rows") })
+}
+
+func TestADoctorFindsAServerThatForgets(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	p.exec(`do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$`)
+	is.True(p.finds("durability", failing, "synchronous_commit is off"))
+}
+
+func TestADoctorHearsWhetherNotificationsArrive(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	is.True(p.finds("notify", healthy, "arrived after"))
+	deaf := trapeze(t, []string{"DATABASE_URL=" + p.url, "TRAPEZE_DATABASE_DIRECT_URL=off"}, "doctor")
+	is.True(strings.Contains(deaf.out, "pods poll only"))
+	elsewhere := trapeze(t, []string{"DATABASE_URL=" + p.url, "TRAPEZE_DATABASE_DIRECT_URL=" + pgtest.EmptyURL(t)}, "doctor")
+	is.Equal(elsewhere.code, 1)
+	is.True(strings.Contains(elsewhere.out, "a notification did not arrive")) // that is another database
+	is.Equal(trapeze(t, []string{"DATABASE_URL=postgres://app@127.0.0.1:1/app"}, "doctor").code, 3)
+}
+
+func TestADoctorCountsConnections(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	is.True(p.finds("connections", healthy, "up to 16 (12 of its own, 4 in the host's pool)"))
+	scarce := database{t, p.url + "&pool_max_conns=500"}
+	said := scarce.run("doctor")
+	is.True(strings.Contains(said.out, "one more pod may be refused"))
+}
+
+func TestFindingsAreReadByPeople(t *testing.T) {
+	limit, oldest := 0, time.Now().Add(-3*time.Hour)
+	golden(t, "doctor.txt", func(c *cobra.Command) error {
+		d := &doctor{overdue: 5 * time.Minute, oldest: 5 * time.Minute}
+		d.find("server", healthy, "PostgreSQL 17.5, a primary", "")
+		since := time.Now().Add(-12 * time.Minute)
+		says, do := holderText(store.Holder{What: "session", ID: "4711", User: "app", Database: "shop", Application: "psql",
+			State: "idle in transaction", Transactions: 81234, Since: &since}, since.Add(12*time.Minute))
+		d.find("horizon", warning, says, do)
+		d.kinds([]store.WaitingWork{{Lane: "default", Kind: "report", Waiting: 12, Oldest: &oldest}})
+		d.lane(store.LaneGate{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3}, time.Now())
+		return printFindings(c, d.findings)
+	})
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// pods finds those that are about to be taken for dead, and whether there are any.
+func (d *doctor) pods(ctx context.Context) error {
+	pods, err := d.store.PodHealth(ctx)
+	if err != nil {
+		return err
+	}
+	alive, slots := 0, 0
+	for _, p := range pods {
+		switch {
+		case p.Lease < 0:
+			d.find("pods", warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, seconds(-p.Lease)),
+				"nothing, when it died: the other pods take over. If it lives: see whether it is frozen, starved of CPU, or cut off from the database")
+			continue
+		case p.Lease > time.Hour.Seconds():
+			d.find("pods", warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, seconds(p.Lease)),
+				"set the database's clock by NTP; the pods take such a lease for lapsed")
+		case p.Drained:
+			d.find("pods", warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+p.Name+", when its maintenance is over")
+			continue
+		}
+		if p.Slots > 0 && !p.Draining {
+			alive++
+			slots += p.Slots
+		}
+	}
+	if alive == 0 {
+		d.find("pods", warning, fmt.Sprintf("none of %s starts jobs", countOf(len(pods), "open pod", "open pods")), "start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false")
+		return nil
+	}
+	d.find("pods", healthy, fmt.Sprintf("%s with %s", countOf(alive, "pod starts jobs", "pods start jobs"), countOf(slots, "slot", "slots")), "")
+	return nil
+}
+
+func seconds(s float64) string { return round(time.Duration(s * float64(time.Second))).String() }
+
+// waits is what waits in a lane.
+type waits struct {
+	jobs   int
+	oldest time.Time // zero: nothing that has a moment
+}
+
+func (w *waits) add(one store.WaitingWork) {
+	w.jobs += one.Waiting
+	if one.Oldest != nil && (w.oldest.IsZero() || one.Oldest.Before(w.oldest)) {
+		w.oldest = *one.Oldest
+	}
+}
+
+// long reports whether the oldest has been due for longer than it should.
+func (w waits) long(d *doctor, now time.Time) bool {
+	return !w.oldest.IsZero() && now.Sub(w.oldest) > d.overdue
+}
+
+func (w waits) String() string {
+	text := countOf(w.jobs, "job waits", "jobs wait")
+	if !w.oldest.IsZero() {
+		text += ", the oldest due for " + since(&w.oldest, time.Now())
+	}
+	return text
+}
+
+// lanes finds jobs that nobody will run: no pod has their handler, or their lane is closed.
+func (d *doctor) lanes(ctx context.Context) error {
+	work, err := d.store.WaitingWork(ctx)
+	if err != nil {
+		return err
+	}
+	gates, err := d.store.LaneGates(ctx)
+	if err != nil {
+		return err
+	}
+	before := len(d.findings)
+	d.kinds(work)
+	byLane := map[string]*waits{}
+	for _, w := range work {
+		if byLane[w.Lane] == nil {
+			byLane[w.Lane] = &waits{}
+		}
+		byLane[w.Lane].add(w)
+	}
+	all := waits{}
+	for _, g := range gates {
+		w := byLane[g.Name]
+		if w == nil {
+			w = &waits{}
+		}
+		all.jobs += w.jobs
+		d.lane(g, *w, time.Now())
+	}
+	if len(d.findings) == before {
+		d.find("lanes", healthy, fmt.Sprintf("%s open, %s due", countOf(len(gates), "lane", "lanes"), countOf(all.jobs, "job", "jobs")), "")
+	}
+	return nil
+}
+
+// kinds finds kinds of which jobs wait and that no pod runs.
+func (d *doctor) kinds(work []store.WaitingWork) {
+	orphans, order := map[string]*waits{}, []string{}
+	for _, w := range work {
+		if w.Pods > 0 {
+			continue
+		}
+		if orphans[w.Kind] == nil {
+			orphans[w.Kind] = &waits{}
+			order = append(order, w.Kind)
+		}
+		orphans[w.Kind].add(w)
+	}
+	for _, kind := range order {
+		d.find("kinds", failing, fmt.Sprintf("no live pod has a handler of %q: %s", kind, orphans[kind]),
+			"start a pod that registers it (mind TRAPEZE_KINDS); see them: trapeze jobs --kind "+kind+" --state pending")
+	}
+}
+
+// lane judges one lane with what waits in it.
+func (d *doctor) lane(g store.LaneGate, w waits, now time.Time) {
+	if why, do := closedBy(g); why != "" {
+		status := warning
+		switch {
+		case w.jobs == 0 && (g.Paused || g.Frozen || g.Drained || !g.Enabled):
+			return // on purpose, and nobody waits
+		case w.long(d, now):
+			status = failing
+		}
+		d.find("lanes", status, fmt.Sprintf("lane %s %s: %s", g.Name, why, w), do)
+		return
+	}
+	if len(g.Kinds) > 0 && g.Pods == 0 {
+		d.find("lanes", warning, fmt.Sprintf("no live pod could run what lane %s is for: %s", g.Name, short(strings.Join(g.Kinds, ", "), 60)),
+			"start a pod that registers one of these kinds")
+	}
+	if w.long(d, now) {
+		d.find("lanes", warning, fmt.Sprintf("lane %s: %s", g.Name, w),
+			"trapeze ps: are all slots in use? Then raise slots or add pods. If not: Why does this job not run? in docs/operating.md")
+	}
+}
+
+// closedBy says what keeps a lane from starting anything, and how to end that.
+func closedBy(g store.LaneGate) (why, do string) {
+	switch {
+	case g.Frozen:
+		return "is frozen, as all lanes are", "trapeze thaw, when the maintenance is over"
+	case g.Paused:
+		return "is paused, as all lanes are", "trapeze unpause"
+	case g.Drained:
+		return "is drained", "trapeze resume " + g.Name
+	case !g.Enabled:
+		return "is disabled", "trapeze lane set " + g.Name + " enabled=true"
+	case g.Slots != nil && *g.Slots == 0:
+		return "has 0 slots", "trapeze lane set " + g.Name + " slots=4, or another limit that the work bears"
+	case g.SlotsPerPod != nil && *g.SlotsPerPod == 0:
+		return "has 0 slots a pod", "trapeze lane set " + g.Name + " slots_per_pod=2, or another limit that a pod bears"
+	}
+	return "", ""
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newJobCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "job ID",
+		Short:   "Show one job",
+		Example: "  trapeze job 4711\n  trapeze job 4711 --json | jq .result",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := api.ParseID(args[0])
+			if err != nil {
+				return usage("%w", err)
+			}
+			from, err := reach(c)
+			if err != nil {
+				return err
+			}
+			defer from.Close()
+			j, err := from.Job(c.Context(), id)
+			if err != nil {
+				return err
+			}
+			if wantsJSON(c) {
+				return printJSON(c, j)
+			}
+			return printJob(c, j)
+		},
+	}
+}
+
+// printJob prints what is known of a job, a line a fact, without those that say nothing.
+func printJob(c *cobra.Command, j job.Job) error {
+	var b strings.Builder
+	colours := inkFor(c.OutOrStdout())
+	line := func(name, value string) { fact(&b, colours, name, value) }
+	compact := func(raw json.RawMessage) string { return short(string(raw), 2000) }
+	attempts := strconv.Itoa(j.Attempt)
+	if j.MaxAttempts != nil {
+		attempts += " of " + strconv.Itoa(*j.MaxAttempts)
+	}
+	state := string(j.State)
+	if j.CancelRequested {
+		state += ", being cancelled"
+	}
+	line("id", strconv.FormatInt(j.ID, 10))
+	line("kind", j.Kind)
+	line("state", state)
+	line("outcome", text(j.Outcome))
+	line("reason", text(j.Reason))
+	line("error", text(j.Error))
+	line("progress", progressOf(j.Progress))
+	line("lane", j.Lane)
+	line("subject", j.Subject)
+	line("priority", strconv.Itoa(j.Priority))
+	line("attempt", attempts)
+	if j.Crashes > 0 {
+		line("crashes", strconv.Itoa(j.Crashes))
+	}
+	line("fence", strconv.FormatInt(j.Fence, 10))
+	line("pod", text(j.Pod))
+	line("pipeline", fmt.Sprintf("%d, step %d", j.PipelineID, j.Step))
+	if j.ParentID != nil {
+		line("parent", strconv.FormatInt(*j.ParentID, 10))
+	}
+	line("unique key", text(j.UniqueKey))
+	line("submitter", j.Submitter)
+	line("created", clock(&j.CreatedAt))
+	line("due", clock(j.RunAfter))
+	line("started", clock(j.StartedAt))
+	line("finished", clock(j.FinishedAt))
+	line("args", compact(j.Args))
+	line("still to come", compact(j.Planned))
+	line("result", compact(j.Result))
+	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
+	return err
+}
+
+// mostLines is how many lines of a fact are shown: a stack may have hundreds.
+const mostLines = 40
+
+// fact writes what is known under a name, broken between words to lines of 100 columns; nothing when nothing is known.
+func fact(b *strings.Builder, colours ink, name, value string) {
+	const indent = 15
+	if value == "" || value == "null" {
+		return
+	}
+	lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
+	if more := len(lines) - mostLines; more > 0 {
+		lines = append(lines[:mostLines], fmt.Sprintf("… %d more lines: --json has them", more))
+	}
+	fmt.Fprintf(b, "%s", colours.colour(faint, fmt.Sprintf("%-*s", indent, name)))
+	for i, one := range lines {
+		one = strings.TrimRight(one, " \t\r")
+		if i > 0 && one != "" {
+			fmt.Fprintf(b, "%*s", indent, "")
+		}
+		b.WriteString(colours.word(wrap(printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// through runs a command that acts through a server.
+func through(t *testing.T, server string, args ...string) said {
+	t.Helper()
+	return trapeze(t, []string{"TRAPEZE_SERVER=" + server}, args...)
+}
+
+// bothWays runs a command on the database and through the server: they must agree.
+func bothWays(t *testing.T, db database, server string, args ...string) said {
+	t.Helper()
+	is := is.New(t)
+	there, here := through(t, server, args...), db.run(args...)
+	is.Equal(there, here) // output, error and exit code
+	return here
+}
+
+func TestCommandsSayTheSameThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	pod := serve(t, db.url, nil)
+
+	made := through(t, pod.HTTP, "enqueue", "demo.echo", "--args", `{"a":"<b>"}`, "--subject", "s", "--chain", `[{"kind":"demo.fail","args":{"message":"broken"}}]`, "--wait")
+	is.Equal(made.code, 1) // followed to its end
+	is.True(strings.Contains(made.err, "demo.fail) failed: error: broken"))
+	id := strings.TrimSpace(made.out)
+	key := []string{"enqueue", "demo.noop", "--idempotency-key", "k", "--delay", "90m", "--priority", "0", "--unique", "u", "--json"}
+	first := decoded[map[string]any](t, through(t, pod.HTTP, key...).out)
+	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the same submission, whichever way it comes
+	is.Equal(db.job(first["id"].(string)).Priority, 0)
+
+	bothWays(t, db, pod.HTTP, "job", id, "--json")
+	bothWays(t, db, pod.HTTP, "job", id)
+	bothWays(t, db, pod.HTTP, "jobs", "--json")
+	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "jobs", "--state", "failed", "--since", "24h", "--json").out, "broken"))
+	bothWays(t, db, pod.HTTP, "events", "--job", id, "--json")
+	pgtest.Wait(t, "the history is below the horizon of what others of the server still write", func() bool {
+		return strings.Count(db.ok("events", "--json", "--pipeline", id), "\n") == 6
+	})
+	bothWays(t, db, pod.HTTP, "events", "--pipeline", id, "--json")
+	bothWays(t, db, pod.HTTP, "events", "--json")
+	is.Equal(strings.Count(bothWays(t, db, pod.HTTP, "export", "jobs").out, "\n"), 3)
+	bothWays(t, db, pod.HTTP, "export", "events")
+}
+
+func TestCommandsEndJobsThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	pod := serve(t, db.url, nil)
+	waiting := db.enqueue("demo.noop", "--delay", "1h")
+	killed := through(t, pod.HTTP, "kill", waiting)
+	is.Equal(killed, said{out: "job " + waiting + " is cancelled\n"})
+	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1)  // it has ended already
+	is.Equal(bothWays(t, db, pod.HTTP, "stop", waiting).code, 1)  // likewise
+	is.Equal(bothWays(t, db, pod.HTTP, "job", "999999").code, 1)  // there is none
+	is.Equal(bothWays(t, db, pod.HTTP, "kill", "999999").code, 1) // likewise
+	is.Equal(bothWays(t, db, pod.HTTP, "jobs", "--state", "happy").code, 2)
+	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--lane", "nowhere").code, 1)
+	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--priority", "101").code, 2)
+	deaf := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(deaf).State == job.Running })
+	is.Equal(decoded[map[string]string](t, through(t, pod.HTTP, "stop", deaf, "--json").out)["state"], "cancelled")
+}
+
+func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
+	t.Parallel()
+	answer := func(status int, code, detail string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			if code != "" {
+				_ = json.NewEncoder(w).Encode(map[string]string{"code": code, "message": "no", "detail": detail, "request_id": "r1"})
+			}
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		handler http.HandlerFunc
+		args    string
+		code    int
+		says    string
+	}{
+		{"nobody knows who asks", answer(401, "unauthenticated", ""), "jobs", 2, "TRAPEZE_TOKEN"},
+		{"a missing permission", answer(403, "forbidden", "it needs the permission jobs:read"), "jobs", 1, "jobs:read"},
+		{"too many requests", answer(429, "rate_limited", "one a second"), "jobs", 3, "one a second"},
+		{"no database behind it", answer(503, "unavailable", ""), "jobs", 3, "request r1"},
+		{"a commit in doubt", answer(503, "outcome_unknown", "the connection was lost"), "kill 7", 4, "the connection was lost"},
+		{"a proxy without its server", answer(502, "", ""), "jobs", 3, "502"},
+		{"a proxy that lost its server", answer(504, "", ""), "kill 7", 4, "504"},
+		{"something else", answer(404, "", ""), "jobs", 2, "prefix"},
+		{"an older release", answer(404, "not_found", ""), "export jobs", 1, "older release"},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "kill 7", 2, "/elsewhere"},
+		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "cannot be read"},
+		{"gone before it answers", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "kill 7", 4, "may have done it"},
+		{"gone before it answers a question", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "jobs", 3, "does not answer"},
+		{"gone while it answers", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, `{"id":"1"}`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, "export jobs", 3, "a part of it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			web := httptest.NewServer(c.handler)
+			defer web.Close()
+			s := through(t, web.URL, strings.Fields(c.args)...)
+			is.Equal(s.code, c.code)
+			is.True(strings.Contains(s.err, c.says)) // what to do
+			is.Equal(strings.Count(s.err, "\n"), 1)  // in one line
+		})
+	}
+}
+
+func TestATokenIsSentAndNeverShown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	asked := make(chan *http.Request, 1)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Clone(t.Context())
+		fmt.Fprint(w, `{"id":"7","state":"cancelled"}`)
+	}))
+	defer web.Close()
+	secret := "a-secret-of-twenty-characters"
+	s := trapeze(t, []string{"TRAPEZE_TOKEN=" + secret}, "--server", web.URL+"/jobs-api/", "kill", "7", "--reason", "wrong year")
+	is.Equal(s.code, 0)
+	r := <-asked
+	is.Equal(r.URL.Path, "/jobs-api/admin/workers/jobs/7/cancel") // below the prefix
+	is.Equal(r.Header.Get("Authorization"), "Bearer "+secret)
+	is.Equal(r.Header.Get("X-Reason"), "wrong year")
+	s = trapeze(t, []string{"TRAPEZE_TOKEN=" + secret}, "--server", "http://127.0.0.1:1", "jobs")
+	is.Equal(s.code, 3)
+	is.True(!strings.Contains(s.err+s.out, secret))
+	is.Equal(trapeze(t, nil, "--server", "127.0.0.1:8080", "jobs").code, 2)                                 // no address
+	is.Equal(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").code, 2)                                // likewise
+	is.True(strings.Contains(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").err, "TRAPEZE_SERVER")) // it is named
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// aliveTailSQL is the condition of a pod that could start a job now.
+const aliveTailSQL = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
+
+// waitingWorkSQL counts what is due and waits, by lane and kind, with the pods that could run it. Plan: one pass over live; pods is
+// small.
+const waitingWorkSQL = `
+select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + aliveTailSQL + `)::int
+from (
+	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
+	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
+) w order by w.lane, w.kind`
+
+// WaitingWork is what is due and waits in a lane, of one kind.
+type WaitingWork struct {
+	Lane    string
+	Kind    string
+	Waiting int
+	Oldest  *time.Time // when it became due; nil: taken back from a pod that died, and ahead of all others
+	Pods    int        // that could run it now
+}
+
+// WaitingWork counts what is due and waits, by lane and kind.
+func (s *Store) WaitingWork(ctx context.Context) ([]WaitingWork, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[WaitingWork], waitingWorkSQL)
+	if err != nil {
+		return nil, fmt.Errorf("count what waits: %w", err)
+	}
+	return list, nil
+}
+
+// laneGatesSQL reads what may keep a lane from starting jobs, the kinds whose default it is, and the pods that could run any of them.
+// Plan: lanes, lane_kinds and pods are small.
+const laneGatesSQL = `
+select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, g.paused, g.frozen,
+	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
+	(select count(*) from trapeze.pods p where ` + aliveTailSQL + `
+		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
+from trapeze.lanes n cross join trapeze.gate g order by n.name`
+
+// LaneGate is what may keep a lane from starting jobs.
+type LaneGate struct {
+	Name           string
+	Enabled        bool
+	Drained        bool
+	Slots          *int
+	SlotsPerPod    *int
+	Paused, Frozen bool     // all lanes are
+	Kinds          []string // whose default it is; the lane named default is that of all others
+	Pods           int      // that could run any of these kinds now; without any, that run anything
+}
+
+// LaneGates reads what may keep each lane from starting jobs.
+func (s *Store) LaneGates(ctx context.Context) ([]LaneGate, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[LaneGate], laneGatesSQL)
+	if err != nil {
+		return nil, fmt.Errorf("read the lanes' gates: %w", err)
+	}
+	return list, nil
+}
+
+// podHealthSQL lists the open pods with how long their leases still last. Plan: pods is small.
+const podHealthSQL = `
+select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained
+from trapeze.pods p where p.closed_at is null order by p.name, p.boot`
+
+// PodHealth is how an open pod is.
+type PodHealth struct {
+	Boot     string
+	Name     string
+	Version  string
+	Slots    int
+	Lease    float64 // seconds until it ends; negative: it has
+	Draining bool    // it is shutting down
+	Drained  bool    // by an operator
+}
+
+// PodHealth lists the open pods.
+func (s *Store) PodHealth(ctx context.Context) ([]PodHealth, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[PodHealth], podHealthSQL)
+	if err != nil {
+		return nil, fmt.Errorf("read how the pods are: %w", err)
+	}
+	return list, nil
+}
