@@ -1,30 +1,42 @@
 package api
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api/ui"
+	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-// mountDashboard puts the dashboard at /ui/ below g.
+// mountDashboard puts the dashboard at /ui/ below g. Its pages ask for permissions themselves, and answer with pages.
 func (s *server) mountDashboard(g *echo.Group) {
-	pages := ui.New(ui.Options{Store: s.r.Store()})
+	pages := ui.New(ui.Options{Store: s.r.Store(), Visitor: s.visitor})
 	g.GET("/ui", func(c echo.Context) error {
 		// Relative, for the prefix may be one that only a proxy in front of us knows.
 		c.Response().Header().Set("Location", "ui/")
 		return c.NoContent(http.StatusMovedPermanently)
 	})
-	g.GET("/ui/*", func(c echo.Context) error {
-		request := c.Request()
-		if err := s.guard(request); err != nil {
+	page := Route{Method: http.MethodGet, Path: "/ui/*", Needs: access.Nothing}
+	g.GET(page.Path, func(c echo.Context) error {
+		if err := s.admit(c, page); err != nil {
 			HandleError(err, c)
 			return nil
 		}
-		below := request.Clone(request.Context())
+		below := c.Request().Clone(c.Request().Context())
 		below.URL.Path, below.URL.RawPath = "/"+c.Param("*"), ""
 		pages.ServeHTTP(c.Response(), below)
 		return nil
 	})
+}
+
+// visitor finds out who looks at a page.
+func (s *server) visitor(request *http.Request) (access.Principal, error) {
+	p, err := s.who(request)
+	if no, ok := errors.AsType[*problem](err); ok && no.status == http.StatusUnauthorized {
+		err = fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
+	}
+	return p, err
 }

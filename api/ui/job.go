@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,11 +12,10 @@ import (
 // jobPage is what the page of a job shows.
 type jobPage struct {
 	history
-	Args, Result json.RawMessage // masked
-	Attempts     []attempt
-	Newest       []job.Event // the events, newest first
-	Actions      []action
-	CanReprio    bool
+	Attempts  []attempt
+	Newest    []job.Event // the events, newest first
+	Actions   []action
+	CanReprio bool
 }
 
 // action is a button that sends a request to the API.
@@ -34,33 +32,25 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h, err := d.readHistory(r.Context(), id)
+	h, err := d.readHistory(r.Context(), p.Principal, id)
 	if err != nil {
 		return err
 	}
-	show := jobPage{history: h, Args: p.mask(h.Kind, h.Job.Args), Result: p.mask(h.Kind, h.Job.Result), Attempts: attemptsOf(h, p.Now)}
+	h.Job = d.o.Shown(p.Principal, h.Job)
+	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)
-	show.Actions = p.jobActions(h.Job)
-	show.CanReprio = p.Can(string(access.WorkersManage)) && (h.State == job.Pending || h.State == job.AwaitingApproval)
+	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
 	p.Title, p.Data = "Job "+strconv.FormatInt(id, 10), show
 	p.Live, p.Still = "jobs/"+strconv.FormatInt(id, 10)+"/stream", h.State.Terminal()
 	return nil
-}
-
-// mask hides what the visitor may not see.
-func (v visitor) mask(kind string, value json.RawMessage) json.RawMessage {
-	if v.Visitor.Mask == nil || len(value) == 0 {
-		return value
-	}
-	return v.Visitor.Mask(kind, value)
 }
 
 // jobActions are what the visitor may do to a job in its state.
 func (v visitor) jobActions(j job.Job) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {
-		if when && v.Can(string(needs)) {
+		if when && v.Sees(needs, j.Submitter) {
 			list = append(list, a)
 		}
 	}
@@ -70,7 +60,7 @@ func (v visitor) jobActions(j job.Job) (list []action) {
 		"Job " + id + " runs again, with the same arguments, in a new epoch.", false})
 	offer(access.JobsCancel, !over && !j.CancelRequested, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it does not run, otherwise as soon as its handler returns.", true})
-	offer(access.WorkersManage, j.State == job.Running, action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
+	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
 		"Job " + id + " ends at once, whatever its handler does. What the handler returns later is refused.", true})
 	return list
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -25,6 +26,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	filter.Owner = p.Owner(access.JobsRead)
 	found, err := d.o.Store.Jobs(r.Context(), filter)
 	if err != nil {
 		return err

@@ -45,14 +45,27 @@ type page struct {
 	Now   time.Time // of the moment it was read
 	Data  any
 	visitor
+	Session bool // there is a session that can be ended
 }
 
-// visitor keeps what a page's reader may do apart from what it shows.
-type visitor struct{ Visitor Visitor }
+// visitor is who looks at a page. Templates ask for each button whether he may use it.
+type visitor struct{ access.Principal }
 
-// Can reports whether the visitor has a permission; templates ask it for each button.
+// Can reports whether he has a permission for everything.
 func (v visitor) Can(permission string) bool {
-	return v.Visitor.Can == nil || v.Visitor.Can(access.Permission(permission))
+	allowed, own := v.Principal.Can(access.Permission(permission))
+	return allowed && !own
+}
+
+// May reports whether he has a permission at all, if only for his own jobs.
+func (v visitor) May(permission string) bool {
+	allowed, _ := v.Principal.Can(access.Permission(permission))
+	return allowed
+}
+
+// MayTo reports whether he has a permission for a job that somebody submitted.
+func (v visitor) MayTo(permission, submitter string) bool {
+	return v.Sees(access.Permission(permission), submitter)
 }
 
 func (d *dashboard) page(r *http.Request, v view) *page {
@@ -70,13 +83,18 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		defer cancel()
 		p := d.page(r, v)
 		who, err := d.o.Visitor(r)
-		if errors.Is(err, ErrUnauthenticated) {
-			d.askToken(w, r, p)
+		if errors.Is(err, access.ErrUnauthenticated) && d.o.Sessions {
+			p.Title, p.Still, p.Data = "Log in", true, login{}
+			d.render(w, r, http.StatusUnauthorized, "login.html", p)
 			return
 		}
-		p.Visitor = who
-		if err == nil && v.needs != access.Nothing && !p.Can(string(v.needs)) {
-			err = fmt.Errorf("%w: this page needs the permission %s", errForbidden, v.needs)
+		if err == nil {
+			p.Principal, p.Session = who, d.o.Sessions
+			err = p.mayEnter(v)
+		}
+		if errors.Is(err, errForbidden) && v.path == "/{$}" && p.May(string(access.JobsRead)) { // the first page is another one for him
+			http.Redirect(w, r, p.Root+"jobs", http.StatusSeeOther)
+			return
 		}
 		if err == nil {
 			err = v.show(d, p, r.WithContext(ctx))
@@ -87,6 +105,17 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		}
 		d.render(w, r, http.StatusOK, v.file, p)
 	}
+}
+
+// mayEnter says why a page is closed to its visitor.
+func (v visitor) mayEnter(to view) error {
+	switch allowed, own := v.Principal.Can(to.needs); {
+	case !allowed:
+		return fmt.Errorf("%w: this page needs the permission %s", errForbidden, to.needs)
+	case own && !to.own:
+		return fmt.Errorf("%w: your permission %s is for your own jobs only", errForbidden, to.needs)
+	}
+	return nil
 }
 
 // render writes a page whole or not at all.
@@ -119,6 +148,8 @@ type problem struct {
 func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err error) {
 	said := problem{http.StatusInternalServerError, "This should not happen", "The server's log says more."}
 	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		said = problem{http.StatusUnauthorized, "Nobody knows who you are", "Log in where this service has its login, then come back."}
 	case errors.Is(err, errForbidden):
 		said = problem{http.StatusForbidden, "You may not see this page", "Ask whoever manages the roles. " + err.Error() + "."}
 	case errors.Is(err, errNoPage):
@@ -144,21 +175,10 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 	p := d.page(r, view{})
 	p.Title, p.Still = "Log in", true
-	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: "./"}
+	p.Data = login{Failed: r.URL.Query().Get("failed") != ""}
 	d.render(w, r, http.StatusOK, "login.html", p)
 }
 
 type login struct {
-	Failed bool   // the token before was wrong
-	Next   string // where to go then, from the dashboard's first page
-}
-
-// askToken answers a request that does not say whose it is.
-func (d *dashboard) askToken(w http.ResponseWriter, r *http.Request, p *page) {
-	next := "." + r.URL.Path
-	if r.URL.RawQuery != "" {
-		next += "?" + r.URL.RawQuery
-	}
-	p.Title, p.Still, p.Data = "Log in", true, login{Next: next}
-	d.render(w, r, http.StatusUnauthorized, "login.html", p)
+	Failed bool // the token before was wrong
 }

@@ -22,17 +22,18 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := d.readTree(r.Context(), id)
+	t, err := d.readTree(r.Context(), p.Principal, id)
 	if err != nil {
 		return err
 	}
+	owner := t.Steps[0].Submitter // that of all its jobs
 	show := pipelinePage{tree: t, Drawing: draw(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
-	if t.Status == job.PipelineRunning && p.Can(string(access.JobsCancel)) {
+	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/abort", "Abort",
 			"Every job of pipeline " + number + " that has not ended is cancelled, and no further step starts.", true})
 	}
-	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.Can(string(access.JobsRetry)) {
+	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.Sees(access.JobsRetry, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/retry", "Retry from here",
 			"Pipeline " + number + " goes on from the step where it ended. Of a fan-out, only the branches that had not succeeded run again.", false})
 	}

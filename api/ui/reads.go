@@ -3,13 +3,27 @@ package ui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Everything that pages read is read here.
+// What pages read is read here: of jobs and pipelines, only what their visitor may see.
+
+// mustSee answers for somebody else's job, as for one that does not exist.
+func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) error {
+	if p.Owner(access.JobsRead) == "" {
+		return nil
+	}
+	owner, err := d.o.Store.Owner(ctx, id)
+	if err == nil && owner != p.Name {
+		err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+	}
+	return err
+}
 
 // How much a page shows, and up to where is counted.
 const (
@@ -121,12 +135,18 @@ type count struct {
 	N     int
 }
 
-func (d *dashboard) readTree(ctx context.Context, id int64) (t tree, err error) {
+func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64) (t tree, err error) {
+	if err := d.mustSee(ctx, who, id); err != nil {
+		return t, err
+	}
 	if t.Pipeline, err = d.o.Store.Pipeline(ctx, id); err != nil {
 		return t, err
 	}
 	t.Planned = plannedOf(t.Pipeline.Planned)
 	spine, err := d.o.Store.Spine(ctx, id)
+	if err == nil && len(spine) == 0 { // its retention ended meanwhile
+		err = fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
+	}
 	if err != nil {
 		return t, err
 	}
@@ -179,7 +199,10 @@ type history struct {
 	InChain bool // it is part of a pipeline of more than one job
 }
 
-func (d *dashboard) readHistory(ctx context.Context, id int64) (h history, err error) {
+func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id int64) (h history, err error) {
+	if err := d.mustSee(ctx, who, id); err != nil {
+		return h, err
+	}
 	if h.Job, err = d.o.Store.Job(ctx, id); err != nil {
 		return h, err
 	}

@@ -1,40 +1,27 @@
 package ui
 
 import (
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // Options configure [New].
 type Options struct {
 	// Store is read from. Required.
 	Store *store.Store
-	// Visitor says who asks. An error that wraps [ErrUnauthenticated] leads to the login page. Default: somebody without a name
-	// who may do everything.
-	Visitor func(*http.Request) (Visitor, error)
+	// Visitor says who asks, and what he may do. An error that wraps [access.ErrUnauthenticated] leads to the login page. Required.
+	Visitor func(*http.Request) (access.Principal, error)
+	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. Default: nothing is hidden.
+	Shown func(access.Principal, job.Job) job.Job
+	// Sessions says that POST login begins a session, and POST logout ends it: without it there is no form for a token.
+	Sessions bool
 	// Logger takes errors that should not happen. Default [slog.Default].
 	Logger *slog.Logger
-}
-
-// ErrUnauthenticated says that a request does not tell who asks.
-var ErrUnauthenticated = errors.New("not logged in")
-
-// Visitor is who looks at a page.
-type Visitor struct {
-	// Name is shown in the corner; empty: nobody is logged in.
-	Name string
-	// Session says that there is a session that can be ended: a button for POST ui/logout is shown.
-	Session bool
-	// Can reports whether he has a permission. Default: he has all.
-	Can func(access.Permission) bool
-	// Mask hides what he may not see of the args or the result of a job of a kind. Default: nothing is hidden.
-	Mask func(kind string, value json.RawMessage) json.RawMessage
 }
 
 // within bounds how long a page may read: an operator had better learn that the database does not answer.
@@ -51,8 +38,8 @@ func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.Visitor == nil {
-		o.Visitor = func(*http.Request) (Visitor, error) { return Visitor{}, nil }
+	if o.Shown == nil {
+		o.Shown = func(_ access.Principal, j job.Job) job.Job { return j }
 	}
 	d := &dashboard{o: o, board: &shared[board]{}}
 	mux := http.NewServeMux()
@@ -67,6 +54,7 @@ func New(o Options) http.Handler {
 
 // view is one kind of page.
 type view struct {
+	own   bool // it is open to those who may only see their own jobs: it shows nothing else then
 	path  string
 	file  string // its template
 	here  string // its place in the navigation
@@ -75,14 +63,14 @@ type view struct {
 }
 
 var pages = []view{
-	{"/{$}", "now.html", "now", access.WorkersView, (*dashboard).now},
-	{"/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
-	{"/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
-	{"/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
-	{"/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
-	{"/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
-	{"/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
-	{"/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
+	{false, "/{$}", "now.html", "now", access.WorkersView, (*dashboard).now},
+	{false, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
+	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
+	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
+	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
+	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
+	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
+	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
 }
 
 // policy allows what comes from here and nothing else, and no script or style inside a page.

@@ -1,0 +1,304 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+	"golang.org/x/net/html"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// hostile is what jobs may carry: each would do something if it were ever taken for markup.
+var hostile = []string{
+	`<script>alert(1)</script>`,
+	`"><img src=x onerror=alert(1)>`,
+	`'><svg/onload=alert(1)>`,
+	`</pre></textarea></title><iframe src=//evil.example>`,
+	`javascript:alert(1)`,
+	`" autofocus onfocus="alert(1)`,
+	`{{.Root}}${alert(1)}`,
+	`<!--><style>*{display:none}</style>`,
+	"\u202egnp.exe\u2066",
+}
+
+// pod is a runner with hostile kinds behind a dashboard.
+type pod struct {
+	*runner.Runner
+	t   *testing.T
+	url string
+}
+
+func newPod(t *testing.T, o api.Options) *pod {
+	t.Helper()
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Name: hostile[0], Slots: 4, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range append([]string{"fail"}, hostile...) {
+		runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, errors.New(strings.Join(hostile, "\n"))
+		})
+	}
+	runner.HandleRaw(r, "echo", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.Done(j.Args.JSON), nil
+	})
+	runner.HandleRaw(r, "wait", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		j.Progress(3, 9)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	runner.HandleRaw(r, "fan", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.FanOut(raw("fail"), raw("echo"), raw("wait")).Join(raw("echo")), nil
+	})
+	e := echo.New()
+	api.Mount(e.Group("/trapeze"), r, o)
+	web := httptest.NewServer(e)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		r.HandBackNow()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		web.Close()
+		r.Close()
+	})
+	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	return &pod{Runner: r, t: t, url: web.URL + "/trapeze/ui/"}
+}
+
+func raw(kind string) runner.Raw { return runner.Raw{Name: kind, JSON: []byte(`{"n": 1}`)} }
+
+func (p *pod) put(args job.Args, o ...runner.EnqueueOption) int64 {
+	p.t.Helper()
+	id, err := p.Enqueue(p.t.Context(), args, o...)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return id
+}
+
+func (p *pod) until(id int64, state job.State) {
+	p.t.Helper()
+	pgtest.Wait(p.t, "the job is "+string(state), func() bool {
+		j, err := p.Get(p.t.Context(), id)
+		return err == nil && j.State == state
+	})
+}
+
+// get reads a page.
+func (p *pod) get(address string, header ...string) (*http.Response, *html.Node) {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	page, err := html.Parse(strings.NewReader(string(body)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response, page
+}
+
+// attribute is the value of a node's attribute.
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// said is all text of a page.
+func said(page *html.Node) string {
+	var b strings.Builder
+	for n := range page.Descendants() {
+		if n.Type == html.TextNode {
+			b.WriteString(n.Data + "\n")
+		}
+	}
+	return b.String()
+}
+
+// offered are the requests that a page's buttons and forms send.
+func offered(page *html.Node) (list []string) {
+	for n := range page.Descendants() {
+		for _, name := range []string{"data-send", "data-form", "data-bulk"} {
+			if v := attribute(n, name); n.Type == html.ElementNode && v != "" {
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
+// mustBeHarmless fails for anything in a page that could run or be loaded, except the dashboard's own files.
+func mustBeHarmless(t *testing.T, address string, page *html.Node) {
+	t.Helper()
+	for n := range page.Descendants() {
+		if n.Type == html.CommentNode {
+			t.Errorf("%s has a comment: %s", address, n.Data)
+		}
+		if n.Type != html.ElementNode {
+			continue
+		}
+		if slices.Contains([]string{"img", "iframe", "style", "object", "embed", "base", "textarea", "video", "audio"}, n.Data) {
+			t.Errorf("%s has an element %s", address, n.Data)
+		}
+		if n.Data == "script" && (attribute(n, "src") == "" || n.FirstChild != nil) {
+			t.Errorf("%s has a script inside", address)
+		}
+		for _, a := range n.Attr {
+			value := strings.ToLower(strings.TrimSpace(a.Val))
+			switch {
+			case strings.HasPrefix(a.Key, "on"), a.Key == "style", a.Key == "srcdoc":
+				t.Errorf("%s: %s has an attribute %s", address, n.Data, a.Key)
+			case a.Key == "autofocus" && n.Data != "button" && n.Data != "input":
+				t.Errorf("%s: %s takes the focus", address, n.Data)
+			case slices.Contains([]string{"src", "href", "action", "formaction"}, a.Key) && (strings.Contains(value, ":") && !strings.Contains(value, "?") || strings.HasPrefix(value, "//")):
+				t.Errorf("%s: %s leads to %s", address, n.Data, a.Val)
+			}
+		}
+	}
+}
+
+func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{InsecureAllowAll: true})
+	for i, text := range hostile {
+		id := p.put(runner.Raw{Name: text, JSON: []byte(`{"note": ` + quoted(hostile[i]) + `}`)}, runner.Subject(text+"/"+text), runner.Submitter(text), runner.Unique(text, runner.WhileActive))
+		p.until(id, job.Failed)
+	}
+	waits := p.put(raw("wait"), runner.Subject(hostile[1]))
+	p.until(waits, job.Running)
+	p.put(raw("wait"), runner.Subject(hostile[1])) // blocked
+	p.put(raw("echo"), runner.Delay(time.Hour))
+	p.put(raw("echo"), runner.NeedsApproval())
+	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("fan")), runner.Step(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
+	pgtest.Wait(t, "the fan-out waits for its last branch", func() bool {
+		pipeline, err := p.GetPipeline(t.Context(), chain)
+		return err == nil && pipeline.Progress != nil && pipeline.Progress.Done != nil && *pipeline.Progress.Done == 2
+	})
+	ended := p.put(raw("echo"), runner.Delay(time.Hour))
+	_, err := p.Cancel(t.Context(), ended, hostile[4])
+	is.NoErr(err)
+
+	var everything strings.Builder
+	seen := map[string]bool{p.url: true}
+	for queue := []string{p.url}; len(queue) > 0; queue = queue[1:] {
+		at, err := url.Parse(queue[0])
+		is.NoErr(err)
+		response, page := p.get(queue[0])
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s answers %d", queue[0], response.StatusCode)
+		}
+		if !strings.HasPrefix(response.Header.Get("Content-Type"), "text/html") {
+			continue
+		}
+		mustBeHarmless(t, queue[0], page)
+		everything.WriteString(said(page))
+		for n := range page.Descendants() {
+			for _, name := range []string{"href", "src"} {
+				if link := attribute(n, name); link != "" && !strings.HasPrefix(link, "#") {
+					there, err := at.Parse(link)
+					is.NoErr(err)
+					there.Fragment = ""
+					if !seen[there.String()] && len(seen) < 300 {
+						seen[there.String()] = true
+						queue = append(queue, there.String())
+					}
+				}
+			}
+		}
+	}
+	is.True(len(seen) > 30) // pages and files
+	for _, text := range hostile[:8] {
+		is.True(strings.Contains(everything.String(), text)) // it is there, to be read
+	}
+	is.True(!strings.Contains(everything.String(), "\u202e")) // nothing turns the direction of writing around
+	for _, want := range []string{"Another job runs for the subject", "A person must approve it", "Its time has not come", "3 of 9", "3 branches"} {
+		is.True(strings.Contains(everything.String(), want)) // why things wait, and how far they are
+	}
+}
+
+// quoted is a JSON text.
+func quoted(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: func(r *http.Request) (api.Principal, error) {
+		name := r.Header.Get("X-Name")
+		if name == "" {
+			return api.Principal{}, access.ErrUnauthenticated
+		}
+		return api.Principal{Name: name, Roles: []string{r.Header.Get("X-Role")}}, nil
+	}})
+	running := p.put(raw("wait"), runner.Submitter("ana"))
+	p.until(running, job.Running)
+	failed := p.put(raw("fail"), runner.Submitter("ana"))
+	p.until(failed, job.Failed)
+	at := func(path string, id int64) string { return p.url + path + "/" + text(id) }
+	as := func(role string) []string { return []string{"X-Name", "bob", "X-Role", role} }
+
+	response, page := p.get(p.url)
+	is.Equal(response.StatusCode, http.StatusUnauthorized) // nobody
+	is.Equal(offered(page), nil)
+	_, page = p.get(at("jobs", running), as(access.PlatformAdmin)...)
+	is.Equal(len(offered(page)), 2) // cancel, stop
+	_, page = p.get(at("jobs", failed), as(access.PlatformAdmin)...)
+	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"})
+	for _, address := range []string{p.url, p.url + "lanes", p.url + "pods", p.url + "jobs", at("jobs", running), at("jobs", failed)} {
+		response, page = p.get(address, as("viewer")...)
+		is.Equal(response.StatusCode, http.StatusOK)
+		is.Equal(offered(page), nil) // a viewer may change nothing
+	}
+	response, _ = p.get(at("jobs", running), as("submitter")...)
+	is.Equal(response.StatusCode, http.StatusNotFound) // somebody else's
+	response, page = p.get(at("jobs", running), "X-Name", "ana", "X-Role", "submitter")
+	is.Equal(response.StatusCode, http.StatusOK) // her own
+	is.Equal(offered(page), []string{"POST jobs/" + text(running) + "/cancel"})
+	response, _ = p.get(p.url, as("submitter")...)
+	is.Equal(response.StatusCode, http.StatusSeeOther) // to the first page that he may see
+	_, page = p.get(p.url+"jobs", as("submitter")...)
+	is.True(strings.Contains(said(page), "There are no jobs yet")) // of his
+	response, _ = p.get(p.url+"audit", as("submitter")...)
+	is.Equal(response.StatusCode, http.StatusForbidden)
+}
+
+func text(id int64) string { return strconv.FormatInt(id, 10) }

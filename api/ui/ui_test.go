@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// away is a dashboard whose database cannot be reached, for somebody with all permissions.
+func away(t *testing.T, o Options) http.Handler {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), "postgres://nobody@127.0.0.1:1/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if o.Store, err = store.New(context.Background(), pool, store.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Store.Close)
+	if o.Visitor == nil {
+		o.Visitor = func(*http.Request) (access.Principal, error) {
+			role, _ := access.BuiltInRole(access.PlatformAdmin)
+			return access.Principal{Name: "ana"}.With(access.RightsOf(role)), nil
+		}
+	}
+	o.Logger = slog.New(slog.DiscardHandler)
+	return New(o)
+}
+
+func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request)
+	return w
+}
+
+func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := away(t, Options{})
+	for _, path := range []string{"/", "/jobs", "/jobs/7", "/pipelines", "/pipelines/7", "/lanes", "/pods", "/audit"} {
+		w := get(h, path)
+		is.Equal(w.Code, http.StatusServiceUnavailable)
+		is.True(strings.Contains(w.Body.String(), "The database does not answer"))
+		is.True(!strings.Contains(w.Body.String(), "data-still"))  // it looks again
+		is.True(!strings.Contains(w.Body.String(), "127.0.0.1:1")) // and does not say where the database is
+	}
+}
+
+func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := away(t, Options{})
+	for _, path := range []string{"/nothing", "/jobs/7/8", "/jobs/abc", "/pipelines/-1"} {
+		w := get(h, path)
+		is.Equal(w.Code, http.StatusNotFound)
+		is.True(strings.Contains(w.Body.String(), "There is no"))
+	}
+	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!"} {
+		w := get(h, path)
+		is.Equal(w.Code, http.StatusBadRequest) // a filter that is not understood would show too much
+		is.True(strings.Contains(w.Body.String(), "cannot be understood"))
+	}
+}
+
+func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	nobody := func(*http.Request) (access.Principal, error) { return access.Principal{}, access.ErrUnauthenticated }
+	w := get(away(t, Options{Visitor: nobody, Sessions: true}), "/jobs/7")
+	is.Equal(w.Code, http.StatusUnauthorized)
+	is.True(strings.Contains(w.Body.String(), `action="../login"`))
+	w = get(away(t, Options{Visitor: nobody}), "/jobs/7")
+	is.Equal(w.Code, http.StatusUnauthorized)
+	is.True(!strings.Contains(w.Body.String(), "<form method=\"post\""))
+	w = get(away(t, Options{Sessions: true}), "/login?failed=1")
+	is.Equal(w.Code, http.StatusOK)
+	is.True(strings.Contains(w.Body.String(), "This token is not known"))
+}
+
+func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := away(t, Options{})
+	for name, f := range files {
+		w := get(h, "/"+files.address(name))
+		is.Equal(w.Code, http.StatusOK)
+		is.True(strings.Contains(w.Header().Get("Cache-Control"), "immutable"))
+		is.Equal(w.Header().Get("Content-Type"), f.kind)
+		is.True(f.kind != "") // browsers are told not to guess
+		tag := w.Header().Get("ETag")
+		is.Equal(get(h, "/static/"+name, "If-None-Match", tag).Code, http.StatusNotModified)
+		is.Equal(get(h, "/static/"+name).Header().Get("Cache-Control"), "no-cache") // whoever does not name the hash asks each time
+	}
+	is.Equal(get(h, "/static/ui.go").Code, http.StatusNotFound)
+}
+
+func TestPagesForbidWhatIsNotTheirs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := get(away(t, Options{}), "/login")
+	csp := w.Header().Get("Content-Security-Policy")
+	is.True(strings.Contains(csp, "default-src 'self'"))
+	is.True(!strings.Contains(csp, "unsafe"))
+	for _, body := range []string{w.Body.String(), string(files["app.js"].body), string(files["app.css"].body), string(files["favicon.svg"].body)} {
+		is.True(!strings.Contains(body, " style="))
+		is.True(!strings.Contains(body, "eval("))
+		is.True(!strings.Contains(body, "innerHTML ="))
+		is.True(!strings.Contains(strings.ReplaceAll(body, "http://www.w3.org/2000/svg", ""), "://")) // nothing is loaded from elsewhere
+	}
+}
