@@ -30,7 +30,8 @@ const (
 	mostCounted  = 10_000 // waiting jobs of each lane, and parked ones
 	mostLooked   = 1_000  // due jobs of each lane whose reasons are looked for
 	mostGroups   = 100
-	mostRunning  = 100
+	mostRunning  = 1_000 // read; so many are counted by their rows
+	mostShown    = 100   // running jobs
 	mostPods     = 200
 	mostBranches = 6 // of a fan-out, those that run or went wrong
 	mostEvents   = 500
@@ -66,9 +67,9 @@ func (d *dashboard) readBoard(ctx context.Context) (board, error) {
 		s := d.o.Store
 		b.Gate, err = s.BoardGate(ctx)
 		errs := []error{err}
-		b.Lanes, b.Pods, err = d.readUse(ctx)
-		errs = append(errs, err)
 		b.Running, err = s.BoardRunning(ctx, "", mostRunning)
+		errs = append(errs, err)
+		b.Lanes, b.Pods, err = d.readUse(ctx, b.Running)
 		errs = append(errs, err)
 		b.Waiting, b.Parked, err = s.BoardWaiting(ctx, mostLooked, mostCounted, mostGroups)
 		errs = append(errs, err)
@@ -78,12 +79,13 @@ func (d *dashboard) readBoard(ctx context.Context) (board, error) {
 			b.Used += l.Running
 		}
 		b.overlay()
+		b.Running = b.Running[:min(len(b.Running), mostShown)]
 		return b, errors.Join(errs...)
 	})
 }
 
-// readUse reads the lanes and pods with what runs.
-func (d *dashboard) readUse(ctx context.Context) (lanes []lane, pods []pod, err error) {
+// readUse reads the lanes and pods, and counts what runs of each: one pass over what is due is enough unless very much runs.
+func (d *dashboard) readUse(ctx context.Context, running []store.BoardRun) (lanes []lane, pods []pod, err error) {
 	found, err := d.o.Store.BoardLanes(ctx, mostCounted)
 	if err != nil {
 		return nil, nil, err
@@ -92,8 +94,12 @@ func (d *dashboard) readUse(ctx context.Context) (lanes []lane, pods []pod, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	slots, err := d.o.Store.BoardSlots(ctx)
-	if err != nil {
+	var slots []store.BoardSlots
+	if len(running) < mostRunning {
+		for _, r := range running {
+			slots = append(slots, store.BoardSlots{Lane: r.Lane, Pod: r.Pod, Running: 1})
+		}
+	} else if slots, err = d.o.Store.BoardSlots(ctx); err != nil {
 		return nil, nil, err
 	}
 	byLane, byPod := map[string]int{}, map[string]int{}

@@ -13,10 +13,10 @@ type shared[T any] struct {
 	until time.Time
 }
 
-// An answer is used for a second, and longer where it took long: reading it takes at most a twentieth of one connection's time.
+// An answer is used for a second, and longer where it took long: reading it takes at most a fifth of one connection's time.
 const (
 	sharedFor   = time.Second
-	sharedTimes = 20
+	sharedTimes = 5
 )
 
 // get returns the answer of late, or reads it. An error is not kept.
