@@ -1,0 +1,3 @@
+import "./tests/login.mjs";
+import "./tests/live.mjs";
+import "./tests/jobs.mjs";
