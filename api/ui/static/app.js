@@ -9,7 +9,7 @@
   // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays.
 
   const every = 5000, atMost = 1000;
-  let reading = false, again = false, readAt = 0, timer = 0, streaming = false;
+  let reading = false, again = false, anew = false, told = false, readAt = 0, timer = 0, streaming = false;
   const still = () => $("main").hasAttribute("data-still");
 
   const say = (text, kind) => {
@@ -21,9 +21,12 @@
   async function read() {
     clearTimeout(timer);
     if (reading) { again = true; return; }
-    reading = true; again = false; readAt = Date.now();
+    const wasTold = told;
+    reading = true; again = false; told = false; readAt = Date.now();
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+      const headers = { Accept: "text/html", ...(anew && { "X-Anew": "1" }) };
+      anew = false;
+      const answer = await fetch(location.href, { headers, cache: "no-store" });
       if (answer.status === 401 || answer.redirected) { location.reload(); return; }
       if (answer.status >= 500 && !$("main .problem")) throw new Error(answer.status);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -38,7 +41,8 @@
       say("no answer; as of " + new Date(readAt).toLocaleTimeString(), "lost");
     } finally {
       reading = false;
-      next(again ? atMost : every);
+      // What the server answers may be a second old: whoever was told of a change looks once more.
+      next(again ? atMost : wasTold ? 2 * atMost : every);
     }
   }
 
@@ -50,6 +54,7 @@
 
   // heard reads the page soon: at once, or when a second has passed since the last time.
   function heard() {
+    told = true;
     if (reading) { again = true; return; }
     clearTimeout(timer);
     timer = setTimeout(read, Math.max(0, readAt + atMost - Date.now()));
@@ -146,6 +151,7 @@
   function revive() {
     const ended = still();
     $("main").removeAttribute("data-still");
+    anew = true; readAt = 0;
     heard();
     if (ended && document.body.dataset.live) follow(document.body.dataset.live);
   }
