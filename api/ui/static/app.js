@@ -9,7 +9,7 @@
   // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays.
 
   const every = 5000, atMost = 1000;
-  let reading = false, again = false, anew = false, told = false, readAt = 0, timer = 0, streaming = false;
+  let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
   const still = () => $("main").hasAttribute("data-still");
 
   const say = (text, kind) => {
@@ -36,9 +36,10 @@
       change($("footer"), $("footer", page));
       document.title = page.title;
       count();
+      asOf = readAt;
       say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
     } catch {
-      say("no answer; as of " + new Date(readAt).toLocaleTimeString(), "lost");
+      say("no answer; as of " + new Date(asOf).toLocaleTimeString(), "lost");
     } finally {
       reading = false;
       // What the server answers may be a second old: whoever was told of a change looks once more.
