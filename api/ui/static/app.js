@@ -6,7 +6,8 @@
   const api = new URL(document.body.dataset.api, location.href);
   document.documentElement.classList.add("js");
 
-  // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays.
+  // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays: such a thing
+  // has an id, or lies in one that has, for without one it could be taken for its neighbour.
 
   const every = 5000, atMost = 1000;
   let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
