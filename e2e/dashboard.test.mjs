@@ -6,3 +6,5 @@ import "./tests/lanes.mjs";
 import "./tests/audit.mjs";
 import "./tests/hostile.mjs";
 import "./tests/keyboard.mjs";
+import "./tests/pages.mjs";
+import "./tests/away.mjs";

@@ -1,7 +1,7 @@
 // A pod under test: `trapeze serve` as a process, with a PostgreSQL that it brings itself, in a folder that goes with it.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -85,12 +85,6 @@ export class Pod {
       const job = await this.job(id);
       return states.includes(job.state) && job;
     });
-  }
-
-  // stopDatabase stops the pod's own PostgreSQL, as if its machine were gone, while the pod stays.
-  async stopDatabase() {
-    const pid = Number((await readFile(join(this.folder, "data", "data", "postmaster.pid"), "utf8")).split("\n")[0]);
-    process.kill(pid, "SIGQUIT");
   }
 
   // stop ends the pod, and its PostgreSQL with it.

@@ -6,11 +6,15 @@ import { start } from "./pod.mjs";
 
 // What all scenes share is started by the first that needs it, and stopped at the end.
 const started = [];
-const once = (make) => { let made; return () => (made ??= make().then((thing) => { started.push(thing); return thing; })); };
+export const once = (make) => {
+  let made;
+  return () => (made ??= make().then(keep));
+};
+
+export const keep = (thing) => { started.push(thing); return thing; };
 
 export const browser = once(launch);
 export const pod = once(() => start("web-1"));
-export const keep = (thing) => { started.push(thing); return thing; };
 
 after(async () => {
   for (const thing of started.reverse()) await (thing.close?.() ?? thing.stop());

@@ -1,0 +1,2 @@
+import "./tests/pages.mjs";
+import "./tests/away.mjs";
