@@ -29,6 +29,7 @@
       anew = false;
       const answer = await fetch(location.href, { headers, cache: "no-store" });
       if (answer.status === 401 || answer.redirected) { location.reload(); return; }
+      if (answer.ok && $("main .problem")) { location.reload(); return; } // the whole page, with its navigation
       if (answer.status >= 500 && !$("main .problem")) throw new Error(answer.status);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!$("main", page)) throw new Error("no page");
