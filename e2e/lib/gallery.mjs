@@ -53,17 +53,17 @@ export async function furnish(pod) {
   await until("the branches run", async () => (await pod.api("GET", `/jobs?state=running&lane=archive&pipeline=${ids.pipeline}`)).jobs.length === 3);
 
   // What waits, and why.
+  await pod.api("POST", "/admin/workers/lanes/archive/drain", {}, "admin", { "X-Reason": "moving to new disks" });
   for (const n of [6, 7, 8]) await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
   await pod.submit("demo.noop", {}, { lane: "imports", subject: "flights/2025-06", delay: "3h" });
   for (const n of ["2025", "2026"]) await pod.submit("demo.noop", {}, { lane: "letters", subject: `budget/${n}` });
   await pod.submit("demo.retry_later", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
-  await pod.api("POST", "/admin/workers/lanes/archive/drain", {}, "admin", { "X-Reason": "moving to new disks" });
-  await pod.submit("demo.echo", { box: 18 }, { lane: "archive", subject: "box/18" });
 
   // Who did what.
   await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });
   await pod.api("POST", "/admin/workers/unpause");
   await pod.api("POST", "/admin/workers/lanes/reports/drain", {}, "viewer").catch(() => {});
+  await pod.submit("demo.echo", { box: 18 }, { lane: "archive", subject: "box/18" });
   ids.chain = chain;
   return { ids, other };
 }

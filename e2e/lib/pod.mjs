@@ -29,6 +29,11 @@ export async function until(what, check, within = 15_000) {
   }
 }
 
+// Whatever ends this process ends its pods: each takes its PostgreSQL with it.
+const alive = new Set();
+process.on("exit", () => { for (const child of alive) child.kill("SIGTERM"); });
+for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => process.exit(1));
+
 // start starts a pod, and gives it when it is ready. With the database of another one it brings none.
 export async function start(name, { env = {}, beside } = {}) {
   const folder = await mkdtemp(join(tmpdir(), "trapeze-e2e-"));
@@ -47,7 +52,8 @@ export async function start(name, { env = {}, beside } = {}) {
   });
   let log = "";
   child.stderr.on("data", (text) => { log = (log + text).slice(-20_000); });
-  const ended = once(child, "exit");
+  alive.add(child);
+  const ended = once(child, "exit").finally(() => alive.delete(child));
   const line = await Promise.race([
     once(createInterface({ input: child.stdout }), "line").then(([text]) => text),
     ended.then(([code]) => { throw new Error(`serve ended with ${code} before it was ready:\n${log}`); }),

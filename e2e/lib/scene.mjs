@@ -18,7 +18,7 @@ export const pod = once(() => start("web-1"));
 
 after(async () => {
   for (const thing of started.reverse()) await (thing.close?.() ?? thing.stop());
-});
+}, { timeout: 60_000 });
 
 // scene runs a test with a page of its own. It fails, whatever else it does, when a page complained.
 export function scene(name, act, { on = pod, ...options } = {}) {

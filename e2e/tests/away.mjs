@@ -27,4 +27,5 @@ scene("while the database is away pages say so, and they go on by themselves whe
   there.way.mend();
   await page.locator("#pulse.live, #pulse:text('every 5 s')").first().waitFor();
   await other.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
+  await other.getByRole("link", { name: "Pipelines" }).waitFor();
 }, { on: cuttable, expected: [/status of 503/, /ERR_INCOMPLETE_CHUNKED_ENCODING/] });

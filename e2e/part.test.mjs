@@ -1,2 +1,0 @@
-import "./tests/pages.mjs";
-import "./tests/away.mjs";
