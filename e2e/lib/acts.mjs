@@ -20,3 +20,6 @@ export async function stay(page) {
   await page.evaluate(() => { window.same = true; });
   return async () => assert.equal(await page.evaluate(() => window.same), true, "the page was not loaded again");
 }
+
+// again has the page read itself anew within a second, as when its tab is looked at again, rather than after five.
+export const again = (page) => page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { again } from "../lib/acts.mjs";
 import { look } from "../lib/look.mjs";
 import { start } from "../lib/pod.mjs";
 import { proxy } from "../lib/proxy.mjs";
@@ -16,6 +17,7 @@ scene("while the database is away pages say so, and they go on by themselves whe
   await page.locator("#pulse.live").waitFor();
   const lanes = await page.locator("#h-lanes ~ table tbody tr").count();
   there.way.cut();
+  await again(page);
   await page.locator("#pulse.lost", { hasText: "no answer; as of" }).waitFor();
   assert.equal(await page.locator("#h-lanes ~ table tbody tr").count(), lanes, "what was read stays to be read");
 
@@ -25,6 +27,7 @@ scene("while the database is away pages say so, and they go on by themselves whe
   await look(other, "database-away");
 
   there.way.mend();
+  await again(page);
   await page.locator("#pulse.live, #pulse:text('every 5 s')").first().waitFor();
   await other.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
   await other.getByRole("link", { name: "Pipelines" }).waitFor();

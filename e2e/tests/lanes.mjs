@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { press, says, stay } from "../lib/acts.mjs";
+import { again, press, says, state } from "../lib/acts.mjs";
 import { keep, scene } from "../lib/scene.mjs";
 import { start, until } from "../lib/pod.mjs";
 
@@ -17,18 +17,20 @@ scene("a lane is drained, what is submitted waits and it is said why, and it run
   await says(page, `Drain lane ${name}: done`);
   await row.getByText("drained").waitFor();
 
-  const id = await pod.submit("demo.echo", { paid: true }, { lane: name, subject: "invoice/1" });
   await page.goto("/ui/");
-  const same = await stay(page);
+  const id = await pod.submit("demo.echo", { paid: true }, { lane: name, subject: "invoice/1" });
   const waiting = page.locator("#h-waiting ~ table tbody tr", { hasText: name });
   await waiting.getByText("The lane is drained").waitFor();
-  await waiting.getByRole("link", { name: `#${id}` }).waitFor();
   assert.equal((await pod.job(id)).state, "pending");
 
-  await pod.api("POST", `/admin/workers/lanes/${name}/resume`);
-  await waiting.waitFor({ state: "detached" });
-  await pod.reaches(id, "succeeded");
-  await same();
+  await waiting.getByRole("link", { name: `#${id}` }).click();
+  await state(page, "pending");
+  const lanes = await page.context().newPage();
+  await lanes.goto("/ui/lanes");
+  await press(lanes, `Resume lane ${name}`);
+  await says(lanes, `Resume lane ${name}: done`);
+  await lanes.locator(`#lane-${name}`).getByText("open").waitFor();
+  await state(page, "succeeded");
 });
 
 scene("a lane's slots are changed, and the new number is in force", async ({ page, pod }) => {
@@ -37,6 +39,7 @@ scene("a lane's slots are changed, and the new number is in force", async ({ pag
   const running = async () => (await Promise.all(ids.map((id) => pod.job(id)))).filter((job) => job.state === "running").length;
   await until("one runs", async () => (await running()) === 1);
   await page.goto("/ui/");
+  await again(page);
   await page.locator("#h-waiting ~ table tbody tr", { hasText: name }).getByText("All slots of the lane are in use").waitFor();
 
   await page.locator(`#lane-${name}`).getByRole("link", { name }).click();
@@ -52,6 +55,7 @@ scene("a lane's slots are changed, and the new number is in force", async ({ pag
 scene("a setting that makes no sense is refused in words, and stays in the field", async ({ page, pod }) => {
   const name = await lane(pod, "stamps");
   await page.goto("/ui/lanes");
+  await again(page);
   const form = page.locator(`#edit-${name}`);
   await form.locator("summary").click();
   await form.getByLabel("Slots, all pods").fill("2000000000");
@@ -106,5 +110,6 @@ scene("a pod is drained and resumed, and another one is there for the work meanw
   await press(page, "Resume pod web-1", row);
   await row.getByText("alive").waitFor();
   await other.stop();
+  await again(page);
   await page.locator("tr", { hasText: "web-2" }).getByText("left").waitFor();
 });

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { again } from "../lib/acts.mjs";
 import { people } from "../lib/pod.mjs";
 import { scene } from "../lib/scene.mjs";
 
@@ -26,6 +27,7 @@ scene("a page that is open when its session ends asks for a token again", async 
   await page.goto("/ui/jobs");
   await page.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
   await page.context().clearCookies();
+  await again(page);
   await page.getByLabel("Token").waitFor();
 }, { expected: refused });
 
