@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -20,8 +21,10 @@ import (
 // [access.Principal.Owner] to the store, and what is submitted is one's own. Every other route without a job's id is closed to such a
 // principal.
 var scoped = []string{
+	"GET /events/stream",
 	"GET /jobs",
 	"POST /jobs",
+	"GET /pipelines",
 }
 
 // caller is who sends the request: one who may do nothing on routes that need no permission.
@@ -29,20 +32,30 @@ func caller(c echo.Context) access.Principal { return access.Of(c.Request().Cont
 
 // admit lets a request through to a route, or says why not. Nothing of its body has been read yet.
 func (s *server) admit(c echo.Context, to Route) error {
-	if err := s.guard(c.Request()); err != nil {
+	from := s.origin(c)
+	ctx := job.WithOrigin(c.Request().Context(), from)
+	c.SetRequest(c.Request().WithContext(ctx))
+	if err := s.guard(c.Request(), to); err != nil {
 		return err
 	}
-	ctx := job.WithOrigin(c.Request().Context(), s.origin(c))
-	c.SetRequest(c.Request().WithContext(ctx))
 	if to.Needs == access.Nothing {
 		return nil
 	}
-	p, err := s.who(c.Request())
-	if err == nil {
-		c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-		err = s.may(ctx, p, to, c.Param("id"))
+	if to.changes() {
+		if err := within(c, s.clients, from.Source); err != nil {
+			return err
+		}
 	}
-	return err
+	p, err := s.who(c.Request())
+	if err != nil {
+		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="trapeze"`)
+		return err
+	}
+	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
+	if err := s.may(ctx, p, to, c.Param("id")); err != nil || !to.changes() {
+		return err
+	}
+	return within(c, s.principals, p.Name)
 }
 
 // recheck asks again whether the sender of an admitted request may still use its route: for streams, which outlive tokens and grants.
@@ -65,7 +78,7 @@ func (s *server) who(request *http.Request) (access.Principal, error) {
 			slog.InfoContext(request.Context(), "somebody is not believed", "request_id", job.OriginOf(request.Context()).RequestID, telemetry.Err, err)
 		}
 		return p, &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are",
-			detail: "send Authorization: Bearer and a token that is valid"}
+			detail: "send Authorization: Bearer and a token that is valid", refused: true}
 	}
 	rights, err := s.rights.of(request.Context(), p)
 	return p.With(rights), err
@@ -77,7 +90,7 @@ func (s *server) may(ctx context.Context, p access.Principal, to Route, id strin
 	for _, what := range to.needs() {
 		allowed, only := p.Can(what)
 		if !allowed {
-			return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "it needs the permission " + string(what)}
+			return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "it needs the permission " + string(what), refused: true}
 		}
 		own = own || only
 	}
@@ -87,7 +100,7 @@ func (s *server) may(ctx context.Context, p access.Principal, to Route, id strin
 	case to.ofJob():
 		return s.mustOwn(ctx, p, id)
 	case !slices.Contains(scoped, to.Method+" "+to.Path):
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "your permissions are for your own jobs only"}
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "your permissions are for your own jobs only", refused: true}
 	}
 	return nil
 }
@@ -100,7 +113,9 @@ func (s *server) mustOwn(ctx context.Context, p access.Principal, text string) e
 	}
 	owner, err := s.r.Store().Owner(ctx, id)
 	if err == nil && owner != p.Name {
-		err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+		p := *problemOf(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
+		p.refused = true
+		return &p
 	}
 	return err
 }
@@ -115,10 +130,14 @@ func (r Route) needs() []access.Permission {
 	if !strings.HasPrefix(r.Path, "/admin/workers/jobs") {
 		return []access.Permission{r.Needs}
 	}
-	if strings.HasSuffix(r.Path, "/cancel") || strings.HasSuffix(r.Path, "/stop") {
-		return []access.Permission{r.Needs, access.JobsCancel}
+	right := access.JobsRead
+	switch path.Base(r.Path) {
+	case "cancel", "stop":
+		right = access.JobsCancel
+	case "retry":
+		right = access.JobsRetry
 	}
-	return []access.Permission{r.Needs, access.JobsRead}
+	return []access.Permission{r.Needs, right}
 }
 
 // changes reports whether the route may change anything.

@@ -24,6 +24,7 @@ type problem struct {
 	message string
 	detail  string
 	err     error
+	refused bool // because of who asks, or from where: it is written down
 }
 
 func (p *problem) Error() string { return p.message }
@@ -48,7 +49,21 @@ var known = []struct {
 	{job.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{job.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused"},
 	{job.ErrNotFound, http.StatusNotFound, "not_found"},
+	{store.ErrNoSuchRole, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
+	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
+	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
+	{job.ErrNotFailed, http.StatusConflict, "not_failed"},
+	{job.ErrStillEnding, http.StatusConflict, "still_ending"},
+	{job.ErrForgotten, http.StatusConflict, "no_longer_kept"},
+	{job.ErrKeyHeld, http.StatusConflict, "unique_key_held"},
+	{job.ErrNotTerminal, http.StatusConflict, "not_terminal"},
+	{job.ErrPartOfPipeline, http.StatusConflict, "part_of_pipeline"},
+	{job.ErrWrongToken, http.StatusForbidden, "wrong_token"},
+	{job.ErrInvalidSetting, http.StatusUnprocessableEntity, "invalid_request"},
+	{job.ErrKindInTwoLanes, http.StatusConflict, "kind_in_two_lanes"},
+	{job.ErrLaneNotEmpty, http.StatusConflict, "lane_not_empty"},
+	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 }
 
@@ -108,19 +123,23 @@ func routeCode(status int) string {
 func HandleError(err error, c echo.Context) {
 	p, id := problemOf(err), requestID(c)
 	if p.status >= http.StatusInternalServerError {
-		slog.ErrorContext(c.Request().Context(), "request failed", "method", c.Request().Method, "route", c.Path(),
-			"status", p.status, "request_id", id, telemetry.Err, errors.Unwrap(p))
+		slog.ErrorContext(c.Request().Context(), "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
+			telemetry.Status, p.status, telemetry.RequestID, id, telemetry.Err, errors.Unwrap(p))
 	}
 	if c.Response().Committed {
 		return
 	}
+	secure(c.Response().Header())
 	_ = c.JSON(p.status, map[string]string{"code": p.code, "message": p.message, "detail": p.detail, "request_id": id})
 }
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
 
-// requestID is the caller's, when it is one, or a new one; the answer carries it too.
+// requestID is the caller's, when it is one, or a new one; the answer carries it too, and says it from then on.
 func requestID(c echo.Context) string {
+	if id := c.Response().Header().Get(echo.HeaderXRequestID); validRequestID.MatchString(id) {
+		return id
+	}
 	id := c.Request().Header.Get(echo.HeaderXRequestID)
 	if !validRequestID.MatchString(id) {
 		id = rand.Text()

@@ -31,7 +31,7 @@ const exportPatience = 30 * time.Second
 
 func (s *server) exportJobs(c echo.Context) error {
 	return s.export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
-		return from.ExportJobs(ctx, tx, func(j job.Job) error { return lines.Encode(j) })
+		return from.ExportJobs(ctx, tx, func(j job.Job) error { return lines.Encode(s.shown(caller(c), j)) })
 	})
 }
 

@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -21,17 +24,31 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo and wait.
+// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer, fan, hold, noisy, which emits
+// events, and slow, which is half done for ever.
 type host struct {
 	*runner.Runner
 	t    *testing.T
 	url  string
 	stop func() // drains the pod
+
+	tokens chan string // of the jobs of kind defer
+	holds  sync.Map    // id → what ends the job of kind hold
 }
 
-func newHost(t *testing.T, o api.Options) *host {
+func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
 	t.Helper()
-	r, err := runner.New(pgtest.Pool(t), runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	return newHostOn(t, pgtest.Pool(t), o, more...)
+}
+
+func newHostOn(t *testing.T, pool *pgxpool.Pool, o api.Options, more ...func(*runner.Runner)) *host {
+	t.Helper()
+	return newHostWith(t, pool, o, func(*http.Server) {}, more...)
+}
+
+func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server), more ...func(*runner.Runner)) *host {
+	t.Helper()
+	r, err := runner.New(pool, runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,16 +59,57 @@ func newHost(t *testing.T, o api.Options) *host {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	})
+	for _, register := range more {
+		register(r)
+	}
+	runner.HandleRaw(r, "noisy", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		for ctx.Err() == nil {
+			if err := j.Emit(ctx, "noise", "", "", nil); err != nil {
+				return nil, err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		return nil, context.Cause(ctx)
+	})
+	runner.HandleRaw(r, "slow", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		j.Progress(1, 2)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
 	if o.Authenticate == nil {
 		o.InsecureAllowAll = true
 	}
+	tokens := make(chan string, 10)
+	runner.HandleRaw(r, "defer", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		token, err := j.Token(ctx)
+		tokens <- token
+		return runner.Deferred(2), err
+	})
+	runner.HandleRaw(r, "fan", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.FanOut(runner.Raw{Name: "echo"}, runner.Raw{Name: "echo"}), nil
+	})
+	h := &host{Runner: r, t: t, tokens: tokens}
+	runner.HandleRaw(r, "hold", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		select {
+		case <-h.held(strconv.FormatInt(j.ID(), 10)):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	})
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
-	web := httptest.NewServer(e)
+	web := httptest.NewUnstartedServer(e)
+	web.Config.ConnContext = api.ConnContext
+	set(web.Config)
+	web.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	h := &host{Runner: r, t: t, url: web.URL + "/trapeze", stop: cancel}
+	h.url, h.stop = web.URL+"/trapeze", cancel
 	t.Cleanup(func() {
 		r.HandBackNow()
 		cancel()
@@ -63,6 +121,12 @@ func newHost(t *testing.T, o api.Options) *host {
 	})
 	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
 	return h
+}
+
+// held is what ends a job of kind hold when it is closed.
+func (h *host) held(id string) chan struct{} {
+	c, _ := h.holds.LoadOrStore(id, make(chan struct{}))
+	return c.(chan struct{})
 }
 
 // answer is what the API said.
@@ -116,9 +180,15 @@ func (h *host) submit(body string) string {
 // until waits until a job is in a state.
 func (h *host) until(id string, state job.State) answer {
 	h.t.Helper()
+	return h.untilAs(id, state)
+}
+
+// untilAs is until, for who has to say who he is.
+func (h *host) untilAs(id string, state job.State, header ...string) answer {
+	h.t.Helper()
 	var a answer
 	pgtest.Wait(h.t, "the job is "+string(state), func() bool {
-		a = h.send("GET", "/jobs/"+id, "")
+		a = h.send("GET", "/jobs/"+id, "", header...)
 		return a.body["state"] == string(state)
 	})
 	return a

@@ -29,7 +29,7 @@ func (s *server) job(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, found)
+	return c.JSON(http.StatusOK, s.present(c, found))
 }
 
 // events answers with the history of a job after a cursor, oldest first.

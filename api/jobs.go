@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,18 +26,8 @@ type submitted struct {
 
 func (s *server) submit(c echo.Context) error {
 	request := c.Request()
-	// A form of another page can send text, not JSON, without being asked first.
-	if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", message: "send Content-Type: application/json"}
-	}
 	var body Submission
-	if err := Decode(request.Body, &body); err != nil {
-		switch {
-		case errors.Is(err, errText):
-			return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(), detail: err.Error()}
-		case errors.Is(err, errJSON):
-			return &problem{status: http.StatusBadRequest, code: "invalid_request", message: errJSON.Error(), detail: err.Error()}
-		}
+	if err := readJSON(c, &body); err != nil {
 		return err
 	}
 	if body.Kind == "" {
@@ -66,10 +55,7 @@ func (s *server) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if page.Jobs == nil {
-		page.Jobs = []job.Job{}
-	}
-	return c.JSON(http.StatusOK, map[string]any{"jobs": page.Jobs, "next_cursor": page.Cursor})
+	return c.JSON(http.StatusOK, map[string]any{"jobs": s.present(c, page.Jobs), "next_cursor": sealed("jobs", page.Cursor)})
 }
 
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
@@ -82,11 +68,11 @@ func filterOf(c echo.Context) (store.Filter, error) {
 		case "state":
 			f.States, err = ParseStates(values)
 		case "kind":
-			f.Kind = value
+			f.Kind, err = storable(value)
 		case "lane":
-			f.Lane = value
+			f.Lane, err = storable(value)
 		case "subject":
-			f.Subject = value
+			f.Subject, err = storable(value)
 		case "pipeline":
 			f.Pipeline, err = ParseID(value)
 		case "parent":
@@ -96,7 +82,7 @@ func filterOf(c echo.Context) (store.Filter, error) {
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
-			f.Cursor = value
+			f.Cursor, err = opened("jobs", value)
 		default:
 			err = errors.New("there is no such filter")
 		}

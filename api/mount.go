@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,11 +23,27 @@ type Options struct {
 	// InsecureAllowAll lets everybody who reaches the API do everything, when there is no Authenticate: for tests, and where something
 	// in front decides who may come here.
 	InsecureAllowAll bool
+	// Login begins the session of a browser that shows a token at /ui/login: what its cookie holds, and when it ends. Authenticate has to
+	// believe that. Default: there is no such page, as behind a proxy or with sessions of the host's own.
+	Login func(token string) (session string, until time.Time, err error)
+	// TrustedProxies are believed when they say, in X-Forwarded-For and X-Forwarded-Proto, where a request comes from. Default: none.
+	TrustedProxies Proxies
 	// MaxBodyBytes bounds a request's body. Default 4 MiB: arguments of 1 MiB, and more of them in a chain.
 	MaxBodyBytes int64
+	// Secrets are hidden in the arguments and results of all kinds from those who lack the permission jobs:args: JSON pointers in which *
+	// stands for every member and every element, such as /password. They are beside what the kinds themselves say, by the tag
+	// `secret:"true"` of their arguments' fields or by runner.Secrets; of kinds that this pod knows nothing of, all values are hidden.
+	Secrets []string
+	// ChangesPerSecond and ChangesBurst bound how many requests that change something are let through for each principal, and for each
+	// client address: so many a second, and a burst after a rest. Default 1,000 and 5,000; below 0, there is no bound. They hold for
+	// this pod.
+	ChangesPerSecond float64
+	ChangesBurst     int
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
 	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
 	LoopbackOnly bool
+	// Streams bounds the live streams.
+	Streams StreamOptions
 }
 
 // Principal is who sends a request, and the roles that he has beside those of the table of grants.
@@ -37,15 +54,23 @@ var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
 
 // server is the API over one runner.
 type server struct {
-	r      *runner.Runner
-	opts   Options
-	pages  *http.CrossOriginProtection
-	rights *rights
+	r       *runner.Runner
+	opts    Options
+	pages   *http.CrossOriginProtection
+	rights  *rights
+	masks   *masks
+	streams openStreams
+
+	openapi                     []byte // the document
+	refusals                    *refusals
+	clients, principals, logins *buckets
 }
 
 // Mount adds the routes to g. Requests that change something must not come from another origin's page. It panics, as everything that
 // is wired wrong, when nothing says who may use the API.
-func Mount(g *echo.Group, r *runner.Runner, o Options) {
+func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
+
+func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
@@ -56,7 +81,22 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 	default:
 		panic("api: nobody says who may use the API: set Options.Authenticate, or InsecureAllowAll")
 	}
-	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store())}
+	if o.ChangesPerSecond == 0 {
+		o.ChangesPerSecond = 1000
+	}
+	if o.ChangesBurst <= 0 {
+		o.ChangesBurst = 5000
+	}
+	o.Streams = o.Streams.withDefaults()
+	s := &server{
+		r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
+		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
+		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
+	}
+	var err error
+	if s.openapi, err = openAPI(routes); err != nil {
+		panic("api: describe the routes: " + err.Error())
+	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -64,31 +104,43 @@ func Mount(g *echo.Group, r *runner.Runner, o Options) {
 		g.Add(route.Method, route.Path, s.serve(route))
 	}
 	s.mountDashboard(g)
-	g.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
+	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
+	g.GET("/metrics", func(c echo.Context) error {
+		secure(c.Response().Header())
+		shown.ServeHTTP(c.Response(), c.Request())
+		return nil
+	})
 }
 
 // serve guards a route and answers its errors itself, whatever error handler the host's echo has.
 func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		secure(c.Response().Header())
 		err := s.admit(c, to)
 		if err == nil {
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
 			err = to.do(s, c)
 		}
 		if err != nil {
+			s.refusals.note(c, to, err)
 			HandleError(err, c)
 		}
 		return nil
 	}
 }
 
-func (s *server) guard(request *http.Request) error {
+// guard refuses requests that a page of somebody else's may have sent.
+func (s *server) guard(request *http.Request, to Route) error {
 	if s.opts.LoopbackOnly && !loopback(request.Host) {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
-			detail: "call it as 127.0.0.1 or localhost"}
+			detail: "call it as 127.0.0.1 or localhost", refused: true}
 	}
-	if err := s.pages.Check(request); err != nil {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error()}
+	err := s.pages.Check(request)
+	if err == nil && to.changes() {
+		err = ofAPage(request)
+	}
+	if err != nil {
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error(), refused: true}
 	}
 	return nil
 }

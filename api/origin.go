@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -14,17 +13,13 @@ const maxReason = 500
 
 // origin is where a request comes from and why, for the audit.
 func (s *server) origin(c echo.Context) job.Origin {
-	reason := c.Request().Header.Get("X-Reason")
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
-	return job.Origin{Source: s.client(c.Request()), RequestID: requestID(c), Reason: reason}
+	return job.Origin{Source: s.client(c.Request()), RequestID: requestID(c), Reason: bounded(c.Request().Header.Get("X-Reason"), maxReason)}
 }
 
 // client is the address that a request comes from.
 func (s *server) client(request *http.Request) string {
-	if host, _, err := net.SplitHostPort(request.RemoteAddr); err == nil {
-		return host
+	if addr := s.opts.TrustedProxies.Client(request); addr.IsValid() {
+		return addr.String()
 	}
 	return request.RemoteAddr
 }

@@ -27,7 +27,8 @@ type Submission struct {
 	MaxAttempts *int            `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
-	Chain       []Step          `json:"chain,omitempty"`        // the steps that follow
+	Approval    bool            `json:"needs_approval,omitempty"`
+	Chain       []Step          `json:"chain,omitempty"` // the steps that follow
 }
 
 // Step is a step of a chain. What it leaves out it takes from the step before it.
@@ -75,6 +76,9 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	}
 	if s.MaxAttempts != nil {
 		options = append(options, runner.MaxAttempts(*s.MaxAttempts))
+	}
+	if s.Approval {
+		options = append(options, runner.NeedsApproval())
 	}
 	if s.UniqueKey != "" {
 		while := runner.WhilePending

@@ -31,12 +31,22 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrKeyReused says that an idempotency key was used before for another submission.
 	ErrKeyReused = errors.New("idempotency key was used for a different submission")
-	// ErrNotFailed says that a pipeline that is to be retried has neither failed nor been cancelled.
-	ErrNotFailed = errors.New("the pipeline has neither failed nor been cancelled")
-	// ErrStillEnding says that jobs of a pipeline that is to be retried are being cancelled, and have not ended yet.
-	ErrStillEnding = errors.New("jobs of it are still being cancelled: try again in a moment")
+	// ErrNotQueued says that a job's priority cannot be changed, because it runs.
+	ErrNotQueued = errors.New("the job is not queued: it runs")
+	// ErrNotFailed says that a job or pipeline that is to be retried has neither failed nor been cancelled.
+	ErrNotFailed = errors.New("it has neither failed nor been cancelled")
+	// ErrStillEnding says that jobs beside one that is to be retried have not ended yet: they are being cancelled, or the job that
+	// waits for them is about to end.
+	ErrStillEnding = errors.New("jobs beside it have not ended yet: try again in a moment")
 	// ErrForgotten says that a pipeline cannot be retried, because jobs of it that it would need are no longer kept.
 	ErrForgotten = errors.New("no longer kept")
+	// ErrKeyHeld says that a job cannot be retried, because another one holds its unique key.
+	ErrKeyHeld = errors.New("another job holds its unique key")
+	// ErrNotTerminal says that a job cannot be deleted, because it or another of its pipeline has not ended.
+	ErrNotTerminal = errors.New("it has not ended")
+	// ErrPartOfPipeline says that a job cannot be deleted by itself, because it is a step of a pipeline: its first job is deleted with
+	// all of it.
+	ErrPartOfPipeline = errors.New("it is part of a pipeline")
 	// ErrWrongToken says that a part of a job was to be completed with a token that is not the job's.
 	ErrWrongToken = errors.New("the token is not this job's")
 	// ErrInvalid says that an option of a submission is out of range.

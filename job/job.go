@@ -122,7 +122,8 @@ type Pod struct {
 	Running    int        `json:"running"`
 	StartedAt  time.Time  `json:"started_at"`
 	LeaseUntil time.Time  `json:"lease_until"`
-	Draining   bool       `json:"draining"`
+	Draining   bool       `json:"draining"` // it stops
+	Drained    bool       `json:"drained"`  // by an operator: it starts nothing until it is resumed
 	ClosedAt   *time.Time `json:"closed_at"`
 	Closed     *string    `json:"closed"` // left, lapsed
 }

@@ -17,6 +17,11 @@ const (
 	PipelineCancelled Status = "cancelled"
 )
 
+// Statuses lists every status of a pipeline.
+func Statuses() []Status {
+	return []Status{PipelineRunning, PipelineSucceeded, PipelinePartial, PipelineFailed, PipelineCancelled}
+}
+
 // Over reports whether nothing of the pipeline is still to happen.
 func (s Status) Over() bool { return s != PipelineRunning }
 

@@ -8,6 +8,7 @@ package poller
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,7 +23,7 @@ type Source interface {
 // Poller sweeps a source at intervals, when woken, and when something becomes due. Make one with [New].
 type Poller struct {
 	source Source
-	every  time.Duration
+	every  atomic.Int64
 	wake   chan struct{}
 	nudge  chan struct{}
 }
@@ -32,7 +33,16 @@ const Spread = 0.1
 
 // New returns a poller that sweeps source every interval, ± [Spread].
 func New(source Source, every time.Duration) *Poller {
-	return &Poller{source: source, every: every, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+	p := &Poller{source: source, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+	p.every.Store(int64(every))
+	return p
+}
+
+// SetEvery changes the interval, also that of the wait that is under way. Safe for concurrent use.
+func (p *Poller) SetEvery(every time.Duration) {
+	if p.every.Swap(int64(every)) != int64(every) {
+		p.Nudge()
+	}
 }
 
 // Wake asks for a sweep now, or for another one after the sweep that is under way. Any number of calls meanwhile are one.
@@ -58,11 +68,15 @@ func (p *Poller) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	lookAt, swept := time.Now(), time.Time{}
+	every := p.every.Load()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.nudge:
+			if now := p.every.Load(); now != every && !swept.IsZero() {
+				every, lookAt = now, swept.Add(p.interval())
+			}
 			// A moment that has come is not put off: nudges may come faster than the least wait.
 			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
 				timer.Reset(wait)
@@ -80,14 +94,14 @@ func (p *Poller) Run(ctx context.Context) {
 				return
 			}
 		}
-		swept = time.Now()
+		swept, every = time.Now(), p.every.Load()
 		lookAt = swept.Add(p.interval())
 		timer.Reset(p.wait(lookAt))
 	}
 }
 
 func (p *Poller) interval() time.Duration {
-	return time.Duration(float64(p.every) * (1 + Spread*(2*rand.Float64()-1)))
+	return time.Duration(float64(p.every.Load()) * (1 + Spread*(2*rand.Float64()-1)))
 }
 
 func (p *Poller) due() bool {

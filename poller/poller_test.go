@@ -175,3 +175,21 @@ func TestTheEndIsSeenBetweenSweeps(t *testing.T) {
 		is.Equal(len(s.seen()), 11)
 	})
 }
+
+func TestAnIntervalIsChangedWhileItIsWaitedFor(t *testing.T) {
+	s := &source{}
+	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+		time.Sleep(time.Minute)
+		p.SetEvery(time.Second)
+		time.Sleep(10 * time.Second)
+		is.True(len(s.seen()) >= 9) // at once, not after the hour
+		p.SetEvery(time.Hour)
+		time.Sleep(2 * time.Second)
+		n := len(s.seen())
+		time.Sleep(30 * time.Minute)
+		is.Equal(len(s.seen()), n) // and rarely again
+		p.SetEvery(time.Hour)
+		time.Sleep(40 * time.Minute)
+		is.Equal(len(s.seen()), n+1)
+	})
+}

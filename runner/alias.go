@@ -48,6 +48,13 @@ var (
 	ErrOutcomeUnknown  = job.ErrOutcomeUnknown
 
 	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
+	ErrNotQueued           = job.ErrNotQueued
+	ErrNotFailed           = job.ErrNotFailed
+	ErrStillEnding         = job.ErrStillEnding
+	ErrForgotten           = job.ErrForgotten
+	ErrKeyHeld             = job.ErrKeyHeld
+	ErrNotTerminal         = job.ErrNotTerminal
+	ErrPartOfPipeline      = job.ErrPartOfPipeline
 
 	ErrUnknownKind = job.ErrUnknownKind
 	ErrUnknownLane = job.ErrUnknownLane
@@ -55,6 +62,11 @@ var (
 	ErrTooLarge    = job.ErrTooLarge
 	ErrKeyReused   = job.ErrKeyReused
 	ErrInvalid     = job.ErrInvalid
+
+	ErrInvalidSetting = job.ErrInvalidSetting
+	ErrKindInTwoLanes = job.ErrKindInTwoLanes
+	ErrLaneNotEmpty   = job.ErrLaneNotEmpty
+	ErrUnknownPod     = job.ErrUnknownPod
 )
 
 // The causes with which a handler's context ends; see [context.Cause].

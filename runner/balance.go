@@ -113,7 +113,7 @@ func (r *Runner) balanceOne(ctx context.Context, id int64) (more []int64, err er
 	case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
 		return r.endWaiting(ctx, w)
 	case !w.Waits && w.Open > 0:
-		return r.cancelOpen(ctx, job.ReasonCancelled, "system", false, func(ctx context.Context, limit int) ([]int64, error) {
+		return r.cancelOpen(ctx, job.ReasonCancelled, "system", nil, false, func(ctx context.Context, limit int) ([]int64, error) {
 			return r.store.OpenBranches(ctx, w.PipelineID, id, limit)
 		}, nil)
 	}
@@ -257,8 +257,8 @@ const cancelPage = 1000
 // cancelOpen cancels jobs, as long as open lists some that have neither ended nor been asked to. The handlers of those whose rows
 // are held by their transactions are told; with wait their ends are waited for, one by one, without it they are left to the next
 // look: whoever sweeps has other things to do. It tells seen of every job that it cancels or asks, and returns the fan-outs that this
-// leaves off balance.
-func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string, wait bool,
+// leaves off balance. The deed that this is, unless it is nil, is written down with the first of them.
+func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string, d *store.Deed, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
 	if seen == nil {
 		seen = func(...int64) {}
@@ -268,10 +268,11 @@ func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string
 		if err != nil || len(ids) == 0 {
 			return more, err
 		}
-		c, err := r.store.CancelMany(ctx, ids, reason, actor)
+		c, err := r.store.CancelMany(ctx, ids, reason, actor, d)
 		if err != nil {
 			return more, err
 		}
+		d = nil
 		more = append(more, c.OffBalance...)
 		seen(c.Ended...)
 		for _, l := range c.Asked {
@@ -294,7 +295,7 @@ func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string
 				}
 				continue
 			}
-			if _, err := r.endOne(ctx, id, false, actor); err == nil {
+			if _, err := r.cancelAmong(ctx, id, actor); err == nil {
 				seen(id)
 			} else if !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound) {
 				return more, err

@@ -87,7 +87,7 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 		return nil, err
 	}
 	n := r.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
-	n.Branch = c.Branch
+	n.Branch, n.Trace = c.Branch, one.traceparent()
 	if c.Step == 0 && c.Planned == nil {
 		n.Pipeline = new(string) // from its second step on it is one that is listed
 	}

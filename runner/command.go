@@ -2,8 +2,8 @@ package runner
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -39,16 +39,24 @@ func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Ca
 }
 
 func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
-	if actor == "" {
-		actor = "operator"
-	}
 	why := job.ReasonCancelled
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := r.front.Cancel(ctx, id, stop, clean(actor, 200), r.tellRun)
+	c, err := r.front.Cancel(ctx, id, stop, named(actor), r.tellRun)
+	return r.ended(id, c, why, err)
+}
+
+// cancelAmong cancels one of many jobs that a command is for.
+func (r *Runner) cancelAmong(ctx context.Context, id int64, actor string) (Cancelled, error) {
+	c, err := r.front.CancelAmong(ctx, id, actor, r.tellRun)
+	return r.ended(id, c, job.ReasonCancelled, err)
+}
+
+// ended tells whoever is concerned what a cancel or stop came to.
+func (r *Runner) ended(id int64, c store.Cancellation, why job.Reason, err error) (Cancelled, error) {
 	if store.Unknown(err) {
-		return Cancelled{}, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+		return Cancelled{}, r.commandError(err)
 	}
 	if err != nil {
 		return Cancelled{State: c.State}, r.dbError(err)
@@ -75,15 +83,8 @@ func (r *Runner) tellRun(l job.Lease) {
 // [job.ErrNotAwaitingApproval], also when it was approved before; and [job.ErrOutcomeUnknown] when the connection was lost
 // before the answer: asking again is safe, and tells.
 func (r *Runner) Approve(ctx context.Context, id int64, actor string) error {
-	if actor == "" {
-		actor = "operator"
-	}
-	err := r.front.Approve(ctx, id, clean(actor, 200))
-	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
-	}
-	if err != nil {
-		return r.dbError(err)
+	if err := r.front.Approve(ctx, id, named(actor)); err != nil {
+		return r.commandError(err)
 	}
 	r.wake()
 	r.wakePeers()
@@ -92,6 +93,9 @@ func (r *Runner) Approve(ctx context.Context, id int64, actor string) error {
 
 // Get reads one job: [job.ErrNotFound] when there is none.
 func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) { return r.front.Job(ctx, id) }
+
+// Feed gives what happens, as it happens, to the packages of this module that show it. It reads nothing while nobody watches.
+func (r *Runner) Feed() *feed.Feed { return r.feed }
 
 // Store gives the read side to the packages of this module that show jobs.
 func (r *Runner) Store() *store.Store { return r.front }

@@ -7,6 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// leaseLapsed is why jobs are recovered.
+const leaseLapsed = "lease_lapsed"
+
 // counts are the counters that every job passes, looked up by their labels once instead of for each.
 type counts struct {
 	fast, poll                   prometheus.Counter
@@ -14,6 +17,9 @@ type counts struct {
 }
 
 func newCounts(m *telemetry.Metrics) counts {
+	// What is there from the start, at 0, shows its first event as a rise.
+	m.Recovered.WithLabelValues(leaseLapsed)
+	m.DBErrors.WithLabelValues("conn")
 	return counts{
 		fast: m.Handoffs.WithLabelValues("fast"), poll: m.Handoffs.WithLabelValues("poll"),
 		succeeded: m.Finished.WithLabelValues(string(job.Succeeded)), failed: m.Finished.WithLabelValues(string(job.Failed)),

@@ -23,6 +23,7 @@ type CompleteOption func(*completion)
 type completion struct {
 	part    string
 	failure string
+	by      string
 }
 
 // Part names the part, where a job has several: each counts once, however often it is completed. At most 500 bytes.
@@ -32,6 +33,9 @@ func Part(name string) CompleteOption { return func(c *completion) { c.part = na
 func PartFailed(err error) CompleteOption {
 	return func(c *completion) { c.failure = clean("failed: "+err.Error(), job.MaxErrorBytes) }
 }
+
+// CompletedBy names the operator who completes the part, for the audit. Without it, whoever has the token is nobody's business.
+func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
 
 // Complete ends one part of a job that is [Deferred], from any process: with the token that its handler got, and with a result that
 // encodes to JSON (nil: none). It may come before the handler has returned. When it was the last part, the job ends and what follows
@@ -51,7 +55,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	if err != nil {
 		return fmt.Errorf("complete job %d: %w", id, err)
 	}
-	due, err := r.front.Complete(ctx, id, token, c.part, encoded, c.failure)
+	due, err := r.front.Complete(ctx, id, token, c.part, encoded, c.failure, c.by)
 	if store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
 	}

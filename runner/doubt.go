@@ -88,7 +88,7 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 		if err != nil {
 			return r.dbError(err)
 		}
-		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", "jobs", len(back), telemetry.Pod, r.opts.Name)
+		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", telemetry.Jobs, len(back), telemetry.Pod, r.opts.Name)
 		r.wake()
 		r.wakePeers()
 	}

@@ -59,7 +59,7 @@ func (c *core) writeHeld(list []store.Emission) error {
 			return nil
 		}
 		if store.Unknown(err) || !store.Transient(err) || c.isLost() || wait.n >= 8 || !wait.sleep(ctx) {
-			c.r.log.WarnContext(ctx, "events could not be written", telemetry.JobID, c.ID(), "events", len(list), "first", list[0].Event, telemetry.Err, err)
+			c.r.log.WarnContext(ctx, "events could not be written", telemetry.JobID, c.ID(), telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func (c *core) emitRest(committed bool) {
 	for part := range inParts(list) {
 		if err := c.writeEvents(ctx, part); err != nil {
 			c.r.log.WarnContext(ctx, "events of a transaction that was not committed could not be written",
-				telemetry.JobID, c.ID(), "events", len(part), "first", part[0].Event, telemetry.Err, err)
+				telemetry.JobID, c.ID(), telemetry.Events, len(part), telemetry.First, part[0].Event, telemetry.Err, err)
 			return
 		}
 	}

@@ -47,9 +47,21 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 		return Submitted{}, err
 	}
 	n := w.first(ids[0], lane)
+	ctx, span := r.tracing.submission(ctx, w.kind, lane, 1)
+	n.Trace = traceparent(span)
+	var s Submitted
 	if w.uniqueKey != nil || w.idempotencyKey != "" {
-		return r.submitOnce(ctx, w, n)
+		s, err = r.submitOnce(ctx, w, n)
+	} else {
+		s, err = r.submitNew(ctx, w, n)
 	}
+	submitted(span, s.ID, err)
+	return s, err
+}
+
+// submitNew submits a job without keys: born running, if it may be.
+func (r *Runner) submitNew(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
+	lane := n.Lane
 	// What cannot start here is submitted pending, with the same statement.
 	boot, reserved := r.Boot(), false
 	if !n.NeedsApproval {
@@ -279,7 +291,11 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	if err != nil {
 		return 0, err
 	}
-	s, err := r.submitIn(ctx, tx, w, w.first(ids[0], lane))
+	n := w.first(ids[0], lane)
+	ctx, span := r.tracing.submission(ctx, w.kind, lane, 1)
+	n.Trace = traceparent(span)
+	s, err := r.submitIn(ctx, tx, w, n)
+	submitted(span, s.ID, err)
 	if err != nil {
 		return 0, err
 	}

@@ -44,7 +44,15 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 			}
 			rows[i] = w.first(ids[i], lane)
 		}
-		if _, err := r.insert(ctx, r.Boot(), rows); err != nil {
+		inserting, span := r.tracing.submission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
+		if trace := traceparent(span); trace != "" {
+			for i := range rows {
+				rows[i].Trace = trace
+			}
+		}
+		_, err = r.insert(inserting, r.Boot(), rows)
+		submitted(span, 0, err)
+		if err != nil {
 			return done, err
 		}
 		r.metrics.Enqueued.Add(float64(len(part)))

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -21,7 +23,8 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}, kind: k, ended: make(chan struct{}), done: func() {}}
 	one.notes.write = func(ctx context.Context, p job.Progress) error { return r.front.Progress(ctx, lease, p) }
 	one.emissions.to = one.core
-	one.ctx, one.cancel = context.WithCancelCause(context.Background())
+	one.ctx, one.span = r.tracing.run(context.Background(), &one.claimed) // never ended, so never seen, when the runner has stopped
+	one.ctx, one.cancel = context.WithCancelCause(one.ctx)
 	if k.timeout > 0 {
 		one.ctx, one.done = context.WithTimeoutCause(one.ctx, k.timeout, job.ErrTimeout)
 	}
@@ -66,6 +69,7 @@ func (r *Runner) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
 	one.watchPulse()
+	r.traceBranches(one)
 	began := time.Now()
 	r.count.started(one.claimed.Path).Inc()
 	if !one.handed.IsZero() {
@@ -80,7 +84,7 @@ func (r *Runner) perform(one *run) (next *run) {
 		if !returned {
 			// recover is nil after Goexit, which ends this goroutine once its deferred calls are done.
 			if p := recover(); p != nil {
-				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				err = &panicked{fmt.Sprint(p), debug.Stack()}
 			} else {
 				err = errGoexit
 			}
@@ -123,6 +127,9 @@ func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 // close ends a claim that is settled, and moves its slot to the next step or releases it. It reports whether it is free.
 func (r *Runner) close(one *run, next *run) (free bool) {
 	close(one.ended)
+	if one.span != nil {
+		one.span.End()
+	}
 	one.done()
 	one.cancel(nil)
 	r.waiters.seen(one.lease.JobID)
@@ -151,7 +158,7 @@ func (r *Runner) watchStuck(one *run) {
 	}
 	cause := context.Cause(one.ctx)
 	r.metrics.Stuck.Inc()
-	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), "cause", cause, "goroutines", stacks())...)
+	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
 	one.emissions.close()
 	r.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", r.opts.StuckAfter, cause))
 }
@@ -180,6 +187,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
+		one.traceEvent("job.retry_later")
 		r.putOff(one, *o.later, clean(o.why, 500))
 		return nil, false
 	}
@@ -206,9 +214,11 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
 		// Not the handler's fault. When the lapse was not recovered the claim is still ours to give back.
+		one.traceEvent("job.handed_back")
 		r.handBack(one, "the pod lost touch with the database")
 		return nil
 	case errors.Is(cause, job.ErrShutdown):
+		one.traceEvent("job.handed_back")
 		r.handBack(one, "the pod is shutting down")
 		return nil
 	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
@@ -226,6 +236,7 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 	case errors.Is(err, job.ErrTooLarge):
 		reason = job.ReasonResultTooLarge
 	}
+	one.traceError(reason, err)
 	message := clean(err.Error(), job.MaxErrorBytes)
 	limit, wish := r.attemptsOf(one, err)
 	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
@@ -233,8 +244,9 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		if wish.After != nil {
 			wait = *wish.After
 		}
-		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), "wait", wait, telemetry.Err, message)...)
+		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.Err, message)...)
 		if r.park(one, wait, message) {
+			one.traceEvent("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.
@@ -275,11 +287,12 @@ func (r *Runner) attemptsOf(one *run, err error) (int, job.Wish) {
 // stale notes that a former owner's result was discarded; failure is its error, empty when it had succeeded.
 func (r *Runner) stale(one *run, failure string) {
 	r.metrics.StaleWrites.Inc()
+	one.traceError("lease_lost", job.ErrLeaseLost)
 	what := "succeeded"
 	if failure != "" {
 		what = clean("failed: "+failure, 200)
 	}
-	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), "result", what)...)
+	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)
 	defer cancel()
 	_ = r.front.StaleResult(ctx, one.lease, what) // only a note

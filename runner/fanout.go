@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -52,7 +53,8 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 		}
 		return r.concludeHeld(one, err)
 	}
-	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), "branches", len(f.Children)+f.Parts)...)
+	one.traceState(job.Waiting)
+	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
 	}
@@ -117,6 +119,7 @@ func (r *Runner) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 		n := r.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
+		n.Trace = r.tracing.child(one, &n)
 		if w.delay > 0 && (wait == 0 || w.delay < wait) {
 			wait = w.delay
 		}

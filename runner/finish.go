@@ -120,6 +120,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 	_ = failpoint.Hit(failpoint.FinishCommitted)
 	committed := time.Now()
 	r.count.finished(ended.State).Inc()
+	one.traceState(ended.State)
 	r.logEnd(one, ended)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})

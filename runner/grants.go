@@ -96,7 +96,7 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 		}
 		g := &one.grant
 		wish := one.used
-		if one.open && !l.paused && !l.closing && !g.shed {
+		if one.open && !l.shut() && !l.closing && !g.shed {
 			wish += max(0, l.total-l.used)
 			if one.limit != nil {
 				wish = min(wish, *one.limit)

@@ -191,7 +191,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 				}
 			}}
 			for range 2 + c.r.IntN(3) {
-				p := &claimant{lanes: newLanes(4)}
+				p := &claimant{lanes: newLanes(4, time.Second)}
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}

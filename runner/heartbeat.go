@@ -56,13 +56,16 @@ func (p *pod) mayJudge() bool {
 	return p.beats >= 2 && time.Now().Before(p.trust)
 }
 
-// beaten notes a successful heartbeat or registration, sent at a moment; it reports whether trust had ended.
-func (p *pod) beaten(sent time.Time, lease time.Duration) (regained bool) {
+// beaten notes a successful heartbeat or registration, sent at a moment, which may count for the right to judge others; it reports
+// whether trust had ended.
+func (p *pod) beaten(sent time.Time, lease time.Duration, counts bool) (regained bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	regained = time.Now().After(p.trust)
 	p.open = true
-	p.beats++
+	if counts {
+		p.beats++
+	}
 	p.trust = sent.Add(lease - lease/10)
 	select {
 	case p.change <- struct{}{}:
@@ -92,7 +95,7 @@ var errClosedAtOnce = errors.New("its row was closed before its first heartbeat"
 // register opens the pod's row and learns what a heartbeat tells.
 func (r *Runner) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: r.Boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots()}
+	info := store.PodInfo{Boot: r.Boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Drained: r.lanes.isDrained()}
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
@@ -104,7 +107,7 @@ func (r *Runner) register(ctx context.Context) error {
 		r.pod.renew() // a closed row never opens again: the next try has one of its own
 		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
-	r.pod.beaten(sent, r.opts.LeaseFor)
+	r.pod.beaten(sent, r.opts.LeaseFor, true)
 	r.told(b)
 	return nil
 }
@@ -122,19 +125,25 @@ func (r *Runner) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.beatOnce(ctx)
+			r.beatOnce(ctx, true)
+		case <-r.reread:
+			// Out of turn: however many come, they neither hurry the judgement of others nor crowd the database.
+			if r.beatOnce(ctx, false); !rest(ctx, wakesApart) {
+				return
+			}
 		}
 	}
 }
 
-func (r *Runner) beatOnce(ctx context.Context) {
+// beatOnce renews the lease and takes what the answer tells. Only a beat in its turn counts for the right to judge others.
+func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !r.pod.registered() {
 		if err := r.register(ctx); err != nil {
 			r.log.WarnContext(ctx, "pod could not register again", telemetry.Err, r.dbError(err))
 			return
 		}
-		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, "boot", r.Boot())
+		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot())
 		r.wake()
 		return
 	}
@@ -155,7 +164,7 @@ func (r *Runner) beatOnce(ctx context.Context) {
 		r.loseLease(ctx)
 		return
 	}
-	if r.pod.beaten(sent, r.opts.LeaseFor) {
+	if r.pod.beaten(sent, r.opts.LeaseFor, counts) {
 		r.log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.opts.Name)
 		r.wake()
 	}
@@ -167,19 +176,23 @@ func (r *Runner) loseLease(ctx context.Context) {
 	old := r.pod.renew()
 	r.lanes.ungranted()
 	r.metrics.LeasesLost.Inc()
-	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, "boot", old)
+	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
 	r.runs.each(func(one *run) {
 		if one.lease.Pod == old {
 			one.lose()
 		}
 	})
-	r.beatOnce(ctx)
+	r.beatOnce(ctx, true)
 }
 
 // told takes what a heartbeat told.
 func (r *Runner) told(b store.Beat) {
 	if r.lanes.update(b) {
 		r.wake()
+	}
+	r.poller.SetEvery(r.lanes.tick())
+	if r.lanes.setStale(b.Lanes) {
+		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
 	r.due.told(b)
 	r.poller.Nudge()

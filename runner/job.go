@@ -28,7 +28,7 @@ type core struct {
 	lost    chan struct{} // closed when the lease is gone for good
 	turn    chan struct{} // one transaction at a time holds the lease
 	notes   notes
-	pulse   *pulse // nil: its kind need give no signs of life
+	pulse   pulse // of the handler
 
 	emissions  emissions
 	checkpoint atomic.Pointer[json.RawMessage] // the latest that was kept in this run; nil: none

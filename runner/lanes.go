@@ -1,18 +1,16 @@
 package runner
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/job"
 )
 
 // lanes is this pod's view of the lanes, as the latest heartbeat told it, and the account of its slots.
@@ -21,12 +19,15 @@ type lanes struct {
 	total   int
 	used    int
 	known   bool // a heartbeat has told
-	paused  bool
+	paused  bool // the gate is closed
+	drained bool // this pod is, by an operator
 	closing bool // the pod stops
 	byName  map[string]*lane
 	order   []string
 	turn    int // where the next share of scarce slots begins
 	kinds   map[string]string
+	poll    time.Duration                            // how often lanes are looked at that say nothing
+	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that say something; nil: none does
 }
 
 type lane struct {
@@ -35,18 +36,21 @@ type lane struct {
 	open  bool
 	used  int
 	grant grant // of slots
+
+	every  time.Duration // how often it is looked at; 0: as the pod says
+	looked time.Time     // the latest look
 }
 
-func newLanes(total int) *lanes {
-	return &lanes{total: total, byName: map[string]*lane{}, kinds: map[string]string{}}
+func newLanes(total int, poll time.Duration) *lanes {
+	return &lanes{total: total, poll: poll, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
 
 // update takes what a heartbeat told, and reports whether it opened anything.
 func (l *lanes) update(b store.Beat) (opened bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	opened = l.paused && !b.Paused
-	l.known, l.paused = true, b.Paused
+	opened = l.shut() && !b.Paused && !b.Drained
+	l.known, l.paused, l.drained = true, b.Paused, b.Drained
 	l.order = l.order[:0]
 	seen := map[string]bool{}
 	for _, told := range b.Lanes {
@@ -58,7 +62,7 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 		}
 		open := told.Enabled && !told.Drained
 		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
-		one.open, one.limit, one.slots = open, told.SlotsPerPod, told.Slots
+		one.open, one.limit, one.slots, one.every = open, told.SlotsPerPod, told.Slots, lengthOf(told.PollIntervalMS, time.Millisecond)
 		opened = one.told(told.Wanted, told.Over, told.Free) || opened
 		l.order = append(l.order, told.Name)
 	}
@@ -77,13 +81,23 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 	return opened
 }
 
+// isDrained reports whether an operator has drained this pod.
+func (l *lanes) isDrained() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drained
+}
+
+// shut reports whether nothing may start here, whatever its lane.
+func (l *lanes) shut() bool { return l.paused || l.drained }
+
 func more(before, after *int) bool {
 	return before != nil && (after == nil || *after > *before)
 }
 
 // free is how many more jobs of a lane may start here.
 func (l *lanes) free(one *lane) int {
-	if l.paused || one == nil || !one.open {
+	if l.shut() || one == nil || !one.open {
 		return 0
 	}
 	free := l.total - l.used
@@ -140,7 +154,7 @@ func (l *lanes) step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.byName[to]
-	if l.paused || one == nil || !one.open {
+	if l.shut() || one == nil || !one.open {
 		return false
 	}
 	if from == to {
@@ -170,104 +184,11 @@ func (l *lanes) stepped(from, to string, running bool) {
 	}
 }
 
-// want reserves every free slot for a claim, shared fairly among the lanes; what the claim does not fill is released.
-func (l *lanes) want() []store.Want {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	left := l.total - l.used
-	if left <= 0 || l.paused || len(l.order) == 0 {
-		return nil
-	}
-	wants := make([]store.Want, 0, len(l.order))
-	room := make([]int, len(l.order))
-	open := 0
-	for i, name := range l.order {
-		if room[i] = l.free(l.byName[name]); room[i] > 0 {
-			open++
-		}
-	}
-	share := make([]int, len(l.order))
-	for open > 0 && left > 0 {
-		each := max(left/open, 1)
-		for k := range l.order {
-			i := (l.turn + k) % len(l.order)
-			take := min(each, room[i]-share[i], left)
-			if take <= 0 {
-				continue
-			}
-			share[i] += take
-			left -= take
-			if share[i] == room[i] {
-				open--
-			}
-		}
-	}
-	l.turn++
-	for i, name := range l.order {
-		if share[i] > 0 {
-			wants = append(wants, store.Want{Lane: name, N: share[i]})
-			l.byName[name].used += share[i]
-			l.used += share[i]
-		}
-	}
-	return wants
-}
-
-// covers reports whether a claim of wants asked for every open lane: behind one that was full, others may wait. One of whose
-// slots we hold none does not count: no slot that becomes free here is any of them.
-func (l *lanes) covers(wants []store.Want) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	open := 0
-	for _, name := range l.order {
-		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) && (one.slots == nil || one.grant.held > 0) {
-			open++
-		}
-	}
-	return len(wants) >= open
-}
-
-// anyFree reports whether a slot is free once the given reservations are released.
-func (l *lanes) anyFree(reserved map[string]int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	back := 0
-	for _, n := range reserved {
-		back += n
-	}
-	return l.total-l.used+back > 0
-}
-
 // names are all lanes, as the latest heartbeat told.
 func (l *lanes) names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.order)
-}
-
-// openLanes names the lanes that could start a job here.
-func (l *lanes) openLanes() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for _, name := range l.order {
-		if l.free(l.byName[name]) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// instruments are the pod's metrics; what is a state and not an event is read when they are collected.
-type instruments struct{ r *Runner }
-
-// Describe implements [prometheus.Collector].
-func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.r.metrics.Describe(ch) }
-
-// Collect implements [prometheus.Collector].
-func (i instruments) Collect(ch chan<- prometheus.Metric) {
-	i.r.lanes.observe(i.r.metrics.LaneSlots)
-	i.r.metrics.Collect(ch)
 }
 
 // observe sets the slots of each lane that are used here, and their limit here.
@@ -286,66 +207,4 @@ func (l *lanes) observe(slots *prometheus.GaugeVec) {
 		slots.WithLabelValues(name, "used").Set(float64(one.used))
 		slots.WithLabelValues(name, "limit").Set(float64(limit))
 	}
-}
-
-// laneFor finds the lane of a submission, and checks the lanes that its later steps name.
-func (r *Runner) laneFor(ctx context.Context, w *submission) (string, error) {
-	for _, s := range w.planned {
-		if s.Lane == "" {
-			continue
-		}
-		if _, err := r.laneOf(ctx, s.Kind, s.Lane); err != nil {
-			return "", err
-		}
-	}
-	return r.laneOf(ctx, w.kind, w.lane)
-}
-
-// laneOf finds the lane of a submission: the one named, which must exist, or its kind's.
-func (r *Runner) laneOf(ctx context.Context, kind, named string) (string, error) {
-	if lane, known, exists := r.lanes.lookup(kind, named); known {
-		if !exists {
-			return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
-		}
-		return lane, nil
-	}
-	lane, exists, err := r.front.LaneFor(ctx, kind, named, job.DefaultLane)
-	if err != nil {
-		return "", r.dbError(err)
-	}
-	if !exists {
-		return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
-	}
-	if named != "" {
-		lane = named
-	}
-	return lane, nil
-}
-
-// lookup answers from the latest heartbeat. A lane that it did not know yet is not known to be missing.
-func (l *lanes) lookup(kind, named string) (lane string, known, exists bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case !l.known:
-		return "", false, false
-	case named != "":
-		return named, l.byName[named] != nil, true
-	case l.kinds[kind] != "":
-		return l.kinds[kind], true, true
-	}
-	return job.DefaultLane, true, true
-}
-
-// laneOfStep finds the lane of a next step: the one named, its kind's, or its parent's.
-func (l *lanes) laneOfStep(kind, named, parents string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case named != "":
-		return named
-	case l.kinds[kind] != "":
-		return l.kinds[kind]
-	}
-	return parents
 }

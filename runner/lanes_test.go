@@ -165,3 +165,20 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 	worker := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
 	is.Equal(*ended(t, web, id).Pod, worker.Boot())
 }
+
+// With fewer free slots than lanes a look takes several claims: a job is not left to the next poll because others' lanes came first.
+func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name) select 'lane ' || n from generate_series(1, 5) n`)
+	o := rarely
+	o.Slots = 1
+	submitter := make1(t, pool, runner.Options{}, nil)
+	r := start(t, pool, o, map[string]does{"a": nothing})
+	for n := range 5 {
+		id := enqueue(t, submitter, of("a"), runner.Foreign(), runner.Lane(fmt.Sprint("lane ", n+1)))
+		if j := ended(t, r, id); j.State != job.Succeeded {
+			t.Errorf("lane %d: %s", n+1, j.State)
+		}
+	}
+}

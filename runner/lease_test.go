@@ -89,7 +89,8 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 		is.Equal(j.Crashes, 1)
 		is.Equal(j.Attempt, 1) // the pod's death is not the job's attempt
 	}
-	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0)
+	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0) // the net says that it works
+	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)         // and how soon
 	quiet(t, direct)
 	before := one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()

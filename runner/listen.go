@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/mutant"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
@@ -74,7 +75,7 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	for {
 		// Now and then a round trip shows that the connection is still there.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
-		_, err := conn.WaitForNotification(hearing)
+		note, err := conn.WaitForNotification(hearing)
 		quiet := hearing.Err() != nil && ctx.Err() == nil
 		cancel()
 		if quiet && !conn.IsClosed() {
@@ -88,10 +89,22 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 		if err != nil {
 			return err
 		}
+		if note != nil && note.Payload == store.Settings {
+			r.readAnew()
+			continue
+		}
 		select {
 		case knock <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// readAnew asks for a heartbeat now, which tells how lanes, pods and the gate are set. Whatever has opened is looked at then.
+func (r *Runner) readAnew() {
+	select {
+	case r.reread <- struct{}{}:
+	default:
 	}
 }
 
@@ -104,6 +117,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 		case <-knock:
 		}
 		r.heard.Store(true)
+		r.feed.Wake()
 		r.wake()
 		if !rest(ctx, wakesApart) {
 			return

@@ -48,9 +48,9 @@ func (r *Runner) maintain(ctx context.Context) {
 			}
 			n, err := do(ctx)
 			if err != nil && ctx.Err() == nil {
-				r.log.WarnContext(ctx, "maintenance failed, next round tries again", "chore", name, telemetry.Err, r.dbError(err))
+				r.log.WarnContext(ctx, "maintenance failed, next round tries again", telemetry.Chore, name, telemetry.Err, r.dbError(err))
 			} else if n > 0 {
-				r.log.InfoContext(ctx, "maintenance done", "chore", name, "count", n)
+				r.log.InfoContext(ctx, "maintenance done", telemetry.Chore, name, telemetry.Count, n)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func (r *Runner) maintain(ctx context.Context) {
 	}
 	for _, c := range r.chores() {
 		if err := clock.Every(c.name, c.every, guarded(c.name, c.all, c.do)); err != nil {
-			r.log.ErrorContext(ctx, "maintenance is not complete", "chore", c.name, telemetry.Err, err)
+			r.log.ErrorContext(ctx, "maintenance is not complete", telemetry.Chore, c.name, telemetry.Err, err)
 		}
 	}
 	clock.Run(ctx)
@@ -82,6 +82,7 @@ func (r *Runner) chores() []chore {
 		{"approval", time.Minute, false, r.expire},
 		{"deadline", time.Minute, false, r.endOverdue},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePods(ctx, keepPods) }},
+		{"stranded", time.Minute, false, r.moveStranded},
 		{"reconcile", time.Minute, false, r.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePipelines(ctx, time.Hour) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},

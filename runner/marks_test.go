@@ -16,7 +16,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	const look = 20 * time.Millisecond
 	future := map[string]time.Time{job.DefaultLane: time.Now().Add(time.Hour)}
-	r.marks.told(future, true, look, r.opts.PollEvery, r.poller.Wake)
+	r.marks.told(future, true, look, r.opts.PollEvery, r.wake)
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
 	if err != nil {
 		t.Fatal(err)

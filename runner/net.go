@@ -182,12 +182,12 @@ func (r *Runner) recover(ctx context.Context) error {
 		}
 	}
 	for _, l := range lapsed {
-		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, "boot", l.Boot, "lease_until", l.LeaseUntil)
+		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.Boot, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
 		r.metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
 	}
 	if recovered > 0 {
-		r.metrics.Recovered.WithLabelValues("lease_lapsed").Add(float64(recovered))
-		r.log.WarnContext(ctx, "orphans recovered", "jobs", recovered)
+		r.metrics.Recovered.WithLabelValues(leaseLapsed).Add(float64(recovered))
+		r.log.WarnContext(ctx, "orphans recovered", telemetry.Jobs, recovered)
 		r.wakePeers()
 	}
 	return nil
@@ -237,7 +237,9 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	if len(r.mineAll) == 0 || r.closing.Load() {
 		return false, nil
 	}
-	if keys := r.freed.take(); len(keys) > 0 {
+	keys := r.freed.take()
+	tick := !look && len(keys) == 0 && !r.backlog.left()
+	if len(keys) > 0 {
 		all, err := r.claimSubjects(ctx, keys)
 		if err != nil {
 			for _, k := range keys {
@@ -245,7 +247,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 			}
 			return false, err
 		}
-		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.opts.PollEvery {
+		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.lanes.tick() {
 			return false, nil
 		}
 	}
@@ -257,14 +259,20 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 		return false, err
 	}
 	r.backlog.asks()
+	if !r.round.open || look || len(keys) > 0 {
+		r.round = round{since: time.Now(), tick: tick}
+	}
 	left := true // unless this look says otherwise
 	defer func() {
 		if r.backlog.told(left) {
 			r.wake()
 		}
 	}()
-	wants := r.lanes.want()
+	wants, early, unasked := r.lanes.want(r.round)
+	r.round.open = false
+	r.round.asked += len(wants)
 	if len(wants) == 0 {
+		left = early == 0 || !r.lanes.covers(r.round.asked+early)
 		return false, nil
 	}
 	reserved := map[string]int{}
@@ -299,9 +307,14 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	left = filled || found.Seen > len(found.Jobs) || !r.lanes.covers(wants)
-	// More can be had at once when a lane's share was filled, or some were passed by, and slots are left.
-	return (filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)) && r.lanes.anyFree(reserved), nil
+	left = filled || found.Seen > len(found.Jobs) || !r.lanes.covers(r.round.asked+early)
+	// More can be had at once when a lane's share was filled, some were passed by, or lanes not asked, and slots are left.
+	again := filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
+	if again || unasked == 0 {
+		return again && r.lanes.anyFree(reserved), nil
+	}
+	r.round.open = r.lanes.anyFree(reserved)
+	return r.round.open, nil
 }
 
 // launchClaims starts the handlers of what was claimed; the claim's commit is confirmed.

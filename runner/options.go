@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"runtime"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Options configure a [Runner]. The zero value works; each field states its default.
@@ -56,6 +58,9 @@ type Options struct {
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
+	// Lanes are made, with their slots and kinds, where the database has none of their names; after that it is the database that
+	// says. A kind in two of them is an error of [New]. Default: none; there is always the lane default.
+	Lanes []LaneSetup
 	// DirectURL is a connection string for LISTEN and the maintenance lock that reaches PostgreSQL without a transaction
 	// pooler in between. Default: as the host's pool. "off": neither; wake-ups from other pods then wait for a poll.
 	DirectURL string
@@ -66,6 +71,9 @@ type Options struct {
 	Around func(ctx context.Context, j *Job[Raw], handle func(context.Context) (*Outcome, error)) (*Outcome, error)
 	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
+	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global one
+	// as it is at each submission and run; when none is set, nothing is traced and nothing is stored.
+	TracerProvider trace.TracerProvider
 	// Logger receives one line an event. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -129,5 +137,6 @@ func (o Options) validate() error {
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
+	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)
 }

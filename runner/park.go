@@ -79,7 +79,7 @@ func (r *Runner) handBack(one *run, why string) {
 	})
 	switch {
 	case err == nil && back:
-		r.log.InfoContext(one.ctx, "job handed back", append(one.attrs(), "why", why)...)
+		r.log.InfoContext(one.ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
 		r.wake()
 		r.wakePeers()
 	case err == nil:

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -20,9 +19,7 @@ func (r *Runner) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error
 // those that do when their handlers return; it returns the ids of both. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal] when
 // nothing of it is open; and [job.ErrOutcomeUnknown]: asking again is safe.
 func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
-	if actor == "" {
-		actor = "operator"
-	}
+	actor = named(actor)
 	p, err := r.front.Pipeline(ctx, id)
 	if err != nil {
 		return nil, r.dbError(err)
@@ -31,17 +28,15 @@ func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]i
 		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
-	more, err := r.cancelOpen(ctx, job.ReasonAborted, clean(actor, 200), true, func(ctx context.Context, limit int) ([]int64, error) {
+	d := &store.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
+	more, err := r.cancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
 		return r.front.OpenOfPipeline(ctx, id, limit)
 	}, func(ids ...int64) { aborted = append(aborted, ids...) })
 	if err != nil {
-		if store.Unknown(err) {
-			err = fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
-		}
-		return aborted, fmt.Errorf("abort pipeline %d: %w", id, r.dbError(err))
+		return aborted, fmt.Errorf("abort pipeline %d: %w", id, r.commandError(err))
 	}
 	if err := r.balance(ctx, more...); err != nil {
-		r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", "pipeline", id, telemetry.Err, r.dbError(err))
+		r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, r.dbError(err))
 	}
 	slices.Sort(aborted)
 	return slices.Compact(aborted), nil
@@ -51,18 +46,13 @@ func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]i
 // arguments when args is not nil. A job that fanned out is not performed again: it waits for those of its branches that had not
 // succeeded, which go on likewise. One that was deferred is performed again, and its parts that succeeded count. It returns the ids of
 // the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when
-// branches are no longer kept, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
+// branches are no longer kept, [job.ErrKeyHeld] when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
 // [job.ErrOutcomeUnknown].
 func (r *Runner) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
-	if actor == "" {
-		actor = "operator"
-	}
-	var encoded json.RawMessage
-	if args != nil {
-		var err error
-		if encoded, err = encode(args, job.MaxArgsBytes); err != nil {
-			return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
-		}
+	actor = named(actor)
+	encoded, err := otherArgs(args)
+	if err != nil {
+		return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
 	}
 	p, err := r.front.Pipeline(ctx, id)
 	if err != nil {
@@ -71,18 +61,11 @@ func (r *Runner) RetryPipeline(ctx context.Context, id int64, actor string, args
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
 		return nil, fmt.Errorf("retry pipeline %d, which is %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	again, err := r.front.RetryPipeline(ctx, p.LastJob, encoded, clean(actor, 200))
-	if store.Unknown(err) {
-		return nil, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
-	}
+	again, err := r.front.RetryPipeline(ctx, p.LastJob, encoded, actor)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, r.commandError(err)
 	}
-	if err := r.balanceAround(ctx); err != nil { // it may wait for nothing
-		r.log.WarnContext(ctx, "the fan-outs of a retried pipeline could not be balanced yet", "pipeline", id, telemetry.Err, r.dbError(err))
-	}
-	r.wake()
-	r.wakePeers()
+	r.wentAgain(ctx)
 	return again, nil
 }
 
@@ -95,7 +78,7 @@ func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
 	for _, d := range drifts {
 		r.metrics.Drift.Inc()
 		r.log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
-			telemetry.JobID, d.ID, "open_before", d.OpenBefore, "open", d.Open, "failed_before", d.FailedBefore, "failed", d.Failed)
+			telemetry.JobID, d.ID, telemetry.OpenBefore, d.OpenBefore, telemetry.Open, d.Open, telemetry.FailedBefore, d.FailedBefore, telemetry.Failed, d.Failed)
 	}
 	if err != nil {
 		return len(drifts), err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -44,15 +45,17 @@ func KeepRunning() HandleOption { return func(k *kind) { k.keepRunning = true } 
 
 // kind is a registered handler, with its types erased once so that nothing reflects on the way of a job.
 type kind struct {
-	name        string
-	timeout     time.Duration
-	maxAttempts int // 0: the default
-	maxCrashes  int // 0: the default
-	backoff     job.Backoff
-	staleAfter  time.Duration // 0: off
-	keepRunning bool
-	run         func(ctx context.Context, c *core) (*Outcome, error)
-	runSeconds  prometheus.Observer
+	name         string
+	timeout      time.Duration
+	maxAttempts  int // 0: the default
+	maxCrashes   int // 0: the default
+	backoff      job.Backoff
+	staleAfter   *time.Duration // nil: what the lane says, else the pod; 0: off
+	keepRunning  bool
+	secrets      []string // JSON pointers into its arguments
+	secretsKnown bool
+	run          func(ctx context.Context, c *core) (*Outcome, error)
+	runSeconds   prometheus.Observer
 }
 
 // Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
@@ -60,6 +63,9 @@ type kind struct {
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
+	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
+		options = append([]HandleOption{Secrets(pointers...)}, options...)
+	}
 	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
 		j := &Job[A]{core: c}
 		if err := json.Unmarshal(c.claimed.Args, &j.Args); err != nil {
@@ -94,7 +100,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, staleAfter: r.opts.StaleAfter, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
+	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
 	for _, o := range options {
 		o(k)
 	}

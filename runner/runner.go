@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -26,9 +27,12 @@ type Runner struct {
 	store   *store.Store  // claims and finishes
 	front   *store.Store  // submissions, commands and reads: they must not delay the former
 	heart   *store.Store  // heartbeats alone
+	feed    *feed.Feed    // on connections of its own, while somebody watches
+	watch   *store.Store  // of the feed
 	opts    Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	tracing tracing
 	count   counts
 
 	mu      sync.Mutex
@@ -51,12 +55,16 @@ type Runner struct {
 	backlog     backlog
 	waiters     *waiters
 	firstEvents firstEvents
+	fleet       fleet
+	collecting  sync.Mutex
 	look        atomic.Bool // something may be due, whatever its subject
+	round       round       // of the poller alone
 	looked      time.Time   // of the poller alone: the latest look at everything
 	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing     atomic.Bool
-	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
+	reconciled  atomic.Int64  // the latest waiting job whose branches were counted
+	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry       chan struct{}
 	hurried     sync.Once
 	peers       chan struct{} // asks for a wake-up of the other pods
@@ -83,19 +91,25 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	watch, err := main.Beside(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
 	r := &Runner{
-		pool: pool, store: main, front: front, heart: heart, opts: o, log: o.Logger, metrics: telemetry.New(),
-		kinds: map[string]*kind{}, lanes: newLanes(o.Slots), pod: newPod(), runs: newRuns(),
-		hurry: make(chan struct{}), peers: make(chan struct{}, 1),
+		pool: pool, store: main, front: front, heart: heart, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
+		tracing: tracing{o.TracerProvider},
+		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), pod: newPod(), runs: newRuns(),
+		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
+	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
 	r.unbalanced.some = make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
-		o.PollEvery = time.Hour
+		r.lanes.poll = time.Hour
 	}
-	r.poller = poller.New(net{r}, o.PollEvery)
+	r.poller = poller.New(net{r}, r.lanes.poll)
 	return r, nil
 }
 
@@ -119,12 +133,13 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
-	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, "boot", r.Boot(), "slots", r.slots(), "kinds", r.mineAll)
+	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
 
 	// First whatever starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
 	r.closing.Store(true)
-	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, "running", r.runs.count())
+	r.feed.Close() // who watches goes on elsewhere, and keeps no server from stopping
+	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, telemetry.Running, r.runs.count())
 	claimers.Wait()
 	life.Go(func() { r.returnSlots(alive) })
 	r.drain(alive)
@@ -165,16 +180,29 @@ func (r *Runner) start(ctx context.Context) error {
 		err := r.checkSchema(ctx)
 		if err == nil {
 			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
-				err = r.register(ctx)
+				if err = r.bootstrap(ctx); err == nil {
+					err = r.register(ctx)
+				}
 			}
 		}
 		if err == nil {
-			return nil
+			if err = r.housed(); err == nil {
+				r.sayDrained(ctx)
+				return nil
+			}
+			_ = r.heart.Leave(ctx, r.Boot()) // or its lease runs out
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
 		r.log.WarnContext(ctx, "not started yet", telemetry.Err, err)
+	}
+}
+
+// sayDrained warns of what would otherwise look like a pod that does not work.
+func (r *Runner) sayDrained(ctx context.Context) {
+	if r.lanes.isDrained() {
+		r.log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, r.opts.Name)
 	}
 }
 
@@ -236,6 +264,8 @@ func (r *Runner) HandBackNow() { r.hurried.Do(func() { close(r.hurry) }) }
 
 // Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
 func (r *Runner) Close() {
+	r.feed.Close()
+	r.watch.Close()
 	r.store.Close()
 	r.front.Close()
 	r.heart.Close()
@@ -250,6 +280,9 @@ func (r *Runner) Metrics() prometheus.Collector { return instruments{r} }
 // Running is the number of jobs that run in this process.
 func (r *Runner) Running() int { return r.runs.count() }
 
+// ReasonDrained is why a pod is not ready that an operator has drained: it starts nothing until it is resumed.
+const ReasonDrained = "drained by an operator"
+
 // Ready reports whether this pod may take work, and if not, why.
 func (r *Runner) Ready() (ready bool, reasons []string) {
 	switch {
@@ -259,6 +292,8 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 		reasons = append(reasons, "not started")
 	case !r.pod.trusted():
 		reasons = append(reasons, "the database does not answer heartbeats")
+	case r.lanes.isDrained():
+		reasons = append(reasons, ReasonDrained)
 	}
 	return len(reasons) == 0, reasons
 }

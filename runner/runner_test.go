@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/matryer/is"
@@ -40,7 +41,10 @@ func run(t *testing.T, r *runner.Runner) (stop func()) {
 		r.Close()
 	}
 	t.Cleanup(stop)
-	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	pgtest.Wait(t, "the runner is ready", func() bool {
+		ready, reasons := r.Ready()
+		return ready || slices.Contains(reasons, runner.ReasonDrained)
+	})
 	return stop
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -22,6 +24,7 @@ type run struct {
 	settled atomic.Bool
 	losing  sync.Once
 	ended   chan struct{} // closed when the handler has returned and its end is settled
+	span    trace.Span    // nil: nobody traces
 	handed  time.Time     // when its start was decided; zero for claims by the poller
 }
 
@@ -195,6 +198,6 @@ func born(n store.NewJob, at time.Time) store.Claimed {
 	return store.Claimed{
 		ID: n.ID, Kind: n.Kind, Lane: n.Lane, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID,
 		Step: n.Step, Branch: n.Branch, Planned: n.Planned, MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter,
-		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast",
+		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Trace: n.Trace,
 	}
 }

@@ -1,68 +1,132 @@
 package runner
 
 import (
+	"context"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // StaleAfter ends the context of a run with [job.ErrStale] when its handler has for that long neither noted progress
 // ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
-// a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off. Default: Options.StaleAfter.
-func StaleAfter(d time.Duration) HandleOption { return func(k *kind) { k.staleAfter = d } }
+// a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
+// the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
+func StaleAfter(d time.Duration) HandleOption { return func(k *kind) { k.staleAfter = &d } }
+
+// staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
+func (r *Runner) staleAfter(one *run) time.Duration {
+	if one.kind.staleAfter != nil {
+		return *one.kind.staleAfter
+	}
+	if lanes := r.lanes.stale.Load(); lanes != nil {
+		if after, says := (*lanes)[one.claimed.Lane]; says {
+			return after
+		}
+	}
+	return r.opts.StaleAfter
+}
+
+// setStale takes what lanes say about signs of life, and reports whether that is news.
+func (l *lanes) setStale(told []store.Lane) (news bool) {
+	now := map[string]time.Duration{}
+	for _, one := range told {
+		if one.StaleAfterS != nil {
+			now[one.Name] = lengthOf(one.StaleAfterS, time.Second)
+		}
+	}
+	before := map[string]time.Duration{}
+	if had := l.stale.Load(); had != nil {
+		before = *had
+	}
+	if maps.Equal(before, now) {
+		return false
+	}
+	l.stale.Store(&now)
+	return true
+}
+
+// lengthOf is a number of units of time; none is 0.
+func lengthOf(n *int, unit time.Duration) time.Duration {
+	if n == nil {
+		return 0
+	}
+	return time.Duration(*n) * unit
+}
 
 // pulse is the watch over a handler that must give signs of life: one timer a run, which is set anew when it finds that
-// there were some, so that a sign costs an atomic store. A nil pulse watches nothing.
+// there were some, so that a sign costs an atomic store. One that watches nothing has no timer.
 type pulse struct {
+	last   atomic.Int64 // the latest sign of life, since processStart; 0: the handler has not begun
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
 	after time.Duration
-	last  atomic.Int64 // the latest sign of life, since processStart
-	over  atomic.Bool
+	over  bool
 	timer *time.Timer
 }
 
 // processStart is what signs of life are counted from, on the monotonic clock.
 var processStart = time.Now()
 
-// newPulse watches from now on, and calls stale once when there was no sign of life for so long.
-func newPulse(after time.Duration, stale func()) *pulse {
-	if after <= 0 {
-		return nil
-	}
-	p := &pulse{after: after}
+// begin watches from now on, and ends a handler's context once, with [job.ErrStale], when there was no sign of life for so long.
+func (p *pulse) begin(cancel context.CancelCauseFunc, after time.Duration) {
+	p.cancel = cancel
 	p.beat()
-	set := make(chan struct{})
-	p.timer = time.AfterFunc(after, func() {
-		<-set
-		idle := time.Since(processStart) - time.Duration(p.last.Load())
-		switch {
-		case p.over.Load():
-		case idle >= after:
-			stale()
-		default:
-			p.timer.Reset(after - idle)
-		}
-	})
-	close(set)
-	return p
+	p.watch(after)
 }
 
 // beat notes a sign of life.
-func (p *pulse) beat() {
-	if p != nil {
-		p.last.Store(int64(time.Since(processStart)))
+func (p *pulse) beat() { p.last.Store(int64(time.Since(processStart))) }
+
+// watch makes the watch one over signs of life that are at most so long apart, from the latest on; 0 ends it.
+func (p *pulse) watch(after time.Duration) {
+	if after <= 0 && p.last.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.after = after; p.over || p.last.Load() == 0 {
+		return
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if after > 0 {
+		p.timer = time.AfterFunc(after-p.idle(), p.look)
+	}
+}
+
+func (p *pulse) idle() time.Duration { return time.Since(processStart) - time.Duration(p.last.Load()) }
+
+// look ends the handler's context when the latest sign of life is too long ago, or sets the timer anew.
+func (p *pulse) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	idle := p.idle()
+	switch {
+	case p.over || p.after <= 0:
+	case idle >= p.after:
+		p.over = true
+		p.cancel(job.ErrStale)
+	default:
+		p.timer.Reset(p.after - idle)
 	}
 }
 
 // end stops the watch: the handler has returned.
 func (p *pulse) end() {
-	if p != nil {
-		p.over.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over = true; p.timer != nil {
 		p.timer.Stop()
 	}
 }
 
-// watchPulse watches over the signs of life of a run whose kind must give some.
+// watchPulse watches over the signs of life of a run from now on, if its kind or its lane asks for some.
 func (one *run) watchPulse() {
-	one.pulse = newPulse(one.kind.staleAfter, func() { one.cancel(job.ErrStale) })
+	one.pulse.begin(one.cancel, one.r.staleAfter(one))
 }

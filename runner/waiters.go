@@ -193,7 +193,7 @@ func (w *waiters) look(ctx context.Context, ids []int64) (told int) {
 	case ctx.Err() != nil:
 		return 0
 	case store.Transient(err) || store.Unknown(err):
-		w.r.log.DebugContext(ctx, "no look at the jobs that are waited for", "jobs", len(ids), telemetry.Err, w.r.dbError(err))
+		w.r.log.DebugContext(ctx, "no look at the jobs that are waited for", telemetry.Jobs, len(ids), telemetry.Err, w.r.dbError(err))
 		return 0
 	}
 	w.mu.Lock()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,24 +19,15 @@ trapeze jobs --state awaiting_approval. To refuse one: trapeze kill.
 Exit code 1 when there is no such job, or when it does not await approval: it was approved before, say, or nobody approved
 it in time.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := api.ParseID(args[0])
-			if err != nil {
-				return usage("%w", err)
-			}
-			at, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer at.Close()
+		RunE: onOne(func(c *cobra.Command, at backend, id int64) error {
 			if err := at.Approve(c.Context(), id); err != nil {
 				return err
 			}
 			if wantsJSON(c) {
 				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending})
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is approved\n", id)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "job %d is approved\n", id)
 			return err
-		},
+		}),
 	}
 }

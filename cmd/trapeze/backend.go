@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,15 +29,33 @@ type backend interface {
 	Stop(ctx context.Context, id int64) (job.State, error)
 	Approve(ctx context.Context, id int64) error
 	Complete(ctx context.Context, id int64, p completion) error
+	// Retry returns the ids of the jobs that are pending again.
+	Retry(ctx context.Context, id int64, args any) ([]int64, error)
+	Nice(ctx context.Context, id int64, priority int, chain bool) error
+	CancelMany(ctx context.Context, of api.Selection) (api.Many, error)
+	RetryMany(ctx context.Context, of api.Selection) (api.Many, error)
 
 	Pipelines(ctx context.Context, f store.PipelineFilter) (list []job.Pipeline, cursor string, err error)
 	Tree(ctx context.Context, id int64, branches int) (tree, error)
 	// Abort and RetryPipeline return the ids of the jobs that they changed.
 	Abort(ctx context.Context, id int64) ([]int64, error)
-	RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error)
+	RetryPipeline(ctx context.Context, id int64, args any) ([]int64, error)
 
 	Pods(ctx context.Context, closed bool) ([]job.Pod, error)
 	Lanes(ctx context.Context) ([]store.LaneUse, error)
+	SetLane(ctx context.Context, name string, change job.LaneChange) (job.LaneChanged, error)
+	DeleteLane(ctx context.Context, name, moveTo string, dryRun bool) (job.LaneChanged, error)
+
+	// What closes something waits so long until nothing runs there; what opens it reports whether it was closed.
+	DrainLane(ctx context.Context, name string, wait time.Duration) (job.Quiet, error)
+	DrainPod(ctx context.Context, pod string, wait time.Duration) (job.Quiet, error)
+	Freeze(ctx context.Context, wait time.Duration) (job.Quiet, error)
+	ResumeLane(ctx context.Context, name string) (bool, error)
+	ResumePod(ctx context.Context, pod string) (bool, error)
+	Thaw(ctx context.Context) (bool, error)
+	Pause(ctx context.Context) (bool, error)
+	Unpause(ctx context.Context) (bool, error)
+
 	Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error)
 
 	// Export writes every job, or every event, as JSON lines from one snapshot.

@@ -61,7 +61,7 @@ func (d *databaseBackend) Approve(ctx context.Context, id int64) error {
 }
 
 func (d *databaseBackend) Complete(ctx context.Context, id int64, p completion) error {
-	options := []runner.CompleteOption{runner.Part(p.Part)}
+	options := []runner.CompleteOption{runner.Part(p.Part), runner.CompletedBy(operator())}
 	if p.Error != "" {
 		options = append(options, runner.PartFailed(errors.New(p.Error)))
 	}
@@ -70,6 +70,32 @@ func (d *databaseBackend) Complete(ctx context.Context, id int64, p completion) 
 		result = p.Result
 	}
 	return d.woken(ctx, d.Runner.Complete(ctx, id, p.Token, result, options...))
+}
+
+func (d *databaseBackend) Retry(ctx context.Context, id int64, args any) ([]int64, error) {
+	ids, err := d.Runner.Retry(ctx, id, operator(), args)
+	return ids, d.woken(ctx, err)
+}
+
+func (d *databaseBackend) Nice(ctx context.Context, id int64, priority int, chain bool) error {
+	return d.woken(ctx, d.Runner.Nice(ctx, id, priority, chain, operator()))
+}
+
+func (d *databaseBackend) CancelMany(ctx context.Context, of api.Selection) (api.Many, error) {
+	return d.many(ctx, of, d.Runner.CancelMany)
+}
+
+func (d *databaseBackend) RetryMany(ctx context.Context, of api.Selection) (api.Many, error) {
+	return d.many(ctx, of, d.Runner.RetryMany)
+}
+
+func (d *databaseBackend) many(ctx context.Context, of api.Selection, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (api.Many, error) {
+	filter, err := of.Jobs()
+	if err != nil {
+		return api.Many{}, err
+	}
+	did, err := do(ctx, filter, of.DryRun, operator())
+	return api.ManyOf(did), d.woken(ctx, err)
 }
 
 func (d *databaseBackend) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.Pipeline, string, error) {
@@ -86,12 +112,8 @@ func (d *databaseBackend) Abort(ctx context.Context, id int64) ([]int64, error) 
 	return ids, d.woken(ctx, err)
 }
 
-func (d *databaseBackend) RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error) {
-	var edited any
-	if args != nil {
-		edited = args
-	}
-	ids, err := d.Runner.RetryPipeline(ctx, id, operator(), edited)
+func (d *databaseBackend) RetryPipeline(ctx context.Context, id int64, args any) ([]int64, error) {
+	ids, err := d.Runner.RetryPipeline(ctx, id, operator(), args)
 	return ids, d.woken(ctx, err)
 }
 

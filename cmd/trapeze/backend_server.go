@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -127,18 +126,41 @@ func (s *server) Abort(ctx context.Context, id int64) ([]int64, error) {
 	return parseIDs(answer.Aborted)
 }
 
-func (s *server) RetryPipeline(ctx context.Context, id int64, args json.RawMessage) ([]int64, error) {
+func (s *server) RetryPipeline(ctx context.Context, id int64, args any) ([]int64, error) {
+	return s.retry(ctx, fmt.Sprintf("/pipelines/%d/retry", id), args)
+}
+
+func (s *server) Retry(ctx context.Context, id int64, args any) ([]int64, error) {
+	return s.retry(ctx, fmt.Sprintf("/jobs/%d/retry", id), args)
+}
+
+func (s *server) retry(ctx context.Context, path string, args any) ([]int64, error) {
 	var body any
 	if args != nil {
-		body = map[string]json.RawMessage{"args": args}
+		body = map[string]any{"args": args}
 	}
 	var answer struct {
 		Retried []string `json:"retried"`
 	}
-	if err := s.ask(ctx, http.MethodPost, fmt.Sprintf("/pipelines/%d/retry", id), nil, body, &answer); err != nil {
+	if err := s.ask(ctx, http.MethodPost, path, nil, body, &answer); err != nil {
 		return nil, err
 	}
 	return parseIDs(answer.Retried)
+}
+
+func (s *server) Nice(ctx context.Context, id int64, priority int, chain bool) error {
+	body := map[string]any{"priority": priority, "chain": chain}
+	return s.ask(ctx, http.MethodPatch, fmt.Sprintf("/admin/workers/jobs/%d/priority", id), nil, body, nil)
+}
+
+func (s *server) CancelMany(ctx context.Context, of api.Selection) (did api.Many, err error) {
+	err = s.ask(ctx, http.MethodPost, "/admin/workers/jobs/cancel", nil, of, &did)
+	return did, err
+}
+
+func (s *server) RetryMany(ctx context.Context, of api.Selection) (did api.Many, err error) {
+	err = s.ask(ctx, http.MethodPost, "/admin/workers/jobs/retry", nil, of, &did)
+	return did, err
 }
 
 func (s *server) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
@@ -147,18 +169,10 @@ func (s *server) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 	}
 	q := url.Values{}
 	if closed {
-		q.Set("closed", "true")
+		q.Set("all", "true")
 	}
 	err := s.get(ctx, "/admin/workers/pods", q, &answer)
 	return answer.Pods, err
-}
-
-func (s *server) Lanes(ctx context.Context) ([]store.LaneUse, error) {
-	var answer struct {
-		Lanes []store.LaneUse `json:"lanes"`
-	}
-	err := s.get(ctx, "/admin/workers/lanes", nil, &answer)
-	return answer.Lanes, err
 }
 
 func (s *server) Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditRow, error) {

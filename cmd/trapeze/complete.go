@@ -1,12 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
-
-	"github.com/trapeze-run/trapeze/api"
 )
 
 func newCompleteCommand() *cobra.Command {
@@ -21,35 +20,28 @@ server, its own token is that of TRAPEZE_TOKEN.`,
 		Example: "  trapeze complete 4711 --token K7… --result '{\"rows\":12}'\n  trapeze complete 4711 --token K7… --part page-3 --error \"no disk\"",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
-			id, err := api.ParseID(words[0])
-			if err != nil {
-				return usage("%w", err)
-			}
 			if p.Token == "" {
 				return usage("--token: say the token that the job's handler handed out")
 			}
-			if c.Flags().Changed("result") {
-				if err := decode(c, "--result", result, &p.Result); err != nil {
+			value, err := jsonOf(c, "result", result)
+			if err != nil {
+				return err
+			}
+			p.Result, _ = value.(json.RawMessage)
+			return onOne(func(c *cobra.Command, at backend, id int64) error {
+				if err := at.Complete(c.Context(), id, p); err != nil {
 					return err
 				}
-			}
-			at, err := reach(c)
-			if err != nil {
+				j, err := at.Job(c.Context(), id)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(c) {
+					return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress})
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s %s\n", id, j.State, progressOf(j.Progress))
 				return err
-			}
-			defer at.Close()
-			if err := at.Complete(c.Context(), id, p); err != nil {
-				return err
-			}
-			j, err := at.Job(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress})
-			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s %s\n", id, j.State, progressOf(j.Progress))
-			return err
+			})(c, words)
 		},
 	}
 	f := c.Flags()

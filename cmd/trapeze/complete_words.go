@@ -76,7 +76,7 @@ func stateWords(context.Context, *cobra.Command) (list []string) {
 }
 
 func statusWords(context.Context, *cobra.Command) (list []string) {
-	for _, s := range pipelineStatuses {
+	for _, s := range job.Statuses() {
 		list = append(list, string(s))
 	}
 	return list

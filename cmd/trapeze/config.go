@@ -25,35 +25,42 @@ import (
 // config is the environment: docs of the variables are in the reference. A zero retention keeps for ever, and a zero age or
 // approval time is no limit.
 type config struct {
-	DatabaseURL   string        `envconfig:"DATABASE_URL"`
-	DirectURL     string        `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
-	Schema        string        `envconfig:"TRAPEZE_SCHEMA"`
-	HTTPAddr      string        `envconfig:"TRAPEZE_HTTP_ADDR"`
-	Pod           string        `envconfig:"TRAPEZE_POD"`
-	Slots         int           `envconfig:"TRAPEZE_SLOTS"`
-	PollInterval  time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
-	Lease         time.Duration `envconfig:"TRAPEZE_LEASE"`
-	Heartbeat     time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
-	ShutdownGrace time.Duration `envconfig:"TRAPEZE_SHUTDOWN_GRACE"`
-	MaxAttempts   int           `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
-	MaxCrashes    int           `envconfig:"TRAPEZE_MAX_CRASHES"`
-	Timeout       time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
-	StaleAfter    time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
-	MaxAge        time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
-	ApprovalTTL   time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
-	Runner        bool          `envconfig:"TRAPEZE_RUNNER"`
-	Kinds         []string      `envconfig:"TRAPEZE_KINDS"`
-	KeepSucceeded time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
-	KeepFailed    time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
-	KeepCancelled time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
-	KeepEvents    time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
-	Server        string        `envconfig:"TRAPEZE_SERVER"`
-	Token         string        `envconfig:"TRAPEZE_TOKEN"`
-	Auth          string        `envconfig:"TRAPEZE_AUTH"`
-	DemoHandlers  bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
-	LedgerURL     string        `envconfig:"TRAPEZE_LEDGER_URL"`
-	Log           string        `envconfig:"TRAPEZE_LOG"`
-	LogFormat     string        `envconfig:"TRAPEZE_LOG_FORMAT"`
+	DatabaseURL    string        `envconfig:"DATABASE_URL"`
+	DirectURL      string        `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
+	Schema         string        `envconfig:"TRAPEZE_SCHEMA"`
+	HTTPAddr       string        `envconfig:"TRAPEZE_HTTP_ADDR"`
+	Pod            string        `envconfig:"TRAPEZE_POD"`
+	Slots          int           `envconfig:"TRAPEZE_SLOTS"`
+	PollInterval   time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
+	Lease          time.Duration `envconfig:"TRAPEZE_LEASE"`
+	Heartbeat      time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
+	ShutdownGrace  time.Duration `envconfig:"TRAPEZE_SHUTDOWN_GRACE"`
+	MaxAttempts    int           `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
+	MaxCrashes     int           `envconfig:"TRAPEZE_MAX_CRASHES"`
+	Timeout        time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
+	StaleAfter     time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
+	MaxAge         time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
+	ApprovalTTL    time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
+	Runner         bool          `envconfig:"TRAPEZE_RUNNER"`
+	Kinds          []string      `envconfig:"TRAPEZE_KINDS"`
+	Lanes          laneList      `envconfig:"TRAPEZE_LANES"`
+	KeepSucceeded  time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
+	KeepFailed     time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
+	KeepCancelled  time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
+	KeepEvents     time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
+	Auth           string        `envconfig:"TRAPEZE_AUTH"`
+	TokensFile     string        `envconfig:"TRAPEZE_TOKENS_FILE"`
+	JWTKeysFile    string        `envconfig:"TRAPEZE_JWT_KEYS_FILE"`
+	TrustedProxies []string      `envconfig:"TRAPEZE_TRUSTED_PROXIES"`
+	TLSCert        string        `envconfig:"TRAPEZE_TLS_CERT"`
+	TLSKey         string        `envconfig:"TRAPEZE_TLS_KEY"`
+	TLSClientCA    string        `envconfig:"TRAPEZE_TLS_CLIENT_CA"`
+	DemoHandlers   bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
+	LedgerURL      string        `envconfig:"TRAPEZE_LEDGER_URL"`
+	Log            string        `envconfig:"TRAPEZE_LOG"`
+	LogFormat      string        `envconfig:"TRAPEZE_LOG_FORMAT"`
+	Server         string        `envconfig:"TRAPEZE_SERVER"`
+	Token          string        `envconfig:"TRAPEZE_TOKEN"`
 }
 
 func defaults() config {
@@ -61,16 +68,13 @@ func defaults() config {
 		Schema: "trapeze", HTTPAddr: "127.0.0.1:8080", Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second,
 		Lease: 8 * time.Second, Heartbeat: 2 * time.Second, ShutdownGrace: 20 * time.Second, MaxAttempts: 1, MaxCrashes: 3,
 		MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour, Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
-		KeepEvents: 168 * time.Hour, Auth: "none", Log: "info", LogFormat: "text",
+		KeepEvents: 168 * time.Hour, Auth: "token", Log: "info", LogFormat: "text",
 	}
 }
 
 // later are variables of features that this release does not have. Accepting them would promise what nobody keeps; the
 // value listed is the one that says "off", which is how things are.
-var later = map[string]string{
-	"TRAPEZE_LANES": "", "TRAPEZE_TOKENS_FILE": "", "TRAPEZE_JWT_KEYS_FILE": "", "TRAPEZE_TRUSTED_PROXIES": "",
-	"TRAPEZE_TLS_CERT": "", "TRAPEZE_TLS_KEY": "", "TRAPEZE_TLS_CLIENT_CA": "",
-}
+var later = map[string]string{}
 
 // loadConfig reads the environment. Its error names every variable that is wrong, not only the first.
 func loadConfig() (config, error) {
@@ -79,6 +83,7 @@ func loadConfig() (config, error) {
 	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease alone is no contradiction
 		c.Heartbeat = min(c.Heartbeat, c.Lease/3)
 	}
+	c.openOnLoopback()
 	errs = append(errs, c.validate()...)
 	if len(errs) > 0 {
 		return c, usage("bad configuration: %w", errors.Join(errs...))
@@ -105,6 +110,8 @@ func (c *config) process() (errs []error) {
 
 func wanted(t reflect.Type) string {
 	switch {
+	case t == reflect.TypeFor[laneList]():
+		return "lanes such as interactive=2:csv_ingest+unit_sync,maintenance=1:factor_sync: name=slots:kinds"
 	case t == reflect.TypeFor[time.Duration]():
 		return "a length of time such as 1500ms, 10s or 48h"
 	case t.Kind() == reflect.Bool:
@@ -185,7 +192,6 @@ func (c *config) validate() (errs []error) {
 	complain(!slices.Contains(c.Kinds, ""), "TRAPEZE_KINDS: an empty name in the list")
 	oneOf("TRAPEZE_LOG", c.Log, "debug", "info", "warn", "error")
 	oneOf("TRAPEZE_LOG_FORMAT", c.LogFormat, "text", "json")
-	complain(c.Auth == "none", "TRAPEZE_AUTH=%q is not supported by this release, which has no permissions: unset it, or say none", c.Auth)
 	for name, url := range map[string]string{"DATABASE_URL": c.DatabaseURL, "TRAPEZE_DATABASE_DIRECT_URL": c.DirectURL} {
 		if url == "" || url == "off" && name != "DATABASE_URL" {
 			continue
@@ -198,16 +204,18 @@ func (c *config) validate() (errs []error) {
 		complain(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
 			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
 	}
+	err := runner.ValidateLanes(c.Lanes)
+	complain(err == nil, "TRAPEZE_LANES: %w", err)
 	if c.Server != "" {
 		err := validServer(c.Server)
 		complain(err == nil, "TRAPEZE_SERVER: %w", err)
 	}
-	_, err := listenAddr(c.HTTPAddr)
+	_, err = listenAddr(c.HTTPAddr)
 	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)
-	return errs
+	return append(errs, c.validateAuth()...)
 }
 
-// listenAddr checks where to listen: loopback alone, since anybody who reaches the API may use it.
+// listenAddr checks where to listen. Without a host it is loopback: to be reached from elsewhere is asked for by name.
 func listenAddr(addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -220,10 +228,10 @@ func listenAddr(addr string) (string, error) {
 	switch {
 	case host == "", host == "localhost":
 		return net.JoinHostPort("127.0.0.1", port), nil
-	case ip != nil && ip.IsLoopback():
+	case ip != nil:
 		return addr, nil
 	}
-	return "", errors.New("this release has no permissions and listens on a loopback address only, such as 127.0.0.1:8080")
+	return "", fmt.Errorf("host %q: want an IP address, such as 127.0.0.1, or 0.0.0.0 for all of this machine", host)
 }
 
 // options are the runner's options. There zero is the default, and negative is off.
@@ -237,7 +245,7 @@ func (c *config) options() runner.Options {
 	return runner.Options{
 		Name: c.Pod, Version: version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
 		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
-		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, DirectURL: c.DirectURL,
+		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
 		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
 		RetainEvents: off(c.KeepEvents),
 	}

@@ -12,7 +12,7 @@ func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string]string{
 		"TRAPEZE_SLOTS": "many", "TRAPEZE_LEASE": "8", "TRAPEZE_POLL_INTERVAL": "10ms", "TRAPEZE_SCHEMA": "Robert'; --",
-		"TRAPEZE_SLOT": "4", "TRAPEZE_LANES": "a=1:b", "TRAPEZE_AUTH": "token", "TRAPEZE_HTTP_ADDR": "0.0.0.0:8080",
+		"TRAPEZE_SLOT": "4", "TRAPEZE_LANES": "a=x:b", "TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080",
 		"TRAPEZE_LOG": "loud", "TRAPEZE_RETENTION_EVENTS": "-1h", "TRAPEZE_MAX_AGE": "-24h", "TRAPEZE_APPROVAL_TTL": "a day", "TRAPEZE_STALE_AFTER": "-1s", "TRAPEZE_RUNNER": "perhaps",
 		"TRAPEZE_LEDGER_URL": "ledger", "TRAPEZE_MAX_CRASHES": "0", "DATABASE_URL": "postgres://h:x/y",
 	}
@@ -68,10 +68,10 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.True(o.Disabled)
 }
 
-func TestOnlyLoopbackAddressesAreListenedOn(t *testing.T) {
+func TestAddressesAreListenedOnAsTheyAreGiven(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:80": "127.0.0.1:80", "[::1]:80": "[::1]:80",
-		"0.0.0.0:80": "", "10.0.0.1:80": "", "example.org:80": "", "127.0.0.1": "", "127.0.0.1:99999": "",
+		"0.0.0.0:80": "0.0.0.0:80", "10.0.0.1:80": "10.0.0.1:80", "example.org:80": "", "127.0.0.1": "", "127.0.0.1:99999": "",
 	} {
 		t.Run(addr, func(t *testing.T) {
 			is := is.New(t)

@@ -20,7 +20,7 @@ type enqueuing struct {
 
 	priority, maxAttempts int
 	delay                 time.Duration
-	wait                  bool
+	approval, wait        bool
 }
 
 func newEnqueueCommand() *cobra.Command {
@@ -54,6 +54,7 @@ Exit code 4 means that the connection was lost and the job may have been submitt
 	f.StringVar(&e.while, "unique-while", "", "how long the key is held: pending (default) or active")
 	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "makes it safe to send again: the same key is the same job")
 	f.StringVar(&e.chain, "chain", "", "steps that follow: a JSON array, or @file")
+	f.BoolVar(&e.approval, "needs-approval", false, "wait until a person approves it: trapeze approve")
 	f.BoolVar(&e.wait, "wait", false, "follow it to the end and exit by its result")
 	return c
 }
@@ -105,7 +106,7 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 // submission makes the job of the flags.
 func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
-		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while,
+		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Approval: e.approval,
 	}
 	if kind == "" {
 		return s, usage("the kind is empty")
@@ -158,6 +159,18 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 		return fmt.Errorf("%s: %d bytes, at most %d: %w", flag, len(*raw), job.MaxArgsBytes, job.ErrTooLarge)
 	}
 	return nil
+}
+
+// jsonOf reads the JSON of a flag, if it was given: nil when it was not.
+func jsonOf(c *cobra.Command, flag, value string) (any, error) {
+	if !c.Flags().Changed(flag) {
+		return nil, nil
+	}
+	var raw json.RawMessage
+	if err := decode(c, "--"+flag, value, &raw); err != nil {
+		return nil, err
+	}
+	return raw, nil
 }
 
 // ended is how people say that a job has come to a terminal state.

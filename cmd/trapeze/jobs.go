@@ -7,18 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 func newJobsCommand() *cobra.Command {
 	var (
-		filter           store.Filter
-		states           []string
-		pipeline, parent string
-		sinceText        string
-		limit            int
+		which selecting
+		limit int
 	)
 	c := &cobra.Command{
 		Use:   "jobs",
@@ -27,48 +23,19 @@ func newJobsCommand() *cobra.Command {
   trapeze jobs --state failed --since 24h --json | jq -r .error
   trapeze jobs --pipeline 4711`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if len(states) > 0 {
-				if filter.States, err = api.ParseStates(states); err != nil {
-					return usage("--state: %w", err)
-				}
-			}
-			for _, id := range []struct {
-				flag, text string
-				to         *int64
-			}{{"--pipeline", pipeline, &filter.Pipeline}, {"--parent", parent, &filter.Parent}} {
-				if id.text == "" {
-					continue
-				}
-				if *id.to, err = api.ParseID(id.text); err != nil {
-					return usage("%s: %w", id.flag, err)
-				}
-			}
-			if sinceText != "" {
-				if filter.Since, err = api.ParseSince(sinceText, time.Now()); err != nil {
-					return usage("--since: %w", err)
-				}
+		RunE: func(c *cobra.Command, _ []string) error {
+			filter, err := which.filter()
+			if err != nil {
+				return err
 			}
 			if limit < 0 {
 				return usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
-			from, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			return listJobs(c, from, filter, limit)
+			return onBackend(c, func(from backend) error { return listJobs(c, from, filter, limit) })
 		},
 	}
-	f := c.Flags()
-	f.StringSliceVar(&states, "state", nil, "only these states, separated by commas")
-	f.StringVar(&filter.Kind, "kind", "", "only this kind")
-	f.StringVar(&filter.Lane, "lane", "", "only this lane")
-	f.StringVar(&filter.Subject, "subject", "", "only this subject")
-	f.StringVar(&pipeline, "pipeline", "", "only this pipeline")
-	f.StringVar(&parent, "parent", "", "only the steps after this job")
-	f.StringVar(&sinceText, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
-	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	which.flags(c)
+	c.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	return c
 }
 

@@ -31,19 +31,13 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := api.ParseID(args[0])
-			if err != nil {
-				return usage("%w", err)
-			}
 			if branches < 0 {
 				return usage("--branches %d: want 0 or more", branches)
 			}
-			from, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			if !follow {
+			return onOne(func(c *cobra.Command, from backend, id int64) error {
+				if follow {
+					return followTree(c, from, id, branches)
+				}
 				tree, err := from.Tree(c.Context(), id, branches)
 				if err != nil {
 					return err
@@ -52,8 +46,7 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 					return printJSON(c, tree)
 				}
 				return tree.draw(c.OutOrStdout(), time.Now())
-			}
-			return followTree(c, from, id, branches)
+			})(c, args)
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "draw it again until it is over")

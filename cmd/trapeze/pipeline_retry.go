@@ -1,13 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
-
-	"github.com/trapeze-run/trapeze/api"
 )
 
 func newPipelineRetryCommand() *cobra.Command {
@@ -22,30 +19,21 @@ Exit code 1 when there is no such pipeline, or when it has neither failed nor be
 		Example: "  trapeze pipeline retry 4711\n  trapeze pipeline retry 4711 --args '{\"year\":2024}'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
-			id, err := api.ParseID(words[0])
+			other, err := jsonOf(c, "args", args)
 			if err != nil {
-				return usage("%w", err)
+				return err
 			}
-			var edited json.RawMessage
-			if c.Flags().Changed("args") {
-				if err := decode(c, "--args", args, &edited); err != nil {
+			return onOne(func(c *cobra.Command, at backend, id int64) error {
+				again, err := at.RetryPipeline(c.Context(), id, other)
+				if err != nil {
 					return err
 				}
-			}
-			at, err := reach(c)
-			if err != nil {
+				if wantsJSON(c) {
+					return printJSON(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": idTexts(again)})
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "pipeline %d goes on with %s\n", id, countOf(len(again), "job", "jobs"))
 				return err
-			}
-			defer at.Close()
-			again, err := at.RetryPipeline(c.Context(), id, edited)
-			if err != nil {
-				return err
-			}
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": idTexts(again)})
-			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "pipeline %d goes on with %s\n", id, countOf(len(again), "job", "jobs"))
-			return err
+			})(c, words)
 		},
 	}
 	c.Flags().StringVar(&args, "args", "", "other arguments of the step, as JSON, @file, or - for standard input")

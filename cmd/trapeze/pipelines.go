@@ -3,14 +3,12 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/job"
 )
 
 func newPipelinesCommand() *cobra.Command {
@@ -30,9 +28,9 @@ until its last step has ended; partial means that its last step succeeded, but a
   trapeze pipelines --name "emissions 2024" --json | jq -r .id`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			for _, text := range statuses {
-				if filter.Statuses, err = addStatus(filter.Statuses, text, pipelineStatuses); err != nil {
-					return err
+			if len(statuses) > 0 {
+				if filter.Statuses, err = api.ParseStatuses(statuses); err != nil {
+					return usage("--status: %w", err)
 				}
 			}
 			if sinceText != "" {
@@ -57,19 +55,6 @@ until its last step has ended; partial means that its last step succeeded, but a
 	f.StringVar(&sinceText, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	return c
-}
-
-var pipelineStatuses = []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}
-
-func addStatus(list []job.Status, text string, known []job.Status) ([]job.Status, error) {
-	var names []string
-	for _, status := range known {
-		if string(status) == text {
-			return append(list, status), nil
-		}
-		names = append(names, string(status))
-	}
-	return nil, usage("--status %q: want some of %s", text, strings.Join(names, ", "))
 }
 
 // listPipelines prints up to limit pipelines (0: all), page by page.
@@ -121,16 +106,7 @@ and end cancelled. The pipeline is named by the id of its first job.
 Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
 		Example: "  trapeze abort 4711",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := api.ParseID(args[0])
-			if err != nil {
-				return usage("%w", err)
-			}
-			at, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer at.Close()
+		RunE: onOne(func(c *cobra.Command, at backend, id int64) error {
 			aborted, err := at.Abort(c.Context(), id)
 			if err != nil {
 				return err
@@ -140,7 +116,7 @@ Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "pipeline %d is aborted: %s\n", id, countOf(len(aborted), "job", "jobs"))
 			return err
-		},
+		}),
 	}
 }
 

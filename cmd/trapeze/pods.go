@@ -58,6 +58,8 @@ func podState(p job.Pod, now time.Time) string {
 		return *p.Closed
 	case p.LeaseUntil.Before(now):
 		return "lapsing"
+	case p.Drained && !p.Draining:
+		return "drained"
 	case p.Draining:
 		return "draining"
 	}

@@ -96,16 +96,7 @@ func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now ti
 	fmt.Fprintln(c.OutOrStdout())
 	rows = nil
 	for _, l := range lanes {
-		state := "open"
-		switch {
-		case l.Paused:
-			state = "paused"
-		case !l.Enabled:
-			state = "disabled"
-		case l.Drained:
-			state = "drained"
-		}
-		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), since(l.Oldest, now), state})
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), since(l.Oldest, now), laneState(l)})
 	}
 	return printTable(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -110,7 +111,7 @@ func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 			if d, err := time.ParseDuration(got); err == nil {
 				got = d.String()
 			}
-		case string, []string:
+		case string, []string, laneList:
 			if values.Field(i).Len() == 0 {
 				want = "–"
 			}
@@ -151,18 +152,29 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 	for _, row := range table(t, "## Metrics", "metric") {
 		documented = append(documented, strings.Join(append(spans(row[0]), spans(row[1])...), " "))
 	}
-	all := make(chan *prometheus.Desc)
-	go func() {
-		r.Metrics().Describe(all)
-		close(all)
-	}()
-	described := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`)
-	for one := range all {
-		found := described.FindStringSubmatch(one.String())
-		is.True(found != nil) // a description that can be read
-		metrics = append(metrics, strings.Join(append(found[1:2], strings.FieldsFunc(found[2], func(c rune) bool { return c == ',' })...), " "))
+	for name, labels := range described(t, r.Metrics()) {
+		metrics = append(metrics, strings.Join(append([]string{name}, labels...), " "))
 	}
 	same(t, "metrics with their labels", documented, metrics)
+}
+
+// described are the metrics of a collector, by their names, with their labels.
+func described(t *testing.T, c prometheus.Collector) map[string][]string {
+	t.Helper()
+	all := make(chan *prometheus.Desc)
+	go func() {
+		c.Describe(all)
+		close(all)
+	}()
+	parts, found := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`), map[string][]string{}
+	for one := range all {
+		match := parts.FindStringSubmatch(one.String())
+		if match == nil {
+			t.Fatalf("a description that cannot be read: %s", one)
+		}
+		found[match[1]] = strings.FieldsFunc(match[2], func(c rune) bool { return c == ',' })
+	}
+	return found
 }
 
 func TestReferenceListsEveryErrorCode(t *testing.T) {
@@ -176,7 +188,8 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	t.Parallel()
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
-		"pod": job.Pod{}, "lane": store.LaneUse{}, "ready": readyLine{},
+		"pod": job.Pod{}, "lane": store.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
+		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": readyLine{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
 		name, _, _ := strings.Cut(row[0], ":")
@@ -222,4 +235,25 @@ func TestReferenceListsEveryKind(t *testing.T) {
 	kind := `Kind\(\) string +\{ return "([a-z_.]+)" \}`
 	rows := names(t, "## Kinds that come with `trapeze serve`", "kind")
 	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/demokinds/*.go", kind)...))
+}
+
+func TestReferenceListsEveryPermissionAndRole(t *testing.T) {
+	t.Parallel()
+	var permissions []string
+	for _, one := range access.Permissions {
+		permissions = append(permissions, string(one))
+	}
+	same(t, "permissions", names(t, "### Permissions", "permission"), permissions)
+	var documented, roles []string
+	for _, row := range table(t, "### Permissions", "role") {
+		documented = append(documented, strings.Join(append(append(spans(row[0]), spans(row[1])...), row[2]), " "))
+	}
+	for _, one := range access.BuiltIn {
+		words := []string{one.Name}
+		for _, what := range one.Permissions {
+			words = append(words, string(what))
+		}
+		roles = append(roles, strings.Join(append(words, string(one.Scope)), " "))
+	}
+	same(t, "roles with their permissions", documented, roles)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,11 +13,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/labstack/echo/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -24,6 +25,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/demokinds"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -33,7 +35,7 @@ func newServeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a pod: HTTP API and runner",
-		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP on a loopback address.
+		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP.
 
 Without DATABASE_URL it brings a PostgreSQL of its own, whose data is kept between runs. It brings the schema up to date
 first, also when many pods start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes
@@ -104,7 +106,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	}()
 	defer func() {
 		if err != nil && ctx.Err() != nil { // a signal during the start: whatever it broke off was meant to end
-			s.log.Info("ended before it was ready", "err", err)
+			s.log.Info("ended before it was ready", telemetry.Err, err)
 			err = nil
 		}
 	}()
@@ -116,7 +118,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		}
 		defer func() {
 			if err := server.Stop(); err != nil {
-				s.log.Error("embedded postgres did not stop", "err", err)
+				s.log.Error("embedded postgres did not stop", telemetry.Err, err)
 			}
 		}()
 		s.config.DatabaseURL = server.URL()
@@ -174,8 +176,16 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	if err != nil {
 		return usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
 	}
-	web := s.web(r)
+	web, err := s.web(r)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	served := make(chan error, 1)
+	url := "http://" + listener.Addr().String()
+	if web.TLSConfig != nil {
+		url = "https://" + listener.Addr().String()
+		listener = tls.NewListener(listener, web.TLSConfig)
+	}
 	go func() { served <- web.Serve(listener) }()
 
 	ctx, stop := context.WithCancel(ctx)
@@ -187,22 +197,22 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	for {
 		select {
 		case <-ready.C:
-			if ok, _ := r.Ready(); !ok {
-				continue
+			if ok, reasons := r.Ready(); !ok && !slices.Contains(reasons, runner.ReasonDrained) {
+				continue // one that an operator drained runs, and says so at /readyz
 			}
 			ready.Stop()
 			line := readyLine{
 				Ready: true, Pod: s.podName(), Boot: r.Boot(),
-				HTTP: "http://" + listener.Addr().String(), Database: masked(s.config.DatabaseURL),
+				HTTP: url, Database: masked(s.config.DatabaseURL),
 			}
 			if err := s.announce(line); err != nil {
-				s.log.Warn("nobody reads the line that says we are ready", "err", err)
+				s.log.Warn("nobody reads the line that says we are ready", telemetry.Err, err)
 			}
 		case <-again:
 			again = nil
 			r.HandBackNow()
 		case err := <-served: // only an error ends it before we do
-			s.log.Error("http server ended", "err", err)
+			s.log.Error("http server ended", telemetry.Err, err)
 			stop()
 			return errors.Join(unavailable("http server: %w", err), <-ran)
 		case err := <-ran:
@@ -212,8 +222,11 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 				_ = web.Close()
 			}
 			<-served
-			if errors.Is(err, job.ErrUnknownKind) {
+			switch {
+			case errors.Is(err, job.ErrUnknownKind):
 				return usage("TRAPEZE_KINDS: %w", err)
+			case errors.Is(err, job.ErrUnknownLane):
+				return usage("%w: make it with trapeze lane set, or give the kind another lane with trapeze lane set LANE kinds=…", err)
 			}
 			return err
 		}
@@ -234,19 +247,29 @@ func closeWithin(limit time.Duration, close func()) {
 }
 
 // web is the HTTP server. Its limits keep a slow or idle client from holding it.
-func (s *serving) web(r *runner.Runner) *http.Server {
-	e := echo.New()
-	e.HTTPErrorHandler = api.HandleError
-	api.Mount(e.Group(""), r, api.Options{InsecureAllowAll: true, LoopbackOnly: true})
+func (s *serving) web(r *runner.Runner) (*http.Server, error) {
+	options, err := s.door()
+	if err != nil {
+		return nil, err
+	}
+	secure, err := s.config.tlsConfig()
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	if secure == nil && len(s.config.TrustedProxies) == 0 && s.config.Auth != "none" && !s.config.onLoopback() {
+		s.log.Warn("tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it", "addr", s.config.HTTPAddr)
+	}
 	return &http.Server{
-		Handler:           e,
+		Handler:           api.Handler(r, options),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext:       api.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+		TLSConfig:         secure,
+	}, nil
 }
 
 func (s *serving) podName() string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -35,6 +36,22 @@ func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
 	is.Equal(db.job(id).State, job.Succeeded) // the drain waited for it
 	pods := decoded[job.Pod](t, db.ok("pods", "--all", "--json"))
 	is.Equal(*pods.Closed, "left") // its row is closed
+}
+
+func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	p := serve(t, db.url, nil)
+	response, err := http.Get(p.HTTP + "/events/stream")
+	is.NoErr(err)
+	defer response.Body.Close()
+	is.Equal(response.StatusCode, http.StatusOK)
+	p.signal(syscall.SIGTERM)
+	said, err := io.ReadAll(response.Body) // it ends
+	is.NoErr(err)
+	is.True(strings.HasSuffix(string(said), ": this pod is stopping\n\n"))
+	is.Equal(p.end(), 0)
 }
 
 func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {

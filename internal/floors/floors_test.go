@@ -53,8 +53,11 @@ var plan = []floor{
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
 	{folder: "internal/floors"},
 
+	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
+	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry"},
+
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/bus internal/failpoint internal/mutant internal/telemetry internal/migrate poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
@@ -63,7 +66,7 @@ var plan = []floor{
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/store internal/access"}, // the dashboard's pages
-	{folder: "api", imports: "job runner internal/store internal/bus internal/access internal/telemetry api/ui"},
+	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/telemetry remote/remotepb", noDatabase: true},

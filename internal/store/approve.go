@@ -37,7 +37,13 @@ select id from held where awaits`
 
 // Approve lets a job go that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
 func (s *Store) Approve(ctx context.Context, id int64, actor string) error {
-	found, err := rows(ctx, s, pgx.RowTo[int64], approveSQL, id, actor)
+	var found []int64
+	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		if found, err = pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(approveSQL), []any{id, actor}); err != nil || len(found) == 0 {
+			return err
+		}
+		return s.auditIn(ctx, tx, Deed{Actor: actor, Action: "job.approve", Target: jobTarget(id)})
+	})
 	if err == nil && len(found) == 0 {
 		if found, err = rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); err == nil && len(found) == 0 {
 			err = job.ErrNotFound

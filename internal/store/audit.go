@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,9 @@ type Deed struct {
 	Before  any    // as JSON; nil: nothing to tell
 	After   any
 }
+
+func jobTarget(id int64) string      { return "job " + strconv.FormatInt(id, 10) }
+func pipelineTarget(id int64) string { return "pipeline " + strconv.FormatInt(id, 10) }
 
 // auditSQL writes down one deed. Plan: one insert.
 const auditSQL = `

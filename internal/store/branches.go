@@ -13,7 +13,8 @@ import (
 // countTailSQL takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
 // reads the CTEs branches(group, state, impaired) and parents(id). The rows of fan_outs are locked in the order of their ids,
 // after those of live and parked. due says that a fan-out is off balance: see [Store.FanOut]. When a job ends that waits for parts,
-// none is open any more: there is nothing to cancel. Plan: fan_outs_pkey, a row a fan-out; deferrals_pkey, a row a job of parents.
+// none is open any more: there is nothing to cancel. What ends in a fan-out that is over was counted in it before: an operator has
+// tried it again by itself. Plan: fan_outs_pkey, a row a fan-out; deferrals_pkey, a row a job of parents.
 const countTailSQL = `changes as materialized (
 	select id, sum(ended)::int as ended, sum(failed)::int as failed, sum(impaired)::int as impaired, bool_or(over) as over
 	from (
@@ -30,7 +31,7 @@ const countTailSQL = `changes as materialized (
 			then 0 else f.open - c.ended end,
 		failed = f.failed + c.failed, impaired = f.impaired + c.impaired,
 		ended = f.ended or c.over
-	from changes c where f.id = c.id and f.id in (select id from weighed)
+	from changes c where f.id = c.id and f.id in (select id from weighed) and not (f.ended and f.open = 0)
 	returning f.id, ` + offBalance + ` as due
 )`
 

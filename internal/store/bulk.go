@@ -30,7 +30,7 @@ select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w grou
 
 var (
 	bulkJobs = []string{"id", "kind", "lane", "subject", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
-		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired"}
+		"max_crashes", "submitter", "unique_key", "xid", "group_id", "child_no", "impaired", "traceparent"}
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
@@ -74,7 +74,7 @@ func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (do
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
 		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
-			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired), nil
+			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, some(n.Trace)), nil
 	}))
 	if err != nil {
 		return false, err

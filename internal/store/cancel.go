@@ -82,10 +82,23 @@ type Cancellation struct {
 // While a transaction of the job's handler holds its row, the pod is told to end the handler, by its heartbeat and by
 // told, and the row is tried again until the transaction is over. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
 func (s *Store) Cancel(ctx context.Context, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
+	d := Deed{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
+	if stop {
+		d.Action = "job.stop"
+	}
+	return s.cancel(ctx, id, stop, actor, told, &d)
+}
+
+// CancelAmong is [Store.Cancel] of one of many jobs that a deed is about which is written down already.
+func (s *Store) CancelAmong(ctx context.Context, id int64, actor string, told func(l job.Lease)) (Cancellation, error) {
+	return s.cancel(ctx, id, false, actor, told, nil)
+}
+
+func (s *Store) cancel(ctx context.Context, id int64, stop bool, actor string, told func(l job.Lease), d *Deed) (Cancellation, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	for wasTold := false; ; {
-		found, err := s.cancelOnce(ctx, id, stop, actor)
+		found, err := s.cancelOnce(ctx, id, stop, actor, d)
 		switch {
 		case isHeld(err):
 			if err := s.Tell(ctx, id, told); err != nil {
@@ -133,8 +146,8 @@ on conflict (pod, job_id, fence) do update set reason = cancel_requests.reason
 returning job_id, fence, pod::text`
 )
 
-// cancelOnce looks for a job in live, parked and done, and ends it where it is.
-func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor string) (found []cancelled, err error) {
+// cancelOnce looks for a job in live, parked and done, and ends it where it is; d is written down with it, unless it is nil.
+func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor string, d *Deed) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
 		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
@@ -162,7 +175,11 @@ func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor strin
 			}
 			for _, c := range list {
 				found = append(found, cancelled{c, look.ended})
-				return nil
+				if d == nil || look.ended {
+					return nil
+				}
+				d.After = map[string]any{"state": c.State}
+				return s.auditIn(ctx, tx, *d)
 			}
 		}
 		return nil

@@ -62,14 +62,25 @@ type CancelledMany struct {
 }
 
 // CancelMany cancels jobs as [Store.Cancel] does, all that are not held by somebody at this moment. reason is that of those that
-// end. A job that has ended is passed by.
-func (s *Store) CancelMany(ctx context.Context, ids []int64, reason job.Reason, actor string) (c CancelledMany, err error) {
+// end. A job that has ended is passed by. The deed that this begins is written down with it, unless it is nil.
+func (s *Store) CancelMany(ctx context.Context, ids []int64, reason job.Reason, actor string, d *Deed) (c CancelledMany, err error) {
 	type row struct {
 		ID, Fence *int64
 		Pod       *string
 		Due       *int64
 	}
-	found, err := rows(ctx, s, pgx.RowToStructByPos[row], cancelManySQL, ids, string(reason), actor)
+	var found []row
+	if d == nil {
+		found, err = rows(ctx, s, pgx.RowToStructByPos[row], cancelManySQL, ids, string(reason), actor)
+	} else {
+		err = s.Tx(ctx, func(tx pgx.Tx) error {
+			found, err = pinnedIn(ctx, tx, pgx.RowToStructByPos[row], s.in(cancelManySQL), []any{ids, string(reason), actor})
+			if err != nil {
+				return err
+			}
+			return s.auditIn(ctx, tx, *d)
+		})
+	}
 	if err != nil {
 		return c, fmt.Errorf("cancel %d jobs: %w", len(ids), err)
 	}

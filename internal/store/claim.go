@@ -30,10 +30,12 @@ type Claimed struct {
 	Attempt     int // this try, counted from 1
 	Crashes     int
 	Isolated    bool
+	Late        bool // claimed a minute after its submission, or later
 	ClaimedAt   time.Time
 	ReadyAt     time.Time
 	Checkpoint  json.RawMessage // nil: none
 	PutOff      int             // how often its handler has put it off
+	Trace       string          // its submission's place in a trace, as a traceparent; empty: none
 	Path        string          // fast or poll
 }
 
@@ -98,7 +100,8 @@ select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coales
 	coalesce(c.ready_at, now()),
 	case when c.fence > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
-	coalesce(case when c.fence > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0)
+	coalesce(case when c.fence > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
+	j.traceparent, coalesce(c.claimed_at - j.created_at >= interval '1 minute', false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
@@ -222,9 +225,13 @@ type claimedRow struct {
 func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var args, planned, checkpoint []byte
 	var micros int64
+	var trace *string
 	err = row.Scan(&c.seen, &micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff)
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &trace, &c.Late)
+	if trace != nil {
+		c.Trace = *trace
+	}
 	c.took = time.Duration(micros) * time.Microsecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err

@@ -53,8 +53,9 @@ select exists (select from kept) or exists (select from trapeze.parts where id =
 
 // Complete keeps the result of one part of a deferred job, or its error (empty: it succeeded). The same part a second time changes
 // nothing. due says that the job's fan-out is now off balance. Errors: [job.ErrNotFound] when no such job handed out a token,
-// [job.ErrWrongToken], [job.ErrAlreadyTerminal] when all parts are in or the job has ended.
-func (s *Store) Complete(ctx context.Context, id int64, token, part string, result json.RawMessage, failure string) (due bool, err error) {
+// [job.ErrWrongToken], [job.ErrAlreadyTerminal] when all parts are in or the job has ended. An operator's name, unless it is empty, is
+// written down with it.
+func (s *Store) Complete(ctx context.Context, id int64, token, part string, result json.RawMessage, failure, operator string) (due bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		matches, err := pinnedIn(ctx, tx, pgx.RowTo[bool], s.in(checkTokenSQL), []any{id, token})
 		switch {
@@ -73,8 +74,11 @@ func (s *Store) Complete(ctx context.Context, id int64, token, part string, resu
 		if !found[0].Known {
 			return job.ErrAlreadyTerminal
 		}
-		due = found[0].Due
-		return nil
+		if due = found[0].Due; operator == "" {
+			return nil
+		}
+		return s.auditIn(ctx, tx, Deed{Actor: operator, Action: "job.complete", Target: jobTarget(id),
+			After: map[string]any{"part": part, "failed": failure != ""}})
 	})
 	if err != nil {
 		return false, fmt.Errorf("complete job %d: %w", id, err)

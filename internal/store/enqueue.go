@@ -21,14 +21,14 @@ import (
 // asks to start.
 const enqueueSQL = `
 with wish as (
-	select w.*, false as handed, (-w.priority)::smallint as ahead, $23::uuid as boot,
+	select w.*, false as handed, (-w.priority)::smallint as ahead, $24::uuid as boot,
 		w.parent_id is null and (w.needs_approval
 			or coalesce((select n.requires_approval from trapeze.lanes n where n.name = w.lane), false)) as approval
 	from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[],
 		$9::text[], $10::int[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::int[], $17::bigint[],
-		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[], $24::boolean[]) as w(id, kind, lane, subject, args,
+		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[], $23::text[], $25::boolean[]) as w(id, kind, lane, subject, args,
 		pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, unique_while, priority,
-		delay_ms, starts, pipeline, group_id, child_no, impaired, needs_approval)
+		delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent, needs_approval)
 ), ` + placeSQL + `
 select id, place, ` + tookMicros + ` from placed`
 
@@ -170,7 +170,13 @@ func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int
 }
 
 // NotifySQL wakes the pods that listen, when the transaction commits. Its payload is empty: a wake-up is only a hint.
-const notifySQL = `select pg_notify($1, '')`
+const (
+	notifySQL         = `select pg_notify($1, '')`
+	notifySettingsSQL = `select pg_notify($1, $2)`
+)
+
+// Settings is the payload of a wake-up that says more: lanes, pods or the gate are set otherwise.
+const Settings = "settings"
 
 // NameSubmission makes an idempotency key that was taken in this transaction answer with another job, which holds the
 // unique key of the same submission.
@@ -187,6 +193,12 @@ func (s *Store) Channel() string { return s.schema + "_wake" }
 // Notify sends an empty wake-up in the caller's transaction.
 func (s *Store) Notify(ctx context.Context, db DB) error {
 	_, err := db.Exec(ctx, notifySQL, s.Channel())
+	return err
+}
+
+// NotifySettings is [Store.Notify] for those who are to read anew how lanes, pods and the gate are set.
+func (s *Store) NotifySettings(ctx context.Context, db DB) error {
+	_, err := db.Exec(ctx, notifySettingsSQL, s.Channel(), Settings)
 	return err
 }
 

@@ -109,6 +109,17 @@ func EventNo(cursor string) (int, error) {
 	return no, err
 }
 
+// ParsePosition reads the cursor of an event as its position in the feed of all: else [job.ErrInvalid].
+func ParsePosition(cursor string) (p Position, err error) {
+	xid, id, no, err := parseCursor(cursor)
+	if err != nil {
+		return p, err
+	}
+	p.Xid, err = strconv.ParseUint(xid, 10, 64)
+	p.Job, p.EventNo = id, no
+	return p, err
+}
+
 func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 	if cursor == "" {
 		return "0", 0, 0, nil

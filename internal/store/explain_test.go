@@ -27,8 +27,9 @@ var hot = map[string]string{
 	"whereabouts": whereaboutsSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
 	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
 	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
-	"board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL,
-	"approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
+	"board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL, "own_jobs": ownJobsSQL, "own_pipelines": ownPipelinesSQL,
+	"fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
+	"news": newsSQL, "feed_page": feedPageSQL, "notes": notesSQL,
 }
 
 // whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which

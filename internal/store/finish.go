@@ -78,9 +78,9 @@ const (
 	endColumns = `id, fence, state, outcome, reason, result, error`
 	nextArrays = `$9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::int[],
 		$17::text[], $18::int[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
-		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[]`
+		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[], $31::text[]`
 	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
-		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired`
+		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 )
 
 // endedRunsTailSQL ends the runs of the subjects of gone.
@@ -96,11 +96,11 @@ const endedRunsTailSQL = `ended_runs as (
 const nextTailSQL = `,
 		case when not l.cancel_requested and e.next <> 0 then e.next end as next, e.next_kind, e.next_lane, e.next_subject,
 		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
-		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired
+		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent
 ), wish as (
 	select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
-		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired,
+		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent,
 		next_subject <> '' and next_kind = kind and next_subject = subject as handed,
 		(-next_priority - 1)::smallint as ahead, $8::uuid as boot, false as approval
 	from gone where next is not null
@@ -149,7 +149,7 @@ select id, state, next is not null and id in (select parent_id from placed where
 // Plan: as finishSQL; fan_outs_pkey.
 const finishBranchesSQL = `
 with ends as materialized (
-	select * from unnest(` + endArrays + `, ` + nextArrays + `, $31::bigint[], $32::boolean[])
+	select * from unnest(` + endArrays + `, ` + nextArrays + `, $32::bigint[], $33::boolean[])
 		as e(` + endColumns + `, ` + nextColumns + `, of_group, was_impaired)
 ), ` + goneTailSQL + `, e.of_group, e.was_impaired` + nextTailSQL + endedTailSQL + `, branches as (
 	select of_group, state, was_impaired from gone where of_group is not null and next is null
@@ -252,7 +252,8 @@ func some(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return &s
+	kept := s // the address of s itself would cost an allocation also where there is nothing
+	return &kept
 }
 
 // whereaboutsSQL finds what became of one claim. A job that was born running was claimed at the moment it became ready,

@@ -32,7 +32,7 @@ with asked as materialized (
 		case when w.work then greatest(s.spare - q.before, 0) else 0 end as free
 	from locked k
 	cross join lateral (select k.slots - k.granted as spare) s
-	cross join (select greatest(count(*), 1)::int as n from trapeze.pods where closed_at is null and not draining and slots > 0) p
+	cross join (select greatest(count(*), 1)::int as n from trapeze.pods where closed_at is null and not draining and not drained and slots > 0) p
 	cross join lateral (select k.wish > 0 and exists (select from trapeze.live j
 		where j.lane = k.name and j.state = 'pending' and j.kind = any($6::text[])) as work) w
 	cross join lateral (

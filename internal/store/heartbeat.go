@@ -18,13 +18,16 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
+	Drained bool // this process was told to start nothing, under an earlier boot id
 }
 
-// registerSQL opens a pod's row. A boot id is used once.
+// registerSQL opens a pod's row. A boot id is used once. A pod that an operator drained comes back drained: it is its name
+// that was, whatever became of the process, until it is resumed. Plan: pods is small, and this runs once a start.
 const registerSQL = `
 with joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until)
-	values ($1, $2, $3, $4, $5, now() + $6::bigint * interval '1 millisecond')
+	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
+	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
+		$7::boolean or coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.started_at desc limit 1), false)
 	on conflict (boot) do nothing
 	returning boot
 )
@@ -33,7 +36,7 @@ select 1, boot, 'pod.joined', $2 from joined`
 
 // Register opens the row of a pod with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := rows(ctx, s, pgx.RowTo[int], registerSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds())
+	_, err := rows(ctx, s, pgx.RowTo[int], registerSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), p.Drained)
 	if err != nil {
 		return fmt.Errorf("register pod %s: %w", p.Boot, err)
 	}
@@ -50,6 +53,9 @@ type Lane struct {
 	Over        bool   `json:"over"`          // all pods together hold more than there are
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
+
+	PollIntervalMS *int `json:"poll_interval_ms"` // nil: what the pod says
+	StaleAfterS    *int `json:"stale_after_s"`    // nil: what the pod says; 0: no limit
 }
 
 // LaneKind is a row of lane_kinds: the default lane of a kind.
@@ -69,8 +75,8 @@ type CancelRequest struct {
 type Beat struct {
 	Open       bool // false: the pod's row is closed or missing, its jobs may be running elsewhere
 	Now        time.Time
-	Paused     bool
-	Draining   bool
+	Paused     bool // the gate is closed: paused, or frozen for maintenance
+	Drained    bool // this pod, by an operator
 	Lanes      []Lane
 	LaneKinds  []LaneKind
 	Cancels    []CancelRequest
@@ -93,14 +99,16 @@ const heartbeatSQL = `
 with beat as (
 	update trapeze.pods set lease_until = now() + $2::bigint * interval '1 millisecond', draining = $3
 	where boot = $1 and closed_at is null
-	returning boot, draining
+	returning boot, drained
 )
-select exists (select from beat), clock_timestamp(), (select paused from trapeze.gate),
+select exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
+	coalesce((select drained from beat), false),
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> $1 and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained))
+			'free', greatest(n.slots - n.granted, 0), 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
+			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
@@ -123,7 +131,7 @@ func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration,
 
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	var lanes, kinds, cancels string
-	err = row.Scan(&b.Open, &b.Now, &b.Paused, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance)
+	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance)
 	if err != nil {
 		return b, err
 	}

@@ -22,7 +22,8 @@ var steps = []step{
 	{"finish", 2, (*bench).drawFinish}, {"finish with child", 3, (*bench).drawChain}, {"fail", 1, (*bench).drawFail},
 	{"retry", 4, (*bench).drawPark}, {"hand back", 4, (*bench).drawHandBack}, {"progress", 1, (*bench).drawProgress},
 	{"emit", 1, (*bench).drawEmit}, {"checkpoint", 2, (*bench).drawCheckpoint}, {"stale writes", 2, (*bench).drawStale},
-	{"cancel", 3, (*bench).drawCancel}, {"stop", 1, (*bench).drawStop}, {"heartbeat", 2, (*bench).drawBeat},
+	{"cancel", 3, (*bench).drawCancel}, {"stop", 1, (*bench).drawStop}, {"nice", 2, (*bench).drawNice},
+	{"operator retry", 3, (*bench).drawOperatorRetry}, {"heartbeat", 2, (*bench).drawBeat},
 	{"lapse", 3, (*bench).drawLapse}, {"recover", 4, (*bench).drawRecover}, {"leave", 1, (*bench).drawLeave},
 	{"come due", 3, (*bench).drawDue}, {"promote", 3, (*bench).drawPromote}, {"lane change", 1, (*bench).drawLane},
 	{"pause", 1, (*bench).drawPause}, {"age", 1, (*bench).drawAge}, {"forget", 1, (*bench).drawForget},
@@ -182,6 +183,19 @@ func (b *bench) drawLeases(t *rapid.T, most int) []job.Lease {
 
 func (b *bench) drawCancel(t *rapid.T) []verb { return []verb{cancels(b.drawAny(t), false)} }
 func (b *bench) drawStop(t *rapid.T) []verb   { return []verb{cancels(b.drawAny(t), true)} }
+
+func (b *bench) drawNice(t *rapid.T) []verb {
+	return []verb{nices(b.drawAny(t), draw(t, "priority", 10, 5, 20, -100, 100))}
+}
+
+// drawOperatorRetry draws a job to try again: mostly one that has failed or was cancelled.
+func (b *bench) drawOperatorRetry(t *rapid.T) []verb {
+	again := b.m.pick(func(j *modelJob) bool { return j.state == job.Failed || j.state == job.Cancelled })
+	if len(again) > 0 && !seldom(t, "any job", 5) {
+		return []verb{retriesAgain(draw(t, "job", again...).ID)}
+	}
+	return []verb{retriesAgain(b.drawAny(t))}
+}
 
 // drawAny draws the id of a job: often one that runs, wherever it is, and seldom one that there never was.
 func (b *bench) drawAny(t *rapid.T) int64 {

@@ -47,6 +47,45 @@ func (m *model) Cancel(id int64, stop bool, actor string) (Cancellation, error) 
 	return c, nil
 }
 
+// Nice gives a job that waits another priority.
+func (m *model) Nice(id int64, priority int, actor string) error {
+	j := m.jobs[id]
+	if _, buried := m.graves[id]; buried || j != nil && j.done() {
+		return job.ErrAlreadyTerminal
+	}
+	if j == nil {
+		return job.ErrNotFound
+	}
+	if j.runs() {
+		return job.ErrNotQueued
+	}
+	j.Priority = priority
+	m.note(j, j.state, modelEvent{event: "job.niced", actor: actor, fence: &[]int64{j.fence}[0]})
+	return nil
+}
+
+// Retry begins the next epoch of a job that failed or was cancelled.
+func (m *model) Retry(id int64, actor string) ([]int64, error) {
+	j := m.jobs[id]
+	if j == nil {
+		return nil, job.ErrNotFound
+	}
+	if j.state != job.Failed && j.state != job.Cancelled {
+		return nil, job.ErrNotFailed
+	}
+	if j.UniqueKey != nil {
+		key := Key{j.Kind, *j.UniqueKey}
+		if holder, held := m.keys[key]; held && holder != id {
+			return nil, job.ErrKeyHeld
+		}
+		m.keys[key], j.uniqueWhile = id, "pending"
+	}
+	m.move(j, job.Pending, modelEvent{event: "job.operator_retry", actor: actor, fence: &[]int64{j.fence}[0]})
+	j.place, j.at, j.retries, j.attempt, j.crashes, j.writes = "live", m.now, j.retries+1, 0, 0, 0
+	j.pod, j.outcome, j.reason, j.result, j.failure, j.old = "", "", "", "", "", false
+	return []int64{id}, nil
+}
+
 // Register opens a pod's row.
 func (m *model) Register(p PodInfo) {
 	m.pods[p.Boot] = &modelPod{name: p.Name}

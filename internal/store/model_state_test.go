@@ -12,8 +12,6 @@ import (
 // model is the store as plain maps: what its verbs do to a database that nobody else is using. It says nothing of
 // statements, locks and snapshots, and keeps the order of moments instead of the moments. Its methods bear the names of
 // the store's and are for one goroutine.
-//
-// What the product cannot do yet is not in it: a waiting job's priority does not change, and no terminal job runs again.
 type model struct {
 	now    int64 // the clock: one tick a verb
 	jobs   map[int64]*modelJob
@@ -37,6 +35,7 @@ type modelJob struct {
 	fence                       int64
 	pod                         string
 	eventNo, attempt, crashes   int
+	retries                     int // by operators: the epoch is one more
 	writes                      int
 	cancel, isolated, started   bool
 	uniqueWhile                 string

@@ -124,7 +124,7 @@ func (m *model) row(j *modelJob) []any {
 		p = *j.progress
 	}
 	return []any{j.ID, j.Kind, j.Lane, j.Subject, j.state, m.runs[j.key()].job == j.ID, j.Priority, j.attempt,
-		j.crashes, j.fence, 1, none(j.pod), j.PipelineID, j.ParentID, j.Step, string(j.Args), none(j.result), none(string(j.outcome)),
+		j.crashes, j.fence, 1 + j.retries, none(j.pod), j.PipelineID, j.ParentID, j.Step, string(j.Args), none(j.result), none(string(j.outcome)),
 		none(reason), none(j.failure), p.Done, p.Total, p.Message, j.UniqueKey, j.Submitter, j.started, j.done(), j.cancel, j.eventNo}
 }
 

@@ -68,7 +68,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 		}
 	}
 	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.retry_later", "job.handed_back",
-		"job.recovered", "job.succeeded", "job.failed", "job.cancelled", "job.cancel_requested", "job.stale_result", "my.event",
+		"job.recovered", "job.succeeded", "job.failed", "job.cancelled", "job.cancel_requested", "job.stale_result", "job.niced", "job.operator_retry", "my.event",
 		"pod.joined", "pod.lapsed", "pod.left", "lease lost"} {
 		if happened[what] == 0 {
 			t.Errorf("%q never happened: nothing was checked of it", what)

@@ -27,6 +27,18 @@ func cancels(id int64, stop bool) verb {
 		func(m *model) (Cancellation, error) { return m.Cancel(id, stop, "ann") })
 }
 
+func nices(id int64, priority int) verb {
+	return bare(fmt.Sprintf("nice %d, %d", id, priority),
+		func(ctx context.Context, s *Store) error { return s.Nice(ctx, id, priority, false, "ann") },
+		func(m *model) error { return m.Nice(id, priority, "ann") })
+}
+
+func retriesAgain(id int64) verb {
+	return in(fmt.Sprintf("operator's retry of %d", id),
+		func(ctx context.Context, s *Store) ([]int64, error) { return s.Retry(ctx, id, nil, "ann") },
+		func(m *model) ([]int64, error) { return m.Retry(id, "ann") })
+}
+
 func registers(boot, name string) verb {
 	p := PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}
 	return bare("register "+boot,

@@ -24,7 +24,8 @@ type verb struct {
 
 // answer is what a caller learns: a value, or the error that he acts on.
 func answer(value any, err error) string {
-	for _, known := range []error{job.ErrLeaseLost, job.ErrAlreadyTerminal, job.ErrNotFound, job.ErrCancelled} {
+	for _, known := range []error{job.ErrLeaseLost, job.ErrAlreadyTerminal, job.ErrNotFound, job.ErrCancelled, job.ErrNotQueued,
+		job.ErrNotFailed, job.ErrKeyHeld} {
 		if errors.Is(err, known) {
 			return asLine(value, known.Error())
 		}

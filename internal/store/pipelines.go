@@ -46,11 +46,22 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and ($4::timestamptz is null or (p.created_at, p.id) < ($4, $5::bigint))
 order by p.created_at desc, p.id desc limit $6`
 
+// ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, the newest such job first, which is where a
+// page goes on, for the pipeline's own row is younger by a moment. Plan: jobs_by_submitter for the first jobs, primary keys and
+// jobs_of_pipeline for each row looked at; stops at the limit.
+const ownPipelinesSQL = `
+select ` + pipelineColumns + ` from trapeze.jobs o join trapeze.pipeline p on p.id = o.id
+where o.submitter = $4 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
+	and ($3::timestamptz is null or p.created_at >= $3)
+	and ($5::bigint is null or (o.created_at, o.id) < (select c.created_at, c.id from trapeze.jobs c where c.id = $5))
+order by o.created_at desc, o.id desc limit $6`
+
 // PipelineFilter selects pipelines; zero fields select all.
 type PipelineFilter struct {
 	Statuses []job.Status
 	Name     string
 	Since    time.Time
+	Owner    string // who submitted them
 	Limit    int    // default 50, at most 1000
 	Cursor   string // of the page before
 }
@@ -74,7 +85,11 @@ func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pip
 	if err != nil {
 		return nil, "", err
 	}
-	list, err = rows(ctx, s, scanPipeline, pipelinesSQL, statuses, some(f.Name), since, at, before, limit)
+	sql, args := pipelinesSQL, []any{statuses, some(f.Name), since, at, before, limit}
+	if f.Owner != "" {
+		sql, args = ownPipelinesSQL, []any{statuses, some(f.Name), since, f.Owner, someID(before), limit}
+	}
+	list, err = rows(ctx, s, scanPipeline, sql, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list pipelines: %w", err)
 	}

@@ -24,6 +24,7 @@ type NewJob struct {
 	Actor       string // of the event job.enqueued
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
+	Trace       string  // the submission's place in a trace, as a traceparent; empty: none
 	Priority    int
 	DelayMillis int64 // > 0: parked until then
 	// NeedsApproval asks for the job to wait until a person approves it; its lane may ask for that too.
@@ -100,9 +101,9 @@ may as materialized (
 	from may m
 ), new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
-		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired)
+		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, traceparent)
 	select id, kind, lane, subject, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
-		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired from placed
+		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, traceparent from placed
 ), new_pipelines as (
 	insert into trapeze.pipelines (id, name) select pipeline_id, pipeline from placed where pipeline is not null
 	on conflict (id) do nothing
@@ -137,7 +138,7 @@ const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
 	goesAheadSince = `select from ` + allRanks + ` cross join lateral (select from trapeze.live l
-			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $25::timestamptz and l.state = 'pending' limit 1) l
+			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $26::timestamptz and l.state = 'pending' limit 1) l
 			where rank <= w.ahead`
 )
 
@@ -155,6 +156,7 @@ type columns struct {
 	groups                                   []*int64
 	childNos                                 []*int32
 	impaired                                 []bool
+	traces                                   []*string // up to the last job that has one: unnest fills up with nulls
 }
 
 func (c *columns) add(n NewJob) {
@@ -181,12 +183,15 @@ func (c *columns) add(n NewJob) {
 	c.childNos = append(c.childNos, n.No)
 	c.impaired = append(c.impaired, n.Impaired)
 	c.approvals = append(c.approvals, n.NeedsApproval)
+	if n.Trace != "" {
+		c.traces = append(append(c.traces, make([]*string, len(c.ids)-1-len(c.traces))...), some(n.Trace))
+	}
 }
 
 func (c *columns) all() []any {
 	return []any{c.ids, c.kinds, c.lanes, c.subjects, c.args, c.pipelines, c.parents, c.steps, c.planned, c.maxAttempts,
 		c.maxCrashes, c.submitters, c.actors, c.uniqueKeys, c.uniqueWhiles, c.priorities, c.delays, c.starts, c.pipelineNames,
-		c.groups, c.childNos, c.impaired}
+		c.groups, c.childNos, c.impaired, c.traces}
 }
 
 func text(raw json.RawMessage) *string {

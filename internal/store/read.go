@@ -160,7 +160,7 @@ func someID(id int64) *int64 {
 const podsSQL = `
 select p.boot::text, p.name, p.version, p.kinds, p.slots,
 	(select count(*) from trapeze.live l where l.pod = p.boot)::int as running,
-	p.started_at, p.lease_until, p.draining, p.closed_at, p.closed
+	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed
 from trapeze.pods p
 where $1 or p.closed_at is null
 order by p.closed_at is not null, p.started_at, p.boot`
@@ -176,23 +176,32 @@ func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 
 // laneUseSQL counts what runs and waits by lane. Plan: one pass over live.
 const laneUseSQL = `
-select n.name, n.slots, n.slots_per_pod, n.enabled, n.drained,
-	count(l.id) filter (where l.state = 'running')::int, count(l.id) filter (where l.state = 'pending')::int,
-	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end), (select paused from trapeze.gate)
-from trapeze.lanes n left join trapeze.live l on l.lane = n.name
-group by n.name, n.slots, n.slots_per_pod, n.enabled, n.drained order by n.name`
+select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
+	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind),
+	coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, coalesce((select paused or frozen from trapeze.gate), true)
+from trapeze.lanes n left join (
+	select l.lane, count(*) filter (where l.state = 'running')::int as running, count(*) filter (where l.state = 'pending')::int as waiting,
+		min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end) as oldest
+	from trapeze.live l group by l.lane
+) u on u.lane = n.name
+order by n.name`
 
-// LaneUse is a lane with what runs and waits in it.
+// LaneUse is a lane, how it is set, and what runs and waits in it.
 type LaneUse struct {
-	Name        string     `json:"name"`
-	Slots       *int       `json:"slots"` // of all pods together; nil: no limit
-	SlotsPerPod *int       `json:"slots_per_pod"`
-	Enabled     bool       `json:"enabled"`
-	Drained     bool       `json:"drained"`
-	Running     int        `json:"running"`
-	Waiting     int        `json:"waiting"`
-	Oldest      *time.Time `json:"oldest_waiting_since"`
-	Paused      bool       `json:"paused"` // the gate is: nothing is claimed in any lane
+	Name             string     `json:"name"`
+	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
+	SlotsPerPod      *int       `json:"slots_per_pod"`
+	PollIntervalMS   *int       `json:"poll_interval_ms"`
+	StaleAfterS      *int       `json:"stale_after_s"`
+	MaxAgeS          *int       `json:"max_age_s"`
+	RequiresApproval bool       `json:"requires_approval"`
+	Enabled          bool       `json:"enabled"`
+	Drained          bool       `json:"drained"`
+	Kinds            []string   `json:"kinds"` // whose default lane it is
+	Running          int        `json:"running"`
+	Waiting          int        `json:"waiting"`
+	Oldest           *time.Time `json:"oldest_waiting_since"`
+	Paused           bool       `json:"paused"` // the gate is closed: nothing is claimed in any lane
 }
 
 // Lanes lists the lanes with what runs and waits in them.

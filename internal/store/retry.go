@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -11,12 +10,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the end of a job, so that two retries take turns, and the job, so that it is not forgotten meanwhile. It tells
-// whether it fanned out to children. Plan: done_by_id and primary keys, one row.
+// retryStateSQL locks the ends of jobs, so that two retries take turns, and the jobs, so that they are not forgotten meanwhile. It
+// tells whether they fanned out to children, and of whose fan-out they are branches. Plan: done_by_id and primary keys, a row a job.
 const retryStateSQL = `
-select d.state, ` + hasChildren + `, j.pipeline_id
+select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step
 from trapeze.done d join trapeze.jobs j on j.id = d.id
-where d.id = $1 for update of d, j`
+where d.id = any($1::bigint[]) order by d.id for update of d, j`
 
 // hasChildren says that the job d fanned out to children: one that is deferred is performed again, for only its handler can have
 // its parts done. For an exists in the list of columns PostgreSQL 18 would hash whole tables.
@@ -34,13 +33,17 @@ order by d.id for update of k`
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
 // retryJobsSQL makes jobs that failed or were cancelled pending again, in their next epoch: the fence stays, attempts and crashes
-// begin anew. Plan: done_by_id; primary keys; inserts.
+// begin anew. A unique key, which must have been taken, is kept until the claim: held for longer it could swallow what comes after
+// that. A lane that is gone is replaced by that of the kind. Plan: done_by_id; primary keys; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
 ), again as (
-	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, lane, kind, subject)
-	select g.id, now(), g.started_at, g.fence, g.event_no + 1, g.epoch + 1, g.priority, 'pending', g.lane, j.kind, j.subject
+	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, unique_while, lane, kind, subject)
+	select g.id, now(), g.started_at, g.fence, g.event_no + 1, g.epoch + 1, g.priority, 'pending',
+		case when j.unique_key is not null then 'pending' end,
+		coalesce((select n.name from trapeze.lanes n where n.name = g.lane),
+			(select k.lane from trapeze.lane_kinds k where k.kind = j.kind), 'default'), j.kind, j.subject
 	from gone g join trapeze.jobs j on j.id = g.id
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
@@ -78,51 +81,11 @@ delete from trapeze.fan_outs where id = any($1::bigint[])`
 // newArgsSQL changes the arguments of a job that is to be tried again. Plan: jobs_pkey.
 const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 
-// RetryPipeline makes a pipeline go on from the last job of its spine, which has failed or was cancelled: in its next epoch, with
-// other arguments when args is not nil. A job that had fanned out waits again, for those branches that had not succeeded, each of
-// which goes on likewise; one that was deferred is performed again, and its parts that succeeded count. It returns the jobs that are
-// pending again. Errors: [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] when branches are no longer kept;
-// [job.ErrInvalid] for arguments of a job that fanned out, which is not performed again.
-func (s *Store) RetryPipeline(ctx context.Context, last int64, args json.RawMessage, actor string) (again []int64, err error) {
-	err = s.Tx(ctx, func(tx pgx.Tx) error {
-		again = nil
-		type state struct {
-			State     job.State
-			FannedOut bool
-			Pipeline  int64
-		}
-		found, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[state], s.in(retryStateSQL), []any{last})
-		switch {
-		case err != nil:
-			return err
-		case len(found) == 0 || found[0].State == job.Succeeded:
-			return job.ErrNotFailed
-		case found[0].FannedOut && args != nil:
-			return fmt.Errorf("job %d fanned out, and is not performed again: its branches keep their arguments: %w", last, job.ErrInvalid)
-		case found[0].FannedOut:
-			err = s.reopen(ctx, tx, found[0].Pipeline, last, actor, &again)
-		default:
-			again = []int64{last}
-		}
-		if err == nil && args != nil {
-			_, err = tx.Exec(ctx, s.in(newArgsSQL), last, string(args))
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, s.in(undeferSQL), again)
-		}
-		if err == nil {
-			_, err = pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(retryJobsSQL), []any{again, actor})
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("retry the pipeline of job %d: %w", last, err)
-	}
-	return again, nil
-}
+// goingOn are the jobs with which something goes on that is tried again.
+type goingOn struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for its branches that have not succeeded, and adds to again the jobs with which those go on.
-func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor string, again *[]int64) error {
+// reopen makes a job wait again for its branches that have not succeeded, and adds to on the jobs with which those go on.
+func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor string, on *goingOn) error {
 	type branch struct {
 		ID                   int64
 		Succeeded, FannedOut bool
@@ -140,16 +103,24 @@ func (s *Store) reopen(ctx context.Context, tx pgx.Tx, pipeline, id int64, actor
 		return err
 	}
 	if len(failed) < found[0].Branches {
+		live, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(openBranchesSQL), []any{pipeline, id, 1})
+		if err != nil {
+			return err
+		}
+		if len(live) > 0 { // tried again by itself
+			return fmt.Errorf("branch %d of job %d: %w", live[0], id, job.ErrStillEnding)
+		}
 		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrForgotten)
 	}
 	failed = slices.DeleteFunc(failed, func(b branch) bool { return b.Succeeded })
 	if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(reopenSQL), []any{id, actor, len(failed)}); err != nil {
 		return err
 	}
+	on.waiting = append(on.waiting, id)
 	for _, b := range failed {
 		if !b.FannedOut {
-			*again = append(*again, b.ID)
-		} else if err := s.reopen(ctx, tx, pipeline, b.ID, actor, again); err != nil {
+			on.pending = append(on.pending, b.ID)
+		} else if err := s.reopen(ctx, tx, pipeline, b.ID, actor, on); err != nil {
 			return err
 		}
 	}

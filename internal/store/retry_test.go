@@ -56,7 +56,7 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	w.waiting(1)
 	release(true)
 	_, err := retried()
-	w.is.True(errors.Is(err, job.ErrNotFailed))
+	w.is.True(errors.Is(err, job.ErrNotFound))
 	w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
 }
 
@@ -135,7 +135,7 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	open, err = w.OpenOfPipeline(w.ctx(), parent.ID, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(open), 3)
-	abort := func() (CancelledMany, error) { return w.CancelMany(w.ctx(), open, job.ReasonAborted, "me") }
+	abort := func() (CancelledMany, error) { return w.CancelMany(w.ctx(), open, job.ReasonAborted, "me", nil) }
 	x, y := async(abort), async(abort)
 	_, err1 := x()
 	_, err2 := y()
@@ -200,7 +200,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	// A deferred job that waits keeps its parts; two that have ended do not.
 	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
 	for _, id := range []int64{waits, over} {
-		_, err := w.Complete(w.ctx(), id, "token", "a", nil, "")
+		_, err := w.Complete(w.ctx(), id, "token", "a", nil, "", "")
 		w.is.NoErr(err)
 	}
 	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(over))
@@ -211,7 +211,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	parts, err := w.Parts(w.ctx(), waits, "", 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(parts), 1)
-	_, err = w.Complete(w.ctx(), waits, "token", "b", nil, "")
+	_, err = w.Complete(w.ctx(), waits, "token", "b", nil, "", "")
 	w.is.NoErr(err)
 	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(waits))
 	w.is.NoErr(err)

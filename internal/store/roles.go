@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -43,4 +44,65 @@ func (s *Store) RolesOf(ctx context.Context, principal string, has []string) (gr
 		}
 	}
 	return granted, custom, nil
+}
+
+// ErrNoSuchRole says that a role, or a grant, is not in the table.
+var ErrNoSuchRole = errors.New("no such role")
+
+// rolesSQL lists the roles of the table. Plan: roles is small.
+const rolesSQL = `select name, permissions, scope from trapeze.roles order by name`
+
+// Roles lists the roles of one's own.
+func (s *Store) Roles(ctx context.Context) ([]Role, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Role], rolesSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list roles: %w", err)
+	}
+	return list, nil
+}
+
+// putRoleSQL adds a role or changes it, and tells what it was. Plan: roles_pkey.
+const putRoleSQL = `
+with was as (select name, permissions, scope from trapeze.roles where name = $1 for update), put as (
+	insert into trapeze.roles (name, permissions, scope) values ($1, $2, $3)
+	on conflict (name) do update set permissions = excluded.permissions, scope = excluded.scope
+)
+select name, permissions, scope from was`
+
+// PutRole adds a role or changes it, with its row in the audit.
+func (s *Store) PutRole(ctx context.Context, r Role, actor string) error {
+	return s.audited(ctx, Deed{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+		was, err := inTx(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
+		if err == nil && len(was) == 1 {
+			d.Before = was[0]
+		}
+		return err
+	})
+}
+
+// deleteRoleSQL deletes a role and its grants, and tells what it was and who had it. Plan: roles_pkey; grants is read whole, for it is
+// small and this is rare.
+const deleteRoleSQL = `
+with gone as (delete from trapeze.roles where name = $1 returning permissions, scope),
+taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
+select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
+
+// DeleteRole deletes a role of one's own, and its grants with it: a later role of the same name is nobody's. [ErrNoSuchRole] when there is
+// none.
+func (s *Store) DeleteRole(ctx context.Context, name, actor string) error {
+	return s.audited(ctx, Deed{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+		type role struct {
+			Permissions []string `json:"permissions"`
+			Scope       string   `json:"scope"`
+			Principals  []string `json:"principals"`
+		}
+		was, err := inTx(ctx, s, tx, pgx.RowToStructByPos[role], deleteRoleSQL, name)
+		if err == nil && len(was) == 0 {
+			err = fmt.Errorf("delete role %s: %w", name, ErrNoSuchRole)
+		}
+		if err == nil {
+			d.Before = was[0]
+		}
+		return err
+	})
 }

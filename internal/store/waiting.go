@@ -76,16 +76,16 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 const endWaitingSQL = `
 with gone as (
 	delete from trapeze.parked p
-	where p.id = $1 and p.fence = $2 and p.epoch = $33::int and p.why = 'children'
+	where p.id = $1 and p.fence = $2 and p.epoch = $34::int and p.why = 'children'
 		and exists (select from trapeze.fan_outs f where f.id = p.id and not f.ended and (f.open = 0 or f.fail_fast and f.failed > 0))
 	returning *
 ), wish as (
 	select w.*, false as handed, false as approval, (-w.priority - 1)::smallint as ahead, $8::uuid as boot
 	from unnest($9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::int[],
 		$17::text[], $18::int[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
-		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[]) as w(id, kind, lane, subject, args, pipeline_id,
+		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[], $31::text[]) as w(id, kind, lane, subject, args, pipeline_id,
 		parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, unique_while, priority, delay_ms, starts,
-		pipeline, group_id, child_no, impaired)
+		pipeline, group_id, child_no, impaired, traceparent)
 	where exists (select from gone)
 ), ` + placeSQL + `, ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, fence, pod, event_no, epoch, attempt, crashes, priority,
@@ -97,11 +97,11 @@ with gone as (
 	select id, event_no + 1, fence, $8::uuid, 'waiting', $3, 'job.' || $3,
 		case when $3 = 'failed' then 'error' when $4 = 'warning' then 'warn' end, left($7, 500) from gone
 ), branches as (
-	select $31::bigint, $3::text, $32::boolean from gone where $31::bigint is not null and not exists (select from placed)
+	select $32::bigint, $3::text, $33::boolean from gone where $32::bigint is not null and not exists (select from placed)
 ), parents as (
 	select id from gone
 ), ` + countTailSQL + `
-select coalesce((select place from placed), ''), (select c.id from counted c where c.id = $31::bigint and c.due) from gone`
+select coalesce((select place from placed), ''), (select c.id from counted c where c.id = $32::bigint and c.due) from gone`
 
 // EndedWaiting is what became of the end of a job that waited.
 type EndedWaiting struct {

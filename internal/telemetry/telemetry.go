@@ -3,19 +3,6 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Keys of log attributes.
-const (
-	JobID    = "job_id"
-	Kind     = "kind"
-	Attempt  = "attempt"
-	Fence    = "fence"
-	Lane     = "lane"
-	Pod      = "pod"
-	Pipeline = "pipeline"
-	Step     = "step"
-	Err      = "err"
-)
-
 // Metrics are the counters and timings of one pod. They are a [prometheus.Collector].
 type Metrics struct {
 	Enqueued        prometheus.Counter
@@ -35,6 +22,14 @@ type Metrics struct {
 	Leader          prometheus.Gauge
 	Listening       prometheus.Gauge
 	LaneSlots       *prometheus.GaugeVec // lane, state
+	StreamClients   prometheus.Gauge
+	StreamsDropped  prometheus.Counter
+	FeedLag         prometheus.Gauge
+
+	// Of the whole fleet, from the database, the same on every pod. None of them has a value while that does not answer.
+	LaneWaiting *prometheus.GaugeVec // lane
+	LaneOldest  *prometheus.GaugeVec // lane
+	Pods        *prometheus.GaugeVec // no label
 
 	all []prometheus.Collector
 }
@@ -54,6 +49,11 @@ func New() *Metrics {
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		m.all = append(m.all, g)
+		return g
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 		m.all = append(m.all, g)
 		return g
 	}
@@ -85,8 +85,13 @@ func New() *Metrics {
 	m.DBErrors = counters("trapeze_db_errors_total", "Errors of the database, by class of SQLSTATE.", "sqlstate_class")
 	m.Leader = gauge("trapeze_leader", "1 while this pod does the maintenance.")
 	m.Listening = gauge("trapeze_listen_connected", "1 while wake-ups by NOTIFY arrive.")
-	m.LaneSlots = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "trapeze_lane_slots", Help: "This pod's slots of a lane."}, []string{Lane, "state"})
-	m.all = append(m.all, m.LaneSlots)
+	m.LaneSlots = gauges("trapeze_lane_slots", "This pod's slots of a lane.", Lane, "state")
+	m.LaneWaiting = gauges("trapeze_lane_waiting", "Jobs of the lane that are due and wait, on all pods together; counted up to 100,000.", Lane)
+	m.LaneOldest = gauges("trapeze_lane_oldest_seconds", "For how long the oldest of them has been due; 0 when none waits.", Lane)
+	m.Pods = gauges("trapeze_pods", "Pods that are open.")
+	m.StreamClients = gauge("trapeze_sse_clients", "Streams that this pod serves.")
+	m.StreamsDropped = counter("trapeze_sse_dropped_total", "Streams that this pod ended because their clients did not keep up.")
+	m.FeedLag = gauge("trapeze_feed_lag_seconds", "How long an open transaction holds up the stream of all events; 0 while nobody reads it.")
 	return m
 }
 

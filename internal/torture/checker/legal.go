@@ -10,6 +10,7 @@ import (
 var moves = map[string][][2]job.State{
 	"job.enqueued":         {{"", job.Pending}},
 	"job.promoted":         {{job.Pending, job.Pending}},
+	"job.moved":            {{job.Pending, job.Pending}, {job.Waiting, job.Waiting}, {job.AwaitingApproval, job.AwaitingApproval}},
 	"job.claimed":          {{job.Pending, job.Running}},
 	"job.waiting":          {{job.Running, job.Waiting}},
 	"job.succeeded":        {{job.Running, job.Succeeded}, {job.Waiting, job.Succeeded}},
@@ -21,7 +22,8 @@ var moves = map[string][][2]job.State{
 	"job.recovered":        {{job.Running, job.Pending}},
 	"job.cancel_requested": {{job.Running, job.Running}},
 	"job.stale_result":     {{job.Running, job.Running}, {job.Pending, job.Pending}, {job.Waiting, job.Waiting}},
-	"job.operator_retry":   {{job.Failed, job.Pending}, {job.Cancelled, job.Pending}},
+	"job.niced":            {{job.Pending, job.Pending}, {job.Waiting, job.Waiting}},
+	"job.operator_retry":   {{job.Failed, job.Pending}, {job.Cancelled, job.Pending}, {job.Failed, job.Waiting}, {job.Cancelled, job.Waiting}},
 }
 
 // historyLegal (I7): a job's events are numbered from 1 without a gap, each begins where the one before ended and tells of

@@ -1,0 +1,31 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// LetThrough is what a route of [MountDoors] answers to whom it lets through.
+const LetThrough = http.StatusTeapot
+
+// MountDoors mounts all routes with nothing behind them: who is let through changes nothing.
+func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
+	doors := Routes()
+	for i := range doors {
+		doors[i].do = func(_ *server, c echo.Context) error { return c.NoContent(LetThrough) }
+	}
+	mount(g, r, o, doors)
+}
+
+// Scoped reports whether a route without a job's id heeds itself that permissions are for own jobs.
+func Scoped(route Route) bool {
+	for _, one := range scoped {
+		if one == route.Method+" "+route.Path {
+			return true
+		}
+	}
+	return false
+}

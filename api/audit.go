@@ -1,0 +1,74 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+var auditRoutes = []Route{
+	{http.MethodGet, "/admin/audit", access.AuditRead, "List who did what, or was refused it, newest first", (*server).audit},
+}
+
+func (s *server) audit(c echo.Context) error {
+	f, err := auditFilterOf(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.r.Store().AuditTrail(c.Request().Context(), f)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(list) == f.Limit {
+		next = sealed("audit", strconv.FormatInt(list[len(list)-1].ID, 10))
+	}
+	if list == nil {
+		list = []store.AuditRow{}
+	}
+	return c.JSON(http.StatusOK, map[string]any{"audit": list, "next_cursor": next})
+}
+
+// auditFilterOf reads the filters of the audit; one that is not known is an error.
+func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
+	f := store.AuditFilter{Limit: 50}
+	for name, values := range c.QueryParams() {
+		value := values[len(values)-1]
+		var err error
+		switch name {
+		case "actor":
+			f.Actor, err = storable(value)
+		case "action":
+			f.Action, err = storable(value)
+		case "target":
+			f.Target, err = storable(value)
+		case "before":
+			f.Before, err = ParseID(value)
+		case "limit":
+			f.Limit, err = parseLimit(value)
+		case "cursor":
+			if value, err = opened("audit", value); err == nil && value != "" {
+				f.Before, err = ParseID(value)
+			}
+		default:
+			err = errors.New("there is no such filter")
+		}
+		if err != nil {
+			return f, invalid("filter %s: %s", name, err)
+		}
+	}
+	return f, nil
+}
+
+// storable refuses text that PostgreSQL cannot compare with its own.
+func storable(text string) (string, error) {
+	if bounded(text, len(text)) != text {
+		return "", errText
+	}
+	return text, nil
+}

@@ -1,0 +1,168 @@
+package api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const (
+	anasToken = "ana-0123456789-0123456789"
+	vicsToken = "vic-0123456789-0123456789"
+)
+
+// guarded is a host whose principals are in a file of tokens: ana, an operator, and vic, a viewer.
+func guarded(t *testing.T, o api.Options) *host {
+	t.Helper()
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	is.NoErr(os.WriteFile(path, []byte(`{"tokens":[{"token":"`+anasToken+`","name":"ana","roles":["operator"]},
+		{"token":"`+vicsToken+`","name":"vic","roles":["viewer"]}]}`), 0o600))
+	tokens, err := api.TokenFile(path)
+	is.NoErr(err)
+	o.Authenticate, o.Login = tokens.Authenticate, tokens.Login
+	return newHost(t, o)
+}
+
+func TestNobodyMountsAnAPIThatNobodyGuards(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	defer func() { is.True(recover() != nil) }() // the zero options are refused
+	api.Mount(echo.New().Group(""), r, api.Options{})
+}
+
+func TestWhoDoesNotSayWhoHeIsIsAsked(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	for _, header := range [][]string{nil, {"Authorization", "Bearer wrong-0123456789-0123456789"}, {"Authorization", "Basic x"}} {
+		a := h.send("POST", "/jobs", strings.Repeat("x", 1<<20), header...)
+		is.Equal(a.status, http.StatusUnauthorized) // before the body is looked at
+		is.Equal(a.body["code"], "unauthenticated")
+		is.True(strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer"))
+		is.Equal(h.send("GET", "/jobs", "", header...).status, http.StatusUnauthorized)
+	}
+	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // asks nobody
+	a := h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+vicsToken)
+	is.Equal(a.status, http.StatusForbidden)
+	is.Equal(a.body["code"], "forbidden")
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+anasToken).status, http.StatusAccepted)
+}
+
+func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	h.send("GET", "/jobs", "") // reads are not
+	for range 3 {
+		h.send("POST", "/jobs/7/cancel", "", "Authorization", "Bearer "+vicsToken, "X-Request-Id", "r-7")
+	}
+	for range 200 {
+		h.send("POST", "/jobs", "")
+	}
+	trail, err := h.Store().AuditTrail(t.Context(), store.AuditFilter{Limit: 1000})
+	is.NoErr(err)
+	var vics, nobodys int
+	for _, row := range trail {
+		is.True(!row.Allowed)
+		switch row.Actor {
+		case "vic":
+			vics++
+			is.Equal(row.Action, "POST /jobs/:id/cancel")
+			is.Equal(row.Target, "/trapeze/jobs/7/cancel")
+			is.Equal(row.RequestID, "r-7")
+			is.Equal(row.Source, "127.0.0.1")
+			is.True(strings.Contains(row.Reason, "jobs:cancel")) // what he lacks
+		case "anonymous":
+			nobodys++
+		}
+	}
+	is.Equal(vics, 3)                    // each of a few
+	is.True(nobodys > 0 && nobodys < 90) // not each of many
+}
+
+func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	login := func(token string, header ...string) *http.Response {
+		request, err := http.NewRequestWithContext(t.Context(), "POST", h.url+"/ui/login", strings.NewReader(url.Values{"token": {token}}.Encode()))
+		is.NoErr(err)
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i < len(header); i += 2 {
+			request.Header.Set(header[i], header[i+1])
+		}
+		response, err := http.DefaultTransport.RoundTrip(request)
+		is.NoErr(err)
+		response.Body.Close()
+		return response
+	}
+	page := []string{"Accept", "text/html", "Origin", strings.TrimSuffix(h.url, "/trapeze")}
+	no := login("wrong-0123456789-0123456789", page...)
+	is.Equal(no.Header.Get("Location"), "login?failed=1")
+	is.Equal(len(no.Cookies()), 0)
+	is.Equal(login(anasToken, "Origin", "https://evil.example").StatusCode, http.StatusForbidden) // nobody logs a browser in from elsewhere
+
+	yes := login(anasToken, page...)
+	is.Equal(yes.StatusCode, http.StatusSeeOther)
+	cookie := yes.Cookies()[0]
+	is.True(cookie.HttpOnly && cookie.SameSite == http.SameSiteStrictMode && !cookie.Secure && cookie.Path == "/trapeze")
+	with := []string{"Cookie", cookie.Name + "=" + cookie.Value}
+	is.Equal(h.send("GET", "/jobs", "", with...).status, http.StatusOK)
+	own := append(with, "Origin", strings.TrimSuffix(h.url, "/trapeze"))
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, own...).status, http.StatusAccepted)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, append(with, "Origin", "https://evil.example")...).status, http.StatusForbidden)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, append(with, "Sec-Fetch-Site", "cross-site")...).status, http.StatusForbidden)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, with...).status, http.StatusForbidden) // what does not say where it is from is no browser
+
+	out := h.send("POST", "/ui/logout", "", own...)
+	is.Equal(out.status, http.StatusNoContent)
+	is.True(strings.Contains(out.header.Get("Set-Cookie"), "Expires=Thu, 01 Jan 1970")) // the browser forgets it
+}
+
+func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	for _, path := range []string{"/jobs", "/healthz", "/metrics", "/jobs/abc"} {
+		a := h.send("GET", path, "")
+		is.True(strings.HasPrefix(a.header.Get("Content-Security-Policy"), "default-src 'self';"))
+		is.True(strings.Contains(a.header.Get("Content-Security-Policy"), "frame-ancestors 'none'"))
+		is.True(!strings.Contains(a.header.Get("Content-Security-Policy"), "unsafe"))
+		is.Equal(a.header.Get("X-Content-Type-Options"), "nosniff")
+		is.Equal(a.header.Get("Referrer-Policy"), "same-origin")
+		is.Equal(a.header.Get("Cache-Control"), "no-store")
+	}
+	c := echo.New().NewContext(httptest.NewRequest("GET", "/nowhere", nil), httptest.NewRecorder())
+	api.HandleError(echo.ErrNotFound, c)
+	is.Equal(c.Response().Header().Get("X-Content-Type-Options"), "nosniff") // also where there is nothing
+}
+
+func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{ChangesPerSecond: 0.01, ChangesBurst: 3})
+	for range 3 {
+		is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+anasToken).status, http.StatusAccepted)
+	}
+	a := h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+anasToken)
+	is.Equal(a.status, http.StatusTooManyRequests)
+	is.Equal(a.body["code"], "rate_limited")
+	is.True(a.header.Get("Retry-After") != "" && a.header.Get("Retry-After") != "0")
+	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+anasToken).status, http.StatusOK) // reads go on
+}

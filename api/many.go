@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+var manyRoutes = []Route{
+	{http.MethodPost, "/admin/workers/jobs/cancel", access.WorkersManage, "Cancel all jobs of a filter", (*server).cancelMany},
+	{http.MethodPost, "/admin/workers/jobs/retry", access.WorkersManage, "Run all failed jobs of a filter again", (*server).retryMany},
+}
+
+// Selection is the body of a command for many jobs. A filter must say something.
+type Selection struct {
+	Filter struct {
+		State    []string `json:"state,omitempty"`
+		Kind     string   `json:"kind,omitempty"`
+		Lane     string   `json:"lane,omitempty"`
+		Subject  string   `json:"subject,omitempty"`
+		Pipeline string   `json:"pipeline,omitempty"`
+		Parent   string   `json:"parent,omitempty"`
+		Since    string   `json:"since,omitempty"` // RFC 3339, or how long ago, such as 90m
+	} `json:"filter"`
+	DryRun bool `json:"dry_run"` // only tell which jobs it would be
+}
+
+// Jobs is what is selected.
+func (s Selection) Jobs() (f runner.Filter, err error) {
+	f.Kind, f.Lane, f.Subject = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject
+	if len(s.Filter.State) > 0 {
+		if f.States, err = ParseStates(s.Filter.State); err != nil {
+			return f, err
+		}
+	}
+	for _, id := range []struct {
+		text string
+		to   *int64
+	}{{s.Filter.Pipeline, &f.Pipeline}, {s.Filter.Parent, &f.Parent}} {
+		if id.text == "" {
+			continue
+		}
+		if *id.to, err = ParseID(id.text); err != nil {
+			return f, err
+		}
+	}
+	if s.Filter.Since != "" {
+		f.Since, err = ParseSince(s.Filter.Since, time.Now())
+	}
+	return f, err
+}
+
+// Many answers a command for many jobs.
+type Many struct {
+	Matched int      `json:"matched"` // so many jobs are selected
+	Sample  []string `json:"sample"`  // the first of them
+	More    bool     `json:"more"`    // there are others: give the command again
+	DryRun  bool     `json:"dry_run"`
+	Done    int      `json:"done"`
+	Passed  int      `json:"passed"` // had moved meanwhile, or could not be tried again
+}
+
+// ManyOf is an answer as JSON.
+func ManyOf(m runner.Many) Many {
+	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}
+}
+
+func (s *server) cancelMany(c echo.Context) error { return s.many(c, s.r.CancelMany) }
+func (s *server) retryMany(c echo.Context) error  { return s.many(c, s.r.RetryMany) }
+
+func (s *server) many(c echo.Context, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) error {
+	var body Selection
+	if err := readJSON(c, &body); err != nil {
+		return err
+	}
+	filter, err := body.Jobs()
+	if err != nil {
+		return invalid("filter: %s", err)
+	}
+	m, err := do(c.Request().Context(), filter, body.DryRun, caller(c).Name)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, ManyOf(m))
+}

@@ -1,0 +1,64 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type login struct {
+	User     string `json:"user"`
+	Password string `json:"password" secret:"true"`
+	PIN      int    `json:"pin"`
+}
+
+func (login) Kind() string { return "login" }
+
+// byName lets the header X-Who say who asks, with roles by name.
+func byName(roles map[string][]string) func(*http.Request) (api.Principal, error) {
+	return func(r *http.Request) (api.Principal, error) {
+		name := r.Header.Get("X-Who")
+		if roles[name] == nil {
+			return api.Principal{}, api.ErrUnauthenticated
+		}
+		return api.Principal{Name: name, Roles: roles[name]}, nil
+	}
+}
+
+func TestSecretsAreShownToThoseWhoMaySeeThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const secret, pin = "hunter2-canary", "47110815"
+	h := newHost(t, api.Options{Secrets: []string{"/pin"}, Authenticate: byName(map[string][]string{
+		"root": {"platform_admin"}, "ana": {"operator"}, "sub": {"submitter"},
+	})}, func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) {
+			return runner.Done(j.Args), nil
+		})
+	})
+	made := h.send("POST", "/jobs", `{"kind":"login","args":{"user":"uma","PASSWORD":"`+secret+`","pin":`+pin+`},
+		"chain":[{"kind":"echo","args":{"token":"`+secret+`"}}]}`, "X-Who", "sub")
+	is.Equal(made.status, http.StatusAccepted)
+	id := made.body["id"].(string)
+	var shown answer
+	for _, who := range []string{"sub", "root"} {
+		shown = h.untilAs(id, job.Succeeded, "X-Who", who)
+		is.Equal(strings.Count(shown.text, secret), 3) // his own; or of whoever it is: in the arguments, the result and the planned step
+		is.Equal(strings.Count(shown.text, pin), 2)
+	}
+	for _, path := range []string{"/jobs/" + id, "/jobs?pipeline=" + id, "/jobs"} {
+		shown = h.send("GET", path, "", "X-Who", "ana")
+		is.Equal(shown.status, http.StatusOK)
+		is.True(!strings.Contains(shown.text, secret)) // nowhere
+		is.True(!strings.Contains(shown.text, pin))
+		is.True(strings.Contains(shown.text, "uma"))   // what is no secret is shown
+		is.True(strings.Contains(shown.text, "token")) // of a kind without a type the names are
+	}
+}

@@ -1,0 +1,188 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// unguarded are the routes that need no permission: what is added here is open to everybody.
+var unguarded = map[string]bool{
+	"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "POST /ui/login": true, "POST /ui/logout": true,
+}
+
+func TestEveryRouteNamesItsPermissionAndSaysWhatItIsFor(t *testing.T) {
+	seen := map[string]bool{}
+	for _, route := range api.Routes() {
+		t.Run(route.Method+" "+route.Path, func(t *testing.T) {
+			is := is.New(t)
+			known := route.Needs == access.Nothing
+			for _, one := range access.Permissions {
+				known = known || route.Needs == one
+			}
+			is.True(known)                                                                  // one of the permissions
+			is.Equal(route.Needs == access.Nothing, unguarded[route.Method+" "+route.Path]) // nothing is open by mistake
+			is.True(len(route.Summary) > 5 && !strings.HasSuffix(route.Summary, "."))
+			is.True(!seen[route.Method+" "+route.Path]) // once
+			seen[route.Method+" "+route.Path] = true
+		})
+	}
+}
+
+// TestEveryRouteLetsThroughWhomTheTableSays tries each route as each role, on one's own job and on somebody else's. What is expected is
+// worked out here from the tables of routes and roles, in another way than the server does it.
+func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	runner.HandleRaw(r, "echo", nil)
+	roles := append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
+	for _, what := range access.Permissions {
+		roles = append(roles, access.Role{Name: "only_" + strings.ReplaceAll(string(what), ":", "_"), Permissions: []access.Permission{what}, Scope: access.All})
+	}
+	principals := map[string][]string{}
+	for _, role := range roles {
+		principals["user of "+role.Name] = []string{role.Name}
+		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
+			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
+				role.Name, role.Permissions, role.Scope)
+			is.NoErr(err)
+		}
+	}
+	e := echo.New()
+	api.MountDoors(e.Group("/x"), r, api.Options{Authenticate: byName(principals), ChangesPerSecond: -1})
+
+	others, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter("somebody else"))
+	is.NoErr(err)
+	for _, role := range roles {
+		user := "user of " + role.Name
+		own, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter(user))
+		is.NoErr(err)
+		for _, route := range api.Routes() {
+			for _, job := range []int64{own, others} {
+				path := strings.NewReplacer(":id", strconv.FormatInt(job, 10), ":name", "default").Replace(route.Path)
+				got := knock(e, route.Method, "/x"+path, user)
+				if want := expected(route, role, job == own); got != want {
+					t.Errorf("%s %s as %s, on an own job: %t: %d, want %d", route.Method, route.Path, role.Name, job == own, got, want)
+				}
+			}
+		}
+	}
+	for _, route := range api.Routes() {
+		want := http.StatusUnauthorized
+		if route.Needs == access.Nothing {
+			want = api.LetThrough
+		}
+		is.Equal(knock(e, route.Method, "/x"+route.Path, ""), want) // who does not say who he is
+	}
+}
+
+// expected works out what a route answers to who has one role alone.
+func expected(route api.Route, role access.Role, own bool) int {
+	has := func(what access.Permission) bool {
+		return strings.Contains(fmt.Sprint(role.Permissions, " "), string(what))
+	}
+	toJob := strings.HasPrefix(route.Path, "/admin/workers/jobs")
+	right := access.JobsRead
+	for ending, other := range map[string]access.Permission{"/cancel": access.JobsCancel, "/stop": access.JobsCancel, "/retry": access.JobsRetry} {
+		if strings.HasSuffix(route.Path, ending) {
+			right = other
+		}
+	}
+	switch {
+	case route.Needs == access.Nothing:
+		return api.LetThrough
+	case !has(route.Needs), toJob && !has(right):
+		return http.StatusForbidden
+	case role.Scope == access.All || api.Scoped(route):
+		return api.LetThrough
+	case !strings.Contains(route.Path, "jobs/:id") && !strings.Contains(route.Path, "pipelines/:id"):
+		return http.StatusForbidden
+	case own:
+		return api.LetThrough
+	}
+	return http.StatusNotFound
+}
+
+func knock(h http.Handler, method, path, who string) int {
+	request := httptest.NewRequest(method, path, nil)
+	request.Header.Set("X-Who", who)
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, request)
+	return answer.Code
+}
+
+func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	a := h.send("GET", "/openapi.json", "")
+	is.Equal(a.status, http.StatusOK)
+	var document struct {
+		OpenAPI    string
+		Paths      map[string]map[string]map[string]any
+		Components struct{ Schemas map[string]map[string]any }
+	}
+	is.NoErr(json.Unmarshal([]byte(a.text), &document))
+	is.Equal(document.OpenAPI, "3.1.0")
+	described, ids := map[string]bool{}, map[any]bool{}
+	for path, operations := range document.Paths {
+		for method, o := range operations {
+			if path == "/metrics" {
+				continue
+			}
+			described[strings.ToUpper(method)+" "+path] = true
+			is.True(o["summary"] != "" && o["operationId"] != "")
+			is.True(!ids[o["operationId"]]) // a name of its own
+			ids[o["operationId"]] = true
+			responses := o["responses"].(map[string]any)
+			is.True(len(responses) >= 2 && responses["default"] != nil) // what goes well, and what goes wrong
+			var inPath []any
+			parameters, _ := o["parameters"].([]any)
+			for _, p := range parameters {
+				if p := p.(map[string]any); p["in"] == "path" {
+					is.Equal(p["required"], true)
+					inPath = append(inPath, p["name"])
+				}
+			}
+			is.Equal(len(inPath), strings.Count(path, "{")) // every part of the path that varies
+		}
+	}
+	for _, route := range api.Routes() {
+		path := route.Path
+		for _, name := range []string{"id", "name", "boot", "pod"} {
+			path = strings.ReplaceAll(path, ":"+name, "{"+name+"}")
+		}
+		is.True(described[route.Method+" "+path]) // it is described
+		delete(described, route.Method+" "+path)
+	}
+	is.Equal(len(described), 0) // nothing else is
+	for _, reference := range strings.Split(a.text, `"$ref":"#/components/schemas/`)[1:] {
+		name, _, _ := strings.Cut(reference, `"`)
+		is.True(document.Components.Schemas[name] != nil) // what is referred to exists
+	}
+	problem := document.Components.Schemas["Problem"]["properties"].(map[string]any)
+	wrong := h.send("GET", "/jobs/abc", "").body
+	is.Equal(len(wrong), len(problem))
+	for name := range wrong {
+		is.True(problem[name] != nil) // as errors are
+	}
+	members := document.Components.Schemas["Job"]["properties"].(map[string]any)
+	for name := range h.send("GET", "/jobs/"+h.submit(`{"kind":"echo"}`), "").body {
+		is.True(members[name] != nil) // as jobs are
+	}
+}

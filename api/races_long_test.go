@@ -1,0 +1,5 @@
+//go:build long
+
+package api_test
+
+const races = 3000

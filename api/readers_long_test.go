@@ -1,0 +1,12 @@
+//go:build long
+
+package api_test
+
+import (
+	"testing"
+	"time"
+)
+
+func TestThreeHundredReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
+	readEverything(t, 300, 300, 20*time.Second)
+}

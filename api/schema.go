@@ -1,0 +1,93 @@
+package api
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// schema is a JSON Schema (2020-12), which OpenAPI 3.1 has for what goes in and out.
+type schema map[string]any
+
+// schemaOf are types whose JSON is not what their fields say.
+var schemaOf = map[reflect.Type]schema{
+	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
+	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
+	reflect.TypeFor[Delay]():           {"type": []string{"number", "string"}, "description": "seconds, or text such as 1m30s"},
+	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
+	reflect.TypeFor[job.Status](): {"type": "string", "enum": []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial,
+		job.PipelineFailed, job.PipelineCancelled}},
+}
+
+// describe makes the schema of a type as encoding/json writes it. Nothing is required: what a program may rely on is that names stay.
+func describe(t reflect.Type) schema {
+	if known, ok := schemaOf[t]; ok {
+		return known
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return orNull(describe(t.Elem()))
+	case reflect.Struct:
+		members := schema{}
+		describeFields(t, members)
+		return schema{"type": "object", "properties": members}
+	case reflect.Slice, reflect.Array:
+		return schema{"type": "array", "items": describe(t.Elem())}
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": describe(t.Elem())}
+	case reflect.String:
+		return schema{"type": "string"}
+	case reflect.Bool:
+		return schema{"type": "boolean"}
+	case reflect.Float32, reflect.Float64:
+		return schema{"type": "number"}
+	case reflect.Interface:
+		return schema{}
+	}
+	return schema{"type": "integer"}
+}
+
+func describeFields(t reflect.Type, members schema) {
+	for field := range t.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !field.IsExported():
+			continue
+		case field.Anonymous && name == "":
+			describeFields(field.Type, members)
+			continue
+		case name == "":
+			name = field.Name
+		}
+		one := describe(field.Type)
+		if options == "string" { // an id: more than a double holds
+			one = schema{"type": "string", "pattern": "^[0-9]+$"}
+			if field.Type.Kind() == reflect.Pointer {
+				one = orNull(one)
+			}
+		}
+		members[name] = one
+	}
+}
+
+// orNull allows null beside what a schema says.
+func orNull(one schema) schema {
+	switch kind := one["type"].(type) {
+	case string:
+		all := schema{}
+		for name, value := range one {
+			all[name] = value
+		}
+		all["type"] = []string{kind, "null"}
+		if values, ok := one["enum"]; ok {
+			return schema{"anyOf": []schema{{"type": kind, "enum": values}, {"type": "null"}}}
+		}
+		return all
+	case nil:
+		return one // anything, null included
+	}
+	return schema{"anyOf": []schema{one, {"type": "null"}}}
+}

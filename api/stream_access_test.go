@@ -1,0 +1,71 @@
+package api_test
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+)
+
+// byHeader believes whatever name a request gives, and that it has some roles.
+func byHeader(roles ...string) func(*http.Request) (api.Principal, error) {
+	return func(r *http.Request) (api.Principal, error) {
+		return api.Principal{Name: r.Header.Get("X-User"), Roles: roles}, nil
+	}
+}
+
+func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var revoked atomic.Bool
+	h := newHost(t, api.Options{
+		Streams: api.StreamOptions{KeepAlive: 20 * time.Millisecond},
+		Authenticate: func(r *http.Request) (api.Principal, error) {
+			if r.Header.Get("X-User") == "eve" || revoked.Load() {
+				return api.Principal{}, errors.New("nobody")
+			}
+			return byHeader(r.Header.Values("X-Role")...)(r)
+		},
+	})
+	submit := func(user string) string {
+		a := h.send("POST", "/jobs", `{"kind":"echo"}`, "X-User", user, "X-Role", "submitter")
+		is.Equal(a.status, http.StatusAccepted)
+		return a.body["id"].(string)
+	}
+	bobs, anns := submit("bob"), submit("ann")
+	is.Equal(h.send("GET", "/events/stream", "", "X-User", "eve").status, http.StatusUnauthorized)
+	is.Equal(h.send("GET", "/pipelines/"+anns+"/stream", "", "X-User", "ann", "X-Role", "worker").status, http.StatusForbidden)
+	is.Equal(h.send("GET", "/pipelines/"+bobs+"/stream", "", "X-User", "ann", "X-Role", "submitter").status, http.StatusNotFound)
+	is.Equal(h.send("GET", "/jobs/"+bobs+"/stream", "", "X-User", "ann", "X-Role", "submitter").status, http.StatusNotFound)
+	names, _ := named(t, h.watch("/pipelines/"+anns+"/stream", "X-User", "ann", "X-Role", "submitter").rest(t))
+	is.Equal(names[len(names)-1], "end")
+
+	own := h.watch("/events/stream?after=0", "X-User", "ann", "X-Role", "submitter")
+	all := h.watch("/events/stream?after=0", "X-User", "ann", "X-Role", "viewer")
+	for _, e := range second(named(t, own.until(t, "job.succeeded")))[1:] {
+		is.Equal(strconv.FormatInt(*e.Job, 10), anns) // his own only
+	}
+	seen := map[string]bool{}
+	for len(seen) < 2 {
+		for _, e := range second(named(t, all.until(t, "job.succeeded"))) {
+			if e.Job != nil {
+				seen[strconv.FormatInt(*e.Job, 10)] = true
+			}
+		}
+	}
+	is.True(seen[anns] && seen[bobs])
+	submit("bob")
+	last := submit("ann")
+	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // live, too
+	revoked.Store(true)
+	own.rest(t) // the server ends it
+	is.Equal(own.comments[len(own.comments)-1], "you may not read this any more")
+}
+
+func second[A, B any](_ A, b B) B { return b }

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestLanesAreSetFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	dry := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "--dry-run")
+	is.Equal(dry, "lane reports would be made; 0 running, 0 waiting, 0 moved\n")
+	is.True(!strings.Contains(db.ok("lanes"), "reports"))
+	db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "poll_interval_ms=500ms", "stale_after_s=0", "--reason", "month's end")
+	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
+	is.Equal(len(lines), 2)
+	lane := decoded[store.LaneUse](t, lines[1])
+	is.Equal([]any{*lane.Slots, *lane.MaxAgeS, *lane.PollIntervalMS, *lane.StaleAfterS}, []any{3, 48 * 3600, 500, 0})
+	is.Equal(lane.Kinds, []string{"export", "report"})
+	is.True(strings.Contains(db.ok("lanes"), "48h0m0s"))
+
+	id := db.enqueue("report")
+	is.Equal(db.job(id).Lane, "reports")
+	moved := decoded[job.LaneChanged](t, db.ok("lane", "set", "reports", "slots=none", "kinds=export", "--json"))
+	is.Equal(moved.Changed, []string{"slots", "kinds"})
+	is.Equal(moved.Moved, 1)
+	is.Equal(db.job(id).Lane, "default") // where its kind is now
+	db.ok("lane", "set", "default", "kinds=")
+
+	db.enqueue("some.kind", "--lane", "reports", "--delay", "1h")
+	refused := db.run("lane", "rm", "reports")
+	is.Equal(refused.code, 1)
+	is.True(strings.Contains(refused.err, "name another lane"))
+	is.Equal(db.ok("lane", "rm", "reports", "--move-to", "default"), "lane reports is deleted; 0 running, 0 waiting, 1 moved\n")
+	is.Equal(db.run("lane", "rm", "reports").code, 1) // there is none
+	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
+	is.NoErr(err)
+	defer trail.Close()
+	list, err := trail.AuditTrail(t.Context(), store.AuditFilter{Target: "lane reports"})
+	is.NoErr(err)
+	is.Equal(len(list), 3)
+	first := list[2]
+	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", operator()})
+}
+
+func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
+	t.Parallel()
+	db := database{t, pgtest.URL(t)}
+	for args, says := range map[string]string{
+		"lane set default slots":                   "key=value",
+		"lane set default slots=many":              "want a whole number, or none",
+		"lane set default slots=-1":                "want 0 to 1000000",
+		"lane set default slots=1 slots=2":         "set twice",
+		"lane set default max_age_s=1500ms":        "whole seconds",
+		"lane set default enabled=perhaps":         "true or false",
+		"lane set default colour=red":              "no such setting",
+		"lane set ../default slots=1":              "letters",
+		"lane set":                                 "--help",
+		"drain":                                    "name a lane, or a pod",
+		"drain default --pod web-1":                "name a lane, or a pod",
+		"freeze --wait soon":                       "--help",
+		"lane rm default --move-to somewhere-else": "stays",
+	} {
+		t.Run(args, func(t *testing.T) {
+			is := is.New(t)
+			s := db.run(strings.Fields(args)...)
+			is.Equal(s.code, 2)
+			is.True(strings.Contains(s.err, says)) // what to do
+		})
+	}
+}
+
+func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	pod := serve(t, db.url, []string{"TRAPEZE_POD=web-1", "TRAPEZE_LANES=interactive=2:demo.echo"})
+	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+
+	vain := db.run("freeze", "--wait", "300ms")
+	is.Equal(vain.code, 1)
+	is.Equal(vain.out, "frozen; 1 still running\n")
+	is.True(strings.Contains(vain.err, "nothing was killed"))
+	is.Equal(db.job(id).State, job.Running)
+	is.True(strings.Contains(db.ok("lanes"), "paused"))
+	db.ok("kill", id)
+	is.Equal(db.ok("freeze", "--wait", "20s"), "frozen, as before; nothing runs there\n")
+	waits := db.enqueue("demo.noop")
+	is.Equal(db.job(waits).State, job.Pending)
+	is.Equal(db.ok("thaw"), "thawed\n")
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(waits).State == job.Succeeded })
+
+	is.Equal(db.ok("drain", "interactive", "--wait", "20s"), "lane interactive is drained; nothing runs there\n")
+	waits = db.enqueue("demo.echo") // its lane, by the variable
+	is.Equal(db.ok("pause"), "paused\n")
+	is.Equal(db.ok("unpause"), "unpaused\n")
+	is.Equal(db.ok("thaw"), "thawed, as before\n")
+	is.Equal(db.job(waits).State, job.Pending)
+	is.Equal(db.ok("resume", "interactive"), "lane interactive is resumed\n")
+	pgtest.Wait(t, "the job runs", func() bool { return db.job(waits).State == job.Succeeded })
+
+	is.Equal(decoded[job.Quiet](t, db.ok("drain", "--pod", "web-1", "--wait", "20s", "--json")), job.Quiet{Changed: true, Quiet: true})
+	is.True(strings.Contains(db.ok("pods"), "drained"))
+	pgtest.Wait(t, "the pod is not ready", func() bool { return pod.status("/readyz") == 503 })
+	is.Equal(pod.status("/healthz"), 200)
+	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // starts, and says that it is there
+	is.Equal(again.status("/readyz"), 503)
+	is.Equal(db.ok("resume", "--pod", "web-1"), "pod web-1 is resumed\n")
+	pgtest.Wait(t, "both are ready", func() bool { return pod.status("/readyz") == 200 && again.status("/readyz") == 200 })
+	is.Equal(db.run("drain", "--pod", "nobody").code, 1)
+}
+
+func TestLanesOfTheEnvironmentAreChecked(t *testing.T) {
+	t.Parallel()
+	for value, says := range map[string]string{
+		"one=2:a,two=1:b+a": `kind "a" is in lane "one" and in lane "two"`,
+		"one":               "want lanes such as",
+		"one=x:a":           "want lanes such as",
+		"one=-1":            "slots -1",
+		"../one=1":          "letters",
+		"one=1:a,one=2:b":   "twice",
+	} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			s := trapeze(t, []string{"DATABASE_URL=postgres://127.0.0.1:1/x", "TRAPEZE_LANES=" + value}, "serve")
+			is.Equal(s.code, 2)
+			is.True(strings.Contains(s.err, says))
+			is.True(strings.Contains(s.err, "TRAPEZE_LANES"))
+		})
+	}
+}

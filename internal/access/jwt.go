@@ -1,0 +1,102 @@
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// leeway is how far the clocks of the issuer and of this machine may be apart.
+const leeway = 30 * time.Second
+
+// Signed are principals with tokens that somebody else signs (JWT). What is believed stands in a file, see [KeysFile]; a token must
+// name the issuer and the audience of that file, its end, and be signed with one of its keys by the algorithm which the file gives for
+// that key. Its methods are safe for concurrent use.
+type Signed struct {
+	file *watched[*keys]
+}
+
+// KeysFile reads the file:
+//
+//	{"issuer":"https://id.example.org","audience":"trapeze","name_claim":"sub","roles_claim":"roles",
+//	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}]}
+//
+// name_claim and roles_claim may be left out and are then as shown. Algorithms: RS256, ES256, EdDSA with a public key in PEM, HS256 with
+// a secret of at least 32 bytes. A token without a kid is tried with the only key of its algorithm. The file is read again when it
+// changes.
+func KeysFile(path string) (*Signed, error) {
+	file, err := watch(path, parseKeys)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys for tokens: %w", err)
+	}
+	return &Signed{file: file}, nil
+}
+
+// Authenticate is an [Authenticator].
+func (s *Signed) Authenticate(r *http.Request) (Principal, error) {
+	given, _, err := bearer(r)
+	if err != nil {
+		return Principal{}, err
+	}
+	p, _, err := s.verify(given)
+	return p, err
+}
+
+// Login begins the session of a browser: the token itself, until its own end.
+func (s *Signed) Login(given string) (session string, until time.Time, err error) {
+	if len(given) > 3800 {
+		return "", time.Time{}, fmt.Errorf("%w: the token is too long for a cookie", ErrUnauthenticated)
+	}
+	_, until, err = s.verify(given)
+	return given, until, err
+}
+
+func (s *Signed) verify(given string) (Principal, time.Time, error) {
+	refuse := func(err error) (Principal, time.Time, error) {
+		return Principal{}, time.Time{}, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+	}
+	k := s.file.get()
+	claims := jwt.MapClaims{}
+	_, err := jwt.NewParser(jwt.WithValidMethods(algorithms), jwt.WithIssuer(k.Issuer), jwt.WithAudience(k.Audience),
+		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithStrictDecoding()).
+		ParseWithClaims(given, claims, k.find)
+	if err != nil {
+		return refuse(err)
+	}
+	until, err := claims.GetExpirationTime()
+	if err != nil || until == nil {
+		return refuse(jwt.ErrTokenRequiredClaimMissing)
+	}
+	name, ok := claims[k.NameClaim].(string)
+	if !ok || name == "" {
+		return refuse(fmt.Errorf("the claim %s is no name", k.NameClaim))
+	}
+	roles, err := roleNames(claims[k.RolesClaim])
+	if err != nil {
+		return refuse(fmt.Errorf("the claim %s: %w", k.RolesClaim, err))
+	}
+	return Principal{Name: name, Roles: roles}, until.Time, nil
+}
+
+// roleNames reads a claim: a list of texts, or one text with spaces between them. None is none.
+func roleNames(claim any) (names []string, err error) {
+	switch v := claim.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return strings.Fields(v), nil
+	case []any:
+		for _, one := range v {
+			name, ok := one.(string)
+			if !ok {
+				return nil, fmt.Errorf("%v is no text", one)
+			}
+			names = append(names, name)
+		}
+		return names, nil
+	}
+	return nil, fmt.Errorf("want a list of texts")
+}

@@ -1,0 +1,168 @@
+package access
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/matryer/is"
+)
+
+// issuer signs tokens as a test wants them.
+type issuer struct {
+	t      *testing.T
+	rsa    *rsa.PrivateKey
+	ec     *ecdsa.PrivateKey
+	ed     ed25519.PrivateKey
+	secret []byte
+	signed *Signed
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	is := is.New(t)
+	i := &issuer{t: t, secret: []byte(strings.Repeat("s", 32))}
+	var err error
+	i.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
+	is.NoErr(err)
+	i.ec, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	is.NoErr(err)
+	_, i.ed, err = ed25519.GenerateKey(rand.Reader)
+	is.NoErr(err)
+	file := keys{Issuer: "https://id.example.org", Audience: "trapeze", NameClaim: "sub", RolesClaim: "roles", Keys: []*key{
+		{ID: "rsa", Algorithm: "RS256", Text: public(t, &i.rsa.PublicKey)},
+		{ID: "ec", Algorithm: "ES256", Text: public(t, &i.ec.PublicKey)},
+		{ID: "ed", Algorithm: "EdDSA", Text: public(t, i.ed.Public())},
+		{ID: "hs", Algorithm: "HS256", Text: string(i.secret)},
+	}}
+	raw, err := json.Marshal(file)
+	is.NoErr(err)
+	i.signed, err = KeysFile(written(t, string(raw)))
+	is.NoErr(err)
+	return i
+}
+
+func public(t *testing.T, key any) string {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// claims are those of a good token, changed by change; a value of nil takes a claim out.
+func claims(change ...any) jwt.MapClaims {
+	c := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "ana", "roles": []string{"operator"},
+		"exp": time.Now().Add(time.Hour).Unix()}
+	for i := 0; i < len(change); i += 2 {
+		c[change[i].(string)] = change[i+1]
+		if change[i+1] == nil {
+			delete(c, change[i].(string))
+		}
+	}
+	return c
+}
+
+func (i *issuer) token(method jwt.SigningMethod, id any, key any, c jwt.MapClaims) string {
+	i.t.Helper()
+	t := jwt.NewWithClaims(method, c)
+	if id != nil {
+		t.Header["kid"] = id
+	}
+	text, err := t.SignedString(key)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return text
+}
+
+func TestASignedTokenSaysWhoAsks(t *testing.T) {
+	i := newIssuer(t)
+	for name, token := range map[string]string{
+		"RS256":                   i.token(jwt.SigningMethodRS256, "rsa", i.rsa, claims()),
+		"ES256":                   i.token(jwt.SigningMethodES256, "ec", i.ec, claims()),
+		"EdDSA":                   i.token(jwt.SigningMethodEdDSA, "ed", i.ed, claims()),
+		"HS256":                   i.token(jwt.SigningMethodHS256, "hs", i.secret, claims()),
+		"without a kid":           i.token(jwt.SigningMethodES256, nil, i.ec, claims()),
+		"roles in one text":       i.token(jwt.SigningMethodES256, "ec", i.ec, claims("roles", "operator")),
+		"one of several audience": i.token(jwt.SigningMethodES256, "ec", i.ec, claims("aud", []string{"other", "trapeze"})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			p, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
+			is.NoErr(err)
+			is.Equal(p.Name, "ana")
+			is.Equal(p.Roles, []string{"operator"})
+			session, _, err := i.signed.Login(token)
+			is.NoErr(err)
+			_, err = i.signed.Authenticate(asking("Cookie", SessionCookie+"="+session))
+			is.NoErr(err) // a browser's session is the token
+		})
+	}
+}
+
+func TestAForgedOrStaleSignedTokenIsRefused(t *testing.T) {
+	i := newIssuer(t)
+	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	es := func(c jwt.MapClaims) string { return i.token(jwt.SigningMethodES256, "ec", i.ec, c) }
+	good := es(claims())
+	parts := strings.Split(good, ".")
+	for name, token := range map[string]string{
+		"alg none":                     i.token(jwt.SigningMethodNone, nil, jwt.UnsafeAllowNoneSignatureType, claims()),
+		"alg none with a kid":          i.token(jwt.SigningMethodNone, "rsa", jwt.UnsafeAllowNoneSignatureType, claims()),
+		"another's key":                i.token(jwt.SigningMethodRS256, "rsa", stranger, claims()),
+		"a public key as secret":       i.token(jwt.SigningMethodHS256, "rsa", []byte(public(t, &i.rsa.PublicKey)), claims()),
+		"the same without a kid":       i.token(jwt.SigningMethodHS256, nil, []byte(public(t, &i.rsa.PublicKey)), claims()),
+		"an algorithm not in the file": i.token(jwt.SigningMethodRS512, "rsa", i.rsa, claims()),
+		"a key of another algorithm":   i.token(jwt.SigningMethodPS256, "rsa", i.rsa, claims()),
+		"an unknown kid":               i.token(jwt.SigningMethodES256, "../../etc/passwd", i.ec, claims()),
+		"a kid with SQL":               i.token(jwt.SigningMethodES256, "x' or '1'='1", i.ec, claims()),
+		"expired":                      es(claims("exp", time.Now().Add(-time.Minute).Unix())),
+		"no exp":                       es(claims("exp", nil)),
+		"an exp that is none":          es(claims("exp", "tomorrow")),
+		"not yet valid":                es(claims("nbf", time.Now().Add(time.Hour).Unix())),
+		"issued tomorrow":              es(claims("iat", time.Now().Add(24*time.Hour).Unix())),
+		"another audience":             es(claims("aud", "other")),
+		"no audience":                  es(claims("aud", nil)),
+		"another issuer":               es(claims("iss", "https://evil.example")),
+		"no issuer":                    es(claims("iss", nil)),
+		"no name":                      es(claims("sub", nil)),
+		"a name that is none":          es(claims("sub", 7)),
+		"roles that are none":          es(claims("roles", 7)),
+		"no signature":                 parts[0] + "." + parts[1] + ".",
+		"two parts":                    parts[0] + "." + parts[1],
+		"other claims, same signature": parts[0] + "." + strings.Split(es(claims("sub", "bob")), ".")[1] + "." + parts[2],
+		"huge":                         es(claims("x", strings.Repeat("x", 1<<20))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
+			is.True(errors.Is(err, ErrUnauthenticated)) // in the header
+			_, err = i.signed.Authenticate(asking("Cookie", SessionCookie+"="+token))
+			is.True(errors.Is(err, ErrUnauthenticated)) // in the cookie
+		})
+	}
+}
+
+func TestAFileOfKeysIsCheckedWhole(t *testing.T) {
+	is := is.New(t)
+	_, err := KeysFile(written(t, `{"issuer":"i","audience":"","keys":[{"kid":"a","alg":"none","key":""},{"kid":"a","alg":"HS256","key":"short"},null]}`))
+	is.True(err != nil)
+	for _, wrong := range []string{"an audience", `key 1: alg "none"`, "key 2: want a secret", "two with the kid", "key 3 is null"} {
+		is.True(strings.Contains(err.Error(), wrong)) // every mistake at once
+	}
+}

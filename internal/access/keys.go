@@ -1,0 +1,109 @@
+package access
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// algorithms are the ones that a file may name, and so all that a token may be signed by.
+var algorithms = []string{"RS256", "ES256", "EdDSA", "HS256"}
+
+// keys are the file of [KeysFile].
+type keys struct {
+	Issuer     string `json:"issuer"`
+	Audience   string `json:"audience"`
+	NameClaim  string `json:"name_claim"`
+	RolesClaim string `json:"roles_claim"`
+	Keys       []*key `json:"keys"`
+}
+
+type key struct {
+	ID        string `json:"kid"`
+	Algorithm string `json:"alg"`
+	Text      string `json:"key"`
+
+	key any // what the algorithm verifies with
+}
+
+func parseKeys(raw []byte) (*keys, error) {
+	k := &keys{NameClaim: "sub", RolesClaim: "roles"}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(k); err != nil {
+		return nil, fmt.Errorf(`want {"issuer":"…","audience":"…","keys":[{"kid":"…","alg":"…","key":"…"}]}: %w`, err)
+	}
+	var errs []error
+	if k.Issuer == "" || k.Audience == "" || k.NameClaim == "" || k.RolesClaim == "" || len(k.Keys) == 0 {
+		errs = append(errs, errors.New("want an issuer, an audience and at least one key"))
+	}
+	seen := map[string]bool{}
+	for i, one := range k.Keys {
+		if one == nil {
+			errs = append(errs, fmt.Errorf("key %d is null", i+1))
+			continue
+		}
+		if err := one.parse(); err != nil {
+			errs = append(errs, fmt.Errorf("key %d: %w", i+1, err))
+		}
+		if seen[one.ID] {
+			errs = append(errs, fmt.Errorf("key %d: there are two with the kid %q", i+1, one.ID))
+		}
+		seen[one.ID] = true
+	}
+	return k, errors.Join(errs...)
+}
+
+// parse reads the key as its algorithm wants it.
+func (k *key) parse() (err error) {
+	pem := []byte(k.Text)
+	switch k.Algorithm {
+	case "RS256":
+		var public *rsa.PublicKey
+		if public, err = jwt.ParseRSAPublicKeyFromPEM(pem); err == nil && public.N.BitLen() < 2048 {
+			err = errors.New("want 2048 bits or more")
+		}
+		k.key = public
+	case "ES256":
+		var public *ecdsa.PublicKey
+		if public, err = jwt.ParseECPublicKeyFromPEM(pem); err == nil && public.Curve != elliptic.P256() {
+			err = errors.New("want a key of the curve P-256")
+		}
+		k.key = public
+	case "EdDSA":
+		k.key, err = jwt.ParseEdPublicKeyFromPEM(pem)
+	case "HS256":
+		if k.key = pem; len(pem) < 32 || bytes.Contains(pem, []byte("-----BEGIN")) {
+			err = errors.New("want a secret of 32 bytes or more, which is no key in PEM")
+		}
+	default:
+		err = fmt.Errorf("alg %q: want one of %v", k.Algorithm, algorithms)
+	}
+	return err
+}
+
+// find finds the key of a token: the one it names, or the only one of its algorithm. The algorithm is the key's, never the token's:
+// a public key is no secret that a token could be signed with.
+func (k *keys) find(t *jwt.Token) (any, error) {
+	id, named := t.Header["kid"].(string)
+	var found *key
+	for _, one := range k.Keys {
+		switch {
+		case one.Algorithm != t.Method.Alg() || named && one.ID != id:
+		case found != nil:
+			return nil, errors.New("the token does not say which key it is signed with")
+		default:
+			found = one
+		}
+	}
+	if found == nil {
+		return nil, errors.New("the token is signed with no key of ours")
+	}
+	return found.key, nil
+}

@@ -1,0 +1,141 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Masked is what is shown in the place of a secret, as JSON.
+const Masked = `"***"`
+
+// Mask hides secrets in JSON. The zero value hides nothing.
+type Mask struct {
+	paths [][]string
+	all   bool
+}
+
+// MaskAll hides every value and shows the names of members alone: for what nobody here knows the secrets of.
+var MaskAll = Mask{all: true}
+
+// MaskOf makes a mask of JSON pointers (RFC 6901), in which * stands for every member and every element. Names of members are found
+// whatever their case, as encoding/json does when it decodes.
+func MaskOf(pointers ...string) (Mask, error) {
+	var m Mask
+	for _, pointer := range pointers {
+		steps := strings.Split(pointer, "/")
+		if len(steps) < 2 || steps[0] != "" {
+			return m, fmt.Errorf("secret %q: want a JSON pointer, such as /password or /users/*/password", pointer)
+		}
+		for i, step := range steps {
+			steps[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		}
+		m.paths = append(m.paths, steps[1:])
+	}
+	return m, nil
+}
+
+// JSON returns raw with its secrets hidden; what cannot be read is hidden whole. Without secrets to hide it is raw itself.
+func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || len(m.paths) == 0 && !m.all {
+		return raw
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var out bytes.Buffer
+	if err := m.value(d, &out, m.paths); err != nil {
+		return json.RawMessage(Masked)
+	}
+	return out.Bytes()
+}
+
+// value copies one value; paths lead from it to the secrets in it.
+func (m Mask) value(d *json.Decoder, out *bytes.Buffer, paths [][]string) error {
+	if !m.all && len(paths) == 0 { // nothing below is secret
+		var raw json.RawMessage
+		err := d.Decode(&raw)
+		out.Write(raw)
+		return err
+	}
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	switch token {
+	case json.Delim('{'):
+		err = m.members(d, out, paths)
+	case json.Delim('['):
+		err = m.elements(d, out, paths)
+	default:
+		if m.all && token != nil {
+			out.WriteString(Masked)
+			return nil
+		}
+		return write(out, token)
+	}
+	if err == nil {
+		_, err = d.Token() // its end
+	}
+	return err
+}
+
+func (m Mask) members(d *json.Decoder, out *bytes.Buffer, paths [][]string) error {
+	out.WriteByte('{')
+	for first := true; d.More(); first = false {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if !first {
+			out.WriteByte(',')
+		}
+		if err := write(out, name); err != nil {
+			return err
+		}
+		out.WriteByte(':')
+		if err := m.below(d, out, paths, name.(string)); err != nil {
+			return err
+		}
+	}
+	out.WriteByte('}')
+	return nil
+}
+
+func (m Mask) elements(d *json.Decoder, out *bytes.Buffer, paths [][]string) error {
+	out.WriteByte('[')
+	for i := 0; d.More(); i++ {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if err := m.below(d, out, paths, fmt.Sprint(i)); err != nil {
+			return err
+		}
+	}
+	out.WriteByte(']')
+	return nil
+}
+
+// below copies the value of a member or element, or hides it.
+func (m Mask) below(d *json.Decoder, out *bytes.Buffer, paths [][]string, name string) error {
+	var rest [][]string
+	for _, path := range paths {
+		if path[0] != "*" && !strings.EqualFold(path[0], name) {
+			continue
+		}
+		if len(path) == 1 {
+			var hidden json.RawMessage
+			out.WriteString(Masked)
+			return d.Decode(&hidden)
+		}
+		rest = append(rest, path[1:])
+	}
+	return m.value(d, out, rest)
+}
+
+// write writes a name or a scalar.
+func write(out *bytes.Buffer, token json.Token) error {
+	raw, err := json.Marshal(token)
+	out.Write(raw)
+	return err
+}

@@ -1,0 +1,98 @@
+package access
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+func TestSecretsAreHiddenWhereThePointersLead(t *testing.T) {
+	for name, c := range map[string]struct {
+		pointers []string
+		raw      string
+		want     string
+	}{
+		"a member":                   {[]string{"/password"}, `{"user":"a","password":"p"}`, `{"user":"a","password":"***"}`},
+		"whatever its case":          {[]string{"/password"}, `{"PassWord":"p"}`, `{"PassWord":"***"}`},
+		"twice":                      {[]string{"/password"}, `{"password":"p","password":"q"}`, `{"password":"***","password":"***"}`},
+		"whole":                      {[]string{"/auth"}, `{"auth":{"a":[1,{"b":2}]},"n":1}`, `{"auth":"***","n":1}`},
+		"below":                      {[]string{"/auth/key"}, `{"auth":{"key":1,"id":2},"key":3}`, `{"auth":{"key":"***","id":2},"key":3}`},
+		"in every element":           {[]string{"/users/*/key"}, `{"users":[{"key":1},{"id":2},3]}`, `{"users":[{"key":"***"},{"id":2},3]}`},
+		"in one element":             {[]string{"/1"}, `[1,2,3]`, `[1,"***",3]`},
+		"in every member":            {[]string{"/*/key"}, `{"a":{"key":1},"b":{"key":2}}`, `{"a":{"key":"***"},"b":{"key":"***"}}`},
+		"two below one":              {[]string{"/a/b", "/a/c"}, `{"a":{"b":1,"c":2,"d":3}}`, `{"a":{"b":"***","c":"***","d":3}}`},
+		"escaped":                    {[]string{"/a~1b~0c"}, `{"a/b~c":1}`, `{"a/b~c":"***"}`},
+		"nowhere":                    {[]string{"/password"}, `{"n":1e400,"big":123456789012345678901234567890,"s":"<&>"}`, `{"n":1e400,"big":123456789012345678901234567890,"s":"<&>"}`},
+		"something of another shape": {[]string{"/a/b"}, `{"a":"b"}`, `{"a":"b"}`},
+		"what cannot be read":        {[]string{"/a"}, `{"a":`, `"***"`},
+		"nothing":                    {[]string{"/a"}, ``, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			m, err := MaskOf(c.pointers...)
+			is.NoErr(err)
+			is.Equal(string(m.JSON(json.RawMessage(c.raw))), c.want)
+		})
+	}
+}
+
+func TestWhatNobodyKnowsIsHiddenButForItsNames(t *testing.T) {
+	is := is.New(t)
+	got := MaskAll.JSON(json.RawMessage(`{"a":"s","b":[1,true,null,{"c":-1.5}],"d":{}}`))
+	is.Equal(string(got), `{"a":"***","b":["***","***",null,{"c":"***"}],"d":{}}`)
+	is.Equal(string(MaskAll.JSON(json.RawMessage(`"s"`))), `"***"`)
+}
+
+func TestAPointerThatIsNoneIsAnError(t *testing.T) {
+	is := is.New(t)
+	for _, wrong := range []string{"", "password", "a/b"} {
+		_, err := MaskOf(wrong)
+		is.True(err != nil)
+	}
+}
+
+func FuzzAMaskedValueIsJSONAndHoldsNoSecret(f *testing.F) {
+	f.Add(`{"password":"hunter2","x":[{"password":1}]}`)
+	f.Add(`[[["hunter2"]]]`)
+	m, err := MaskOf("/password", "/*/password")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		if !json.Valid([]byte(raw)) {
+			return
+		}
+		if got := m.JSON(json.RawMessage(raw)); !json.Valid(got) {
+			t.Fatalf("%s became %s", raw, got)
+		}
+		var v any
+		if err := json.Unmarshal(MaskAll.JSON(json.RawMessage(raw)), &v); err != nil {
+			t.Fatal(err)
+		}
+		if !hidden(v) {
+			t.Fatalf("%s became %v", raw, v)
+		}
+	})
+}
+
+// hidden reports whether a value shows nothing but names.
+func hidden(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, one := range v {
+			if !hidden(one) {
+				return false
+			}
+		}
+	case []any:
+		for _, one := range v {
+			if !hidden(one) {
+				return false
+			}
+		}
+	default:
+		return v == nil || v == "***"
+	}
+	return true
+}

@@ -1,0 +1,88 @@
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// The headers in which a proxy says whom it has authenticated, and with which roles, separated by commas.
+const (
+	UserHeader   = "X-Forwarded-User"
+	GroupsHeader = "X-Forwarded-Groups"
+)
+
+// Proxies are the addresses of proxies that are believed.
+type Proxies []netip.Prefix
+
+// ParseProxies reads addresses and blocks of them, such as 10.1.0.0/16.
+func ParseProxies(list []string) (Proxies, error) {
+	var proxies Proxies
+	for _, text := range list {
+		if !strings.Contains(text, "/") {
+			if one, err := netip.ParseAddr(text); err == nil {
+				text = netip.PrefixFrom(one, one.BitLen()).String()
+			}
+		}
+		block, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want an address or a block of them, such as 10.1.0.0/16", text)
+		}
+		proxies = append(proxies, block.Masked())
+	}
+	return proxies, nil
+}
+
+// Believe reports whether an address is one of a proxy.
+func (p Proxies) Believe(addr netip.Addr) bool {
+	for _, block := range p {
+		if block.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Authenticate is an [Authenticator]: it believes the headers of a request that comes from a proxy, and nobody else's.
+func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
+	if from := Peer(r); !p.Believe(from) {
+		return Principal{}, fmt.Errorf("%w: %s is no trusted proxy", ErrUnauthenticated, from)
+	}
+	users := r.Header.Values(UserHeader)
+	if len(users) != 1 || users[0] == "" {
+		return Principal{}, fmt.Errorf("%w: the proxy names %d users", ErrUnauthenticated, len(users))
+	}
+	who := Principal{Name: users[0]}
+	for _, groups := range r.Header.Values(GroupsHeader) {
+		for role := range strings.SplitSeq(groups, ",") {
+			if role = strings.TrimSpace(role); role != "" {
+				who.Roles = append(who.Roles, role)
+			}
+		}
+	}
+	return who, nil
+}
+
+// Client is the address that a request was sent from: its peer's, or, behind proxies, the last one in X-Forwarded-For that is not theirs.
+func (p Proxies) Client(r *http.Request) netip.Addr {
+	client := Peer(r)
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for len(hops) > 0 && p.Believe(client) {
+		before, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1]))
+		if err != nil {
+			break
+		}
+		client, hops = before.Unmap().WithZone(""), hops[:len(hops)-1]
+	}
+	return client
+}
+
+// Peer is the address at the other end of a request's connection; the zero one when it has none.
+func Peer(r *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}

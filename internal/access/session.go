@@ -1,0 +1,64 @@
+package access
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// sessionFor is how long a browser need not show its token again.
+const sessionFor = 12 * time.Hour
+
+// A session says which token it began with and when it ends, under a code made with a key that only this token gives. All pods that
+// have the same file believe it, none of them remembers it, and it ends with its token.
+//
+//	version 1 byte · token 8 bytes · end 8 bytes, Unix seconds · code 32 bytes, HMAC-SHA-256 of all before it
+const (
+	sessionVersion = 1
+	sessionBytes   = 1 + 8 + 8 + sha256.Size
+)
+
+// Login begins the session of a browser that shows a token: what its cookie holds, and when it ends.
+func (t *Tokens) Login(given string) (session string, until time.Time, err error) {
+	found, err := t.find(given)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	until = time.Now().Add(sessionFor)
+	raw := append([]byte{sessionVersion}, found.mark()...)
+	raw = binary.BigEndian.AppendUint64(raw, uint64(until.Unix()))
+	return base64.RawURLEncoding.EncodeToString(append(raw, found.code(raw)...)), until, nil
+}
+
+// resume finds the token that a session began with.
+func (t *Tokens) resume(session string, now time.Time) (token, error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(session)
+	if err != nil || len(raw) != sessionBytes || raw[0] != sessionVersion {
+		return token{}, fmt.Errorf("%w: no session of ours", ErrUnauthenticated)
+	}
+	said, code := raw[:sessionBytes-sha256.Size], raw[sessionBytes-sha256.Size:]
+	if int64(binary.BigEndian.Uint64(said[9:])) <= now.Unix() {
+		return token{}, fmt.Errorf("%w: the session is over", ErrUnauthenticated)
+	}
+	for _, one := range t.file.get() {
+		if hmac.Equal(one.mark(), said[1:9]) && hmac.Equal(one.code(said), code) {
+			return one, nil
+		}
+	}
+	return token{}, fmt.Errorf("%w: the session's token is gone", ErrUnauthenticated)
+}
+
+// mark tells tokens apart in a session.
+func (t token) mark() []byte {
+	sum := sha256.Sum256(append([]byte("trapeze session of "), t.hash[:]...))
+	return sum[:8]
+}
+
+func (t token) code(said []byte) []byte {
+	mac := hmac.New(sha256.New, append([]byte("trapeze session key "), t.hash[:]...))
+	mac.Write(said)
+	return mac.Sum(nil)
+}

@@ -1,0 +1,142 @@
+package access
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+const (
+	anasToken = "ana-0123456789-0123456789"
+	bobsToken = "bob-0123456789-0123456789"
+)
+
+// written writes a file of secrets and returns its path.
+func written(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secrets.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func line(token, name string) string {
+	return `{"token":"` + token + `","name":"` + name + `","roles":["operator"]}`
+}
+
+// asking makes a request with headers, name and value in turn.
+func asking(header ...string) *http.Request {
+	r := httptest.NewRequest("GET", "/jobs", nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return r
+}
+
+func TestATokenOfTheFileSaysWhoAsks(t *testing.T) {
+	is := is.New(t)
+	tokens, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, "ana")+`,`+line(bobsToken, "bob")+`]}`))
+	is.NoErr(err)
+	p, err := tokens.Authenticate(asking("Authorization", "Bearer "+bobsToken))
+	is.NoErr(err)
+	is.Equal(p.Name, "bob")
+	is.Equal(p.Roles, []string{"operator"})
+}
+
+func TestWhatIsNoTokenOfTheFileIsRefused(t *testing.T) {
+	is := is.New(t)
+	tokens, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, "ana")+`]}`))
+	is.NoErr(err)
+	for name, r := range map[string]*http.Request{
+		"nothing":             asking(),
+		"an empty header":     asking("Authorization", ""),
+		"no scheme":           asking("Authorization", anasToken),
+		"another scheme":      asking("Authorization", "Basic "+anasToken),
+		"an empty token":      asking("Authorization", "Bearer "),
+		"a part of one":       asking("Authorization", "Bearer "+anasToken[:20]),
+		"more than one":       asking("Authorization", "Bearer "+anasToken+"x"),
+		"two headers":         asking("Authorization", "Bearer "+anasToken, "Authorization", "Bearer "+anasToken),
+		"a megabyte":          asking("Authorization", "Bearer "+strings.Repeat("x", 1<<20)),
+		"a token as cookie":   asking("Cookie", SessionCookie+"="+anasToken),
+		"a cookie of nothing": asking("Cookie", SessionCookie+"="),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := tokens.Authenticate(r)
+			is.True(errors.Is(err, ErrUnauthenticated)) // whatever it is
+		})
+	}
+}
+
+func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
+	is := is.New(t)
+	_, err := TokenFile(written(t, `{"tokens":[`+line("short", "ana")+`,`+line(anasToken, "")+`,`+line(anasToken, "system")+`]}`))
+	is.True(err != nil)
+	for _, wrong := range []string{"token 1: want 20", "token 2: name", "token 3: it is in the file twice", "token 3: name"} {
+		is.True(strings.Contains(err.Error(), wrong)) // every mistake at once
+	}
+	is.True(!strings.Contains(err.Error(), anasToken)) // and no token
+	_, err = TokenFile(written(t, `{"tokens":[],"tokns":[]}`))
+	is.True(err != nil) // a misspelt name
+}
+
+func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {
+	is := is.New(t)
+	path := written(t, `{"tokens":[`+line(anasToken, "ana")+`]}`)
+	tokens, err := TokenFile(path)
+	is.NoErr(err)
+	tokens.file.every = 0
+	session, _, err := tokens.Login(anasToken)
+	is.NoErr(err)
+	renew := func(text string) {
+		next := path + ".next"
+		is.NoErr(os.WriteFile(next, []byte(text), 0o600))
+		is.NoErr(os.Rename(next, path))
+	}
+	renew(`{"tokens":`)
+	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+anasToken))
+	is.NoErr(err) // half a file changes nothing
+	renew(`{"tokens":[` + line(bobsToken, "bob") + `]}`)
+	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+bobsToken))
+	is.NoErr(err) // the new token
+	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+anasToken))
+	is.True(errors.Is(err, ErrUnauthenticated)) // the old one
+	_, err = tokens.Authenticate(asking("Cookie", SessionCookie+"="+session))
+	is.True(errors.Is(err, ErrUnauthenticated)) // and the session that began with it
+}
+
+func TestASessionStandsForItsToken(t *testing.T) {
+	is := is.New(t)
+	file := `{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`
+	tokens, err := TokenFile(written(t, file))
+	is.NoErr(err)
+	session, until, err := tokens.Login(bobsToken)
+	is.NoErr(err)
+	is.True(!strings.Contains(session, bobsToken))
+	other, err := TokenFile(written(t, file))
+	is.NoErr(err)
+	p, err := other.Authenticate(asking("Cookie", SessionCookie+"="+session))
+	is.NoErr(err) // another pod believes it, too
+	is.Equal(p.Name, "bob")
+	_, err = tokens.resume(session, until.Add(time.Second))
+	is.True(errors.Is(err, ErrUnauthenticated)) // it has an end
+	for i := range session {
+		changed := []byte(session)
+		if changed[i]++; changed[i] == '{' || changed[i] == '[' || changed[i] == ':' || changed[i] == '`' || changed[i] == '.' {
+			changed[i] = 'A'
+		}
+		if _, err := tokens.resume(string(changed), time.Now()); err == nil {
+			t.Fatalf("a session with another character %d is believed", i)
+		}
+	}
+	_, _, err = tokens.Login("no-such-token-0123456789")
+	is.True(errors.Is(err, ErrUnauthenticated))
+}

@@ -1,0 +1,72 @@
+package bus
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+func TestWhoeverListensToATopicGetsWhatIsPublishedUnderIt(t *testing.T) {
+	is := is.New(t)
+	b := New[string, int]()
+	first, second, other := b.Listen("a", 2), b.Listen("a", 2), b.Listen("b", 2)
+	b.Publish("a", 1)
+	b.Publish("b", 2)
+	is.Equal(<-first.Queue(), 1)
+	is.Equal(<-second.Queue(), 1)
+	is.Equal(<-other.Queue(), 2)
+	b.Publish("nobody", 3) // is no mistake
+}
+
+func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
+	is := is.New(t)
+	b := New[string, int]()
+	slow, quick := b.Listen("a", 2), b.Listen("a", 8)
+	for i := range 5 {
+		b.Publish("a", i) // returns, whoever reads
+	}
+	var got []int
+	for m := range slow.Queue() {
+		got = append(got, m)
+	}
+	is.Equal(got, []int{0, 1})              // what fitted in
+	is.True(errors.Is(slow.Err(), ErrSlow)) // then it was told why
+	is.Equal(len(quick.Queue()), 5)         // the other one has everything
+	slow.Close()                            // does nothing any more
+	quick.Close()                           //
+	is.Equal(b.Topics(), []string{})        // nobody is left
+	is.True(len(quick.Queue()) == 5)        // and what had arrived can be read
+	closing := errors.New("closing")        //
+	last := b.Listen("a", 1)                //
+	b.CutAll(closing)                       //
+	_, open := <-last.Queue()               //
+	is.True(!open)                          // everybody is cut off
+	is.True(errors.Is(last.Err(), closing)) // with the reason
+}
+
+func TestListenersComeAndGoWhileMessagesArePublished(t *testing.T) {
+	is := is.New(t)
+	b := New[int, int]()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 500 {
+				l := b.Listen(i%3, 1)
+				select {
+				case <-l.Queue():
+				default:
+				}
+				l.Close()
+			}
+		})
+		all.Go(func() {
+			for i := range 500 {
+				b.Publish(i%3, i)
+			}
+		})
+	}
+	all.Wait()
+	is.Equal(len(b.Topics()), 0) // nothing stays behind
+}

@@ -1,0 +1,97 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// jobRoad follows the numbers of one job's events.
+type jobRoad struct {
+	feed  *Feed
+	epoch string
+	id    int64
+	no    int // of the last event told
+	state job.State
+}
+
+// Job opens the stream of a job: after a cursor, from [Beginning], which an empty cursor is too, or from [Now]. Errors:
+// [job.ErrNotFound], [job.ErrInvalid] for what is no cursor, [ErrClosing].
+func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
+	j, err := f.store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	r := &jobRoad{feed: f, id: id, state: j.State}
+	var epoch string
+	switch after {
+	case Beginning, "":
+	case Now:
+		r.no = j.EventNo
+	default:
+		if epoch, r.no, err = ofJob(after, id); err != nil {
+			return nil, err
+		}
+	}
+	return f.open(ctx, topic{aJob, id}, func(now stand) (*Stream, error) {
+		r.epoch = now.epoch
+		s := &Stream{Snapshot: j, road: r}
+		switch {
+		case epoch != "" && epoch != now.epoch:
+			s.Reset = otherHistory
+		case r.no > j.EventNo:
+			s.Reset = unknown
+		case r.no > 0 && r.no < j.EventNo:
+			next, err := f.store.JobEvents(ctx, id, r.no, 1)
+			if err != nil {
+				return nil, err
+			}
+			if len(next) == 0 || *next[0].EventNo != r.no+1 {
+				s.Reset = tooOld
+			}
+		}
+		if s.Reset != "" {
+			r.no = 0
+		}
+		s.Cursor = r.cursor().String()
+		return s, nil
+	})
+}
+
+func (r *jobRoad) cursor() cursor { return cursor{r.epoch, aJob, fmt.Sprint(r.no)} }
+
+func (r *jobRoad) behind(ctx context.Context) ([]Item, bool, error) {
+	page, err := r.feed.store.JobEvents(ctx, r.id, r.no, pageSize)
+	if err != nil {
+		return nil, false, err
+	}
+	news := make([]store.News, len(page))
+	for i, e := range page {
+		news[i] = store.News{Event: e}
+	}
+	events, err := encodeAll(news)
+	if err != nil {
+		return nil, false, err
+	}
+	return r.take(&batch{events: events}), len(page) == pageSize, nil
+}
+
+func (r *jobRoad) take(b *batch) (list []Item) {
+	for _, e := range b.events {
+		if *e.EventNo <= r.no {
+			continue // told before the tail came by
+		}
+		r.no, r.state = *e.EventNo, e.To
+		list = append(list, e.item(r.cursor()))
+	}
+	return list
+}
+
+func (r *jobRoad) end() any {
+	if r.state.Terminal() {
+		return ended{State: r.state}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package feed
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// pipelineRoad follows the transactions that wrote events of one pipeline: its jobs have no order among each other.
+type pipelineRoad struct {
+	feed   *Feed
+	epoch  string
+	id     int64
+	sight  sight
+	status job.Status
+}
+
+// Pipeline opens the stream of all jobs of a pipeline, as [Feed.Job] does that of one.
+func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, error) {
+	if _, err := f.store.Pipeline(ctx, id); err != nil {
+		return nil, err
+	}
+	r := &pipelineRoad{feed: f, id: id}
+	epoch := ""
+	if after != Now && after != Beginning && after != "" {
+		var err error
+		if epoch, r.sight, err = ofPipeline(after); err != nil {
+			return nil, err
+		}
+	}
+	return f.open(ctx, topic{aPipeline, id}, func(now stand) (*Stream, error) {
+		r.epoch = now.epoch
+		if after == Now {
+			r.sight.seen = now.seen
+		}
+		p, err := f.store.Pipeline(ctx, id) // not older than what is told from now on
+		if err != nil {
+			return nil, err
+		}
+		r.status = p.Status
+		s := &Stream{Snapshot: p, road: r}
+		if epoch != "" {
+			if s.Reset, err = f.check(ctx, epoch, r.sight.earliest(), r.sight.latest()); err != nil {
+				return nil, err
+			}
+		}
+		if s.Reset != "" {
+			r.sight = sight{}
+		}
+		s.Cursor = r.cursor().String()
+		return s, nil
+	})
+}
+
+// check says what is wrong with a cursor after which events of some transactions follow, and that knows of some others; empty: nothing.
+func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
+	now, err := f.store.FeedNow(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case epoch != "" && epoch != now.Epoch:
+		return otherHistory, nil
+	case knows >= now.Next:
+		return unknown, nil
+	case after > 0 && after < now.Oldest:
+		return tooOld, nil
+	}
+	return "", nil
+}
+
+// latest is the latest transaction of which something has been seen.
+func (s sight) latest() uint64 {
+	if s.within != nil {
+		return max(s.seen.Upto, s.within.Upto)
+	}
+	return s.seen.Upto
+}
+
+// earliest is the transaction whose successors may have written something that has not been seen; 0: any may.
+func (s sight) earliest() uint64 { return s.seen.Upto }
+
+func (r *pipelineRoad) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
+
+func (r *pipelineRoad) behind(ctx context.Context) ([]Item, bool, error) {
+	page, now, err := r.feed.store.PipelineNews(ctx, r.id, r.sight.seen, r.sight.within, r.sight.at, pageSize)
+	if err != nil {
+		return nil, false, err
+	}
+	events, err := encodeAll(page)
+	if err != nil {
+		return nil, false, err
+	}
+	more := len(page) == pageSize || r.sight.within != nil // behind a part comes the rest
+	return r.tell(events, now, len(page) < pageSize), more, nil
+}
+
+func (r *pipelineRoad) take(b *batch) []Item { return r.tell(b.events, b.seen, true) }
+
+// tell tells those of the events that have not been told, which transactions wrote that have been seen by now; whole says that these are
+// all of them.
+func (r *pipelineRoad) tell(events []*event, now store.Seen, whole bool) (list []Item) {
+	var fresh []*event
+	for _, e := range events {
+		if !r.sight.seen.Has(e.Xid) {
+			fresh = append(fresh, e)
+		}
+	}
+	for i, e := range fresh {
+		if e.Status != "" {
+			r.status = e.Status
+		}
+		r.sight.within, r.sight.at = &now, store.Position{Job: *e.Job, EventNo: *e.EventNo}
+		if whole && i == len(fresh)-1 {
+			r.see(now)
+		}
+		list = append(list, e.item(r.cursor()))
+	}
+	if whole {
+		r.see(now)
+	}
+	return list
+}
+
+func (r *pipelineRoad) see(now store.Seen) { r.sight = sight{seen: r.sight.seen.With(now)} }
+
+func (r *pipelineRoad) end() any {
+	if r.status.Over() {
+		return ended{Status: r.status}
+	}
+	return nil
+}

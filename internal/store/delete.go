@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// deletableSQL lists the jobs of the pipeline that begins with a job, and says of each whether it has ended; of a job that is part of
+// another's pipeline, itself alone. Plan: jobs_pkey, jobs_of_pipeline; primary keys.
+const deletableSQL = `
+select j.id, j.pipeline_id, not coalesce((select true from trapeze.live l where l.id = j.id limit 1),
+	(select true from trapeze.parked p where p.id = j.id limit 1), false)
+from (
+	select f.id, f.pipeline_id from trapeze.jobs f where f.id = $1
+	union all
+	select s.id, s.pipeline_id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j`
+
+// deleteEndsSQL deletes where jobs ended, and the row of their pipeline. Plan: done_by_id of each day; pipelines_pkey.
+const deleteEndsSQL = `
+with pipeline as (
+	delete from trapeze.pipelines where id = $1
+)
+delete from trapeze.done where id = any($2::bigint[])`
+
+// Delete removes a job that has ended, and with the first job of a pipeline all of it: a step alone would change what the others
+// came to. Its history stays as long as that of all others. It returns how many jobs went.
+// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
+func (s *Store) Delete(ctx context.Context, id int64, actor string) (n int, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		ids, err := s.deletable(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		// From here on none of them is tried again. What came about since the look shows in the next one.
+		if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(lockJobsSQL), []any{ids}); err != nil {
+			return err
+		}
+		locked := len(ids)
+		if ids, err = s.deletable(ctx, tx, id); err != nil {
+			return err
+		}
+		if len(ids) != locked {
+			return job.ErrNotTerminal // it has just changed
+		}
+		awaited, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(forgetJobsSQL), []any{ids})
+		if err != nil {
+			return err
+		}
+		if awaited[0] > 0 {
+			return job.ErrNotTerminal
+		}
+		if _, err := tx.Exec(ctx, s.in(deleteEndsSQL), id, ids); err != nil {
+			return err
+		}
+		n = len(ids)
+		return s.auditIn(ctx, tx, Deed{Actor: actor, Action: "job.delete", Target: jobTarget(id), After: map[string]any{"jobs": n}})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("delete job %d: %w", id, err)
+	}
+	return n, nil
+}
+
+// deletable lists the jobs that go with a job.
+func (s *Store) deletable(ctx context.Context, tx pgx.Tx, id int64) (ids []int64, err error) {
+	type row struct {
+		ID, Pipeline int64
+		Ended        bool
+	}
+	list, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[row], s.in(deletableSQL), []any{id})
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range list {
+		switch {
+		case !j.Ended && j.ID == id:
+			return nil, job.ErrNotTerminal
+		case j.Pipeline != id:
+			return nil, fmt.Errorf("pipeline %d: %w", j.Pipeline, job.ErrPartOfPipeline)
+		case !j.Ended:
+			return nil, fmt.Errorf("job %d of it: %w", j.ID, job.ErrNotTerminal)
+		}
+		ids = append(ids, j.ID)
+	}
+	if len(ids) == 0 {
+		return nil, job.ErrNotFound
+	}
+	return ids, nil
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// drainLaneSQL closes a lane whose row is locked, or opens it. Plan: primary key; HOT.
+const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
+
+// DrainLane closes a lane (drained) or opens it again, and reports whether that is news. Error: [job.ErrUnknownLane].
+func (s *Store) DrainLane(ctx context.Context, name string, drained bool, actor string) (changed bool, err error) {
+	action, event := "lane.resume", "lane.resumed"
+	if drained {
+		action, event = "lane.drain", "lane.drained"
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		before, err := askOne[job.Lane](ctx, s, tx, job.ErrUnknownLane, lockLaneSQL, name)
+		if changed = err == nil && before.Drained != drained; err != nil || !changed {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.in(drainLaneSQL), name, drained); err != nil {
+			return err
+		}
+		return s.operates(ctx, tx, operation{
+			Deed:  Deed{Actor: actor, Action: action, Target: "lane " + name, Before: drains{before.Drained}, After: drains{drained}},
+			Event: event, About: name,
+		})
+	})
+	if err != nil {
+		return false, fmt.Errorf("%s %q: %w", action, name, err)
+	}
+	return changed, nil
+}
+
+// drains is what the audit keeps of a drain.
+type drains struct {
+	Drained bool `json:"drained"`
+}
+
+const (
+	// lockPodsSQL finds the rows of a pod by its name or boot id; when it is to be resumed, also closed ones, from which the
+	// next process of that name would take its drain. Plan: pods is small.
+	lockPodsSQL = `
+select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
+where (p.name = $1 or p.boot::text = $1) and (p.closed_at is null or not $2) order by p.boot for update`
+	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
+)
+
+// DrainPod makes the pods of a name, or the one of a boot id, start nothing (drained), or start again, and reports whether that
+// is news, and which boots are open. Error: [job.ErrUnknownPod].
+func (s *Store) DrainPod(ctx context.Context, pod string, drained bool, actor string) (changed bool, boots []string, err error) {
+	action, event := "pod.resume", "pod.resumed"
+	if drained {
+		action, event = "pod.drain", "pod.drained"
+	}
+	type row struct {
+		Boot, Name    string
+		Drained, Open bool
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		changed, boots = false, nil
+		found, err := ask(ctx, s, tx, pgx.RowToStructByPos[row], lockPodsSQL, pod, drained)
+		if err == nil && len(found) == 0 {
+			err = job.ErrUnknownPod
+		}
+		if err != nil {
+			return err
+		}
+		var all []string
+		for _, p := range found {
+			if all = append(all, p.Boot); p.Open {
+				boots = append(boots, p.Boot)
+			}
+			changed = changed || p.Drained != drained
+		}
+		if !changed {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, s.in(drainPodsSQL), all, drained); err != nil {
+			return err
+		}
+		return s.operates(ctx, tx, operation{
+			Deed: Deed{Actor: actor, Action: action, Target: "pod " + found[0].Name, Before: drains{!drained}, After: drains{drained}},
+			Boot: &found[0].Boot, Event: event, About: found[0].Name,
+		})
+	})
+	if err != nil {
+		return false, nil, fmt.Errorf("%s %q: %w", action, pod, err)
+	}
+	return changed, boots, nil
+}

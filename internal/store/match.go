@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// matching is the condition on a job j that stands in s: a null argument selects all.
+const matching = `($2::text[] is null or s.state = any($2)) and ($3::text is null or j.kind = $3) and ($4::text is null or s.lane = $4)
+	and ($5::text is null or j.subject = $5) and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
+	and ($8::timestamptz is null or j.created_at >= $8)`
+
+// matchOpenSQL lists jobs that have neither ended nor been asked to, in the order of their ids.
+// Plan: live_pkey and parked_pkey from an id on, jobs_pkey; stops at the limit.
+const matchOpenSQL = `
+select s.id from (
+	select l.id, l.state, l.lane from trapeze.live l where l.id > $1 and not l.cancel_requested
+	union all
+	select p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end, p.lane
+	from trapeze.parked p where p.id > $1
+) s join trapeze.jobs j on j.id = s.id
+where ` + matching + `
+order by s.id limit $9`
+
+// matchEndedSQL lists jobs that have ended, in the order of their ids. Plan: done_by_id of each day from an id on, jobs_pkey; stops at
+// the limit.
+const matchEndedSQL = `
+select s.id from trapeze.done s join trapeze.jobs j on j.id = s.id
+where s.id > $1 and ` + matching + `
+order by s.id limit $9`
+
+// Match lists the ids of jobs that a filter selects, branches of fan-outs too, in their order and after the given one: with ended those
+// that have ended, else those that have neither ended nor been asked to. At most limit; the filter's own page counts for nothing.
+func (s *Store) Match(ctx context.Context, f Filter, ended bool, after int64, limit int) ([]int64, error) {
+	sql := matchOpenSQL
+	if ended {
+		sql = matchEndedSQL
+	}
+	var states []string
+	for _, state := range f.States {
+		states = append(states, string(state))
+	}
+	var since *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	list, err := rows(ctx, s, pgx.RowTo[int64], sql, after, states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline),
+		someID(f.Parent), since, limit)
+	if err != nil {
+		return nil, fmt.Errorf("find jobs: %w", err)
+	}
+	return list, nil
+}
+
+// Asked says what a filter asks for, in words as of the HTTP API.
+func (f Filter) Asked() map[string]any {
+	asked := map[string]any{}
+	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject} {
+		if value != "" {
+			asked[name] = value
+		}
+	}
+	for name, id := range map[string]int64{"pipeline": f.Pipeline, "parent": f.Parent} {
+		if id != 0 {
+			asked[name] = fmt.Sprint(id)
+		}
+	}
+	if len(f.States) > 0 {
+		asked["state"] = f.States
+	}
+	if !f.Since.IsZero() {
+		asked["since"] = f.Since
+	}
+	return asked
+}

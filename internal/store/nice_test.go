@@ -1,0 +1,120 @@
+package store
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A mark is of all ranks: a job that is given another priority stands behind it as before, for claims and for submissions.
+func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(urgent(10), urgent(-100), urgent(10))
+	w.ready(ids[0], 2*time.Hour)
+	w.ready(ids[1], 3*time.Hour)
+	w.ready(ids[2], time.Hour)
+	marks, _, err := w.Marks(w.ctx(), map[string]time.Time{"default": {}}, []string{"k"})
+	w.is.NoErr(err)
+	mark := marks["default"]
+	w.is.NoErr(w.Nice(w.ctx(), ids[1], 100, false, "ann"))
+	w.is.NoErr(w.Nice(w.ctx(), ids[0], -100, false, "ann"))
+	n := w.new(func(n *NewJob) { n.Priority, n.Starts = 99, true })
+	e, err := w.EnqueueSince(w.ctx(), boot, n, mark)
+	w.is.NoErr(err)
+	w.is.Equal(e.Places[n[0].ID], PlacedPending) // the niced one goes before it
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
+}
+
+// Nice puts a row anew, so it must know all its columns: one that a migration adds and it forgets would be lost.
+func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(about("s"))
+	c := w.one(boot)
+	w.is.NoErr(second(w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "stop"))) // a row with a past
+	w.exec(`update trapeze.live set writes = 7, attempt = 2, crashes = 1, isolated = true, unique_while = 'active', epoch = 3 where id = $1`, c.ID)
+	row := func() map[string]any {
+		result, err := w.pool.Query(w.ctx(), `select * from trapeze.live where id = $1`, c.ID)
+		w.is.NoErr(err)
+		list, err := pgx.CollectRows(result, pgx.RowToMap)
+		w.is.NoErr(err)
+		return list[0]
+	}
+	before := row()
+	w.is.NoErr(w.Nice(w.ctx(), c.ID, 42, false, "ann"))
+	after := row()
+	var changed []string
+	for name, value := range before {
+		at, ok := value.(time.Time)
+		same := value == after[name]
+		if ok {
+			same = at.Equal(after[name].(time.Time))
+		}
+		if !same {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	w.is.Equal(changed, []string{"event_no", "priority"})
+}
+
+// A claim that began before a nice of a chain, and meets it, passes the job by: it would have read the plan of before.
+func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(func(n *NewJob) {
+		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
+	})[0]
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the nice has the row of live, and not yet the plan
+	niced := async(func() (int, error) { return 0, w.Nice(w.ctx(), id, 30, true, "ann") })
+	w.waiting(1)
+	w.is.Equal(len(w.claims(boot, 1)), 0)
+	release(true)
+	_, err := niced()
+	w.is.NoErr(err)
+	c := w.one(boot)
+	w.is.Equal(c.Priority, 30)
+	w.is.Equal(string(c.Planned), `[{"kind":"k","args":{"a":"<b>"},"priority":30},{"kind":"k","args":null,"priority":30}]`)
+	w.is.True(errors.Is(w.Nice(w.ctx(), id, 1, true, "ann"), job.ErrNotQueued))
+	w.end(boot, ending(c))
+}
+
+// Whoever deletes and whoever tries again meet: one of them is refused, and nothing is left half.
+func TestADeleteAndARetryTakeTurns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	for range 8 {
+		id := w.failing(boot)
+		release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id)
+		deleted := async(func() (int, error) { return w.Delete(w.ctx(), id, "ann") })
+		retried := async(func() ([]int64, error) { return w.Retry(w.ctx(), id, nil, "bob") })
+		w.waiting(2)
+		release(true)
+		n, gone := deleted()
+		again, back := retried()
+		w.is.True((gone == nil) != (back == nil)) // one of them
+		if gone == nil {
+			w.is.Equal(n, 1)
+			w.is.True(errors.Is(back, job.ErrNotFound) || errors.Is(back, job.ErrNotFailed))
+			w.is.Equal(w.count(`select (select count(*) from trapeze.jobs) + (select count(*) from trapeze.done) + (select count(*) from trapeze.live)`), 0)
+			continue
+		}
+		w.is.Equal(again, []int64{id})
+		w.is.True(errors.Is(gone, job.ErrNotTerminal))
+		w.end(boot, ending(w.one(boot)))
+		_, err := w.Delete(w.ctx(), id, "ann")
+		w.is.NoErr(err)
+	}
+}

@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// operatorEventSQL writes what an operator did to a lane, a pod or the gate into the history of everything. Plan: one insert.
+const operatorEventSQL = `
+insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
+select 1, $1::uuid, e.name, $3, $4, $5::text::json
+from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'gate.paused', 'gate.unpaused']) as e(name)
+where e.name = $2`
+
+// operation is one change by an operator: its deed for the audit, and its event.
+type operation struct {
+	Deed
+	Boot  *string // of the pod that it is about
+	Event string
+	About string // the lane's or pod's name, or what the gate is closed for
+}
+
+// operates writes an operation down in the transaction of its change, and tells the pods when that commits.
+func (s *Store) operates(ctx context.Context, tx pgx.Tx, o operation) error {
+	if err := s.auditIn(ctx, tx, o.Deed); err != nil {
+		return err
+	}
+	fields, err := asJSON(map[string]any{"before": o.Before, "after": o.After})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, s.in(operatorEventSQL), o.Boot, o.Event, o.Actor, o.About, fields); err != nil {
+		return err
+	}
+	return s.NotifySettings(ctx, tx)
+}
+
+// ask collects the rows of a statement on db.
+func ask[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	result, err := db.Query(ctx, s.in(sql), args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(result, scan)
+}
+
+// askOne is ask for the only row of a statement; without it the error is none.
+func askOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
+	list, err := ask(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
+	if err == nil && len(list) == 0 {
+		err = none
+	}
+	if err != nil {
+		return row, err
+	}
+	return list[0], nil
+}
+
+// errDry ends the transaction of a dry run, with nothing done.
+var errDry = errors.New("dry run")

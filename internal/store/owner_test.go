@@ -1,0 +1,53 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 12 {
+		who := []string{"ana", "bob", ""}[i%3]
+		name := fmt.Sprint("pipeline ", i)
+		_, err := w.pool.Exec(w.ctx(), `with j as (
+			insert into trapeze.jobs (id, kind, lane, args, pipeline_id, submitter, created_at)
+			values ($1::bigint, 'k', 'default', '{}', $1, $2, now() - $1::int * interval '1 minute')
+		), l as (
+			insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject) values ($1, now(), 1, 0, 'pending', 'default', 'k', '')
+		) insert into trapeze.pipelines (id, name) values ($1, $3)`, i+1, who, name)
+		w.is.NoErr(err)
+	}
+	var jobs, pipelines []int64
+	for f := (Filter{Owner: "ana", Limit: 3}); ; {
+		page, err := w.Jobs(w.ctx(), f)
+		w.is.NoErr(err)
+		for _, one := range page.Jobs {
+			jobs = append(jobs, one.ID)
+		}
+		if f.Cursor = page.Cursor; f.Cursor == "" {
+			break
+		}
+	}
+	for f := (PipelineFilter{Owner: "ana", Limit: 3}); ; {
+		page, cursor, err := w.Pipelines(w.ctx(), f)
+		w.is.NoErr(err)
+		for _, one := range page {
+			pipelines = append(pipelines, one.ID)
+		}
+		if f.Cursor = cursor; f.Cursor == "" {
+			break
+		}
+	}
+	w.is.Equal(jobs, []int64{1, 4, 7, 10}) // hers alone, newest first
+	w.is.Equal(pipelines, jobs)            // each is the pipeline of its own
+	owner, err := w.Owner(w.ctx(), 2)
+	w.is.NoErr(err)
+	w.is.Equal(owner, "bob")
+	_, err = w.Owner(w.ctx(), 99)
+	w.is.True(errors.Is(err, job.ErrNotFound))
+}

@@ -1,0 +1,64 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('known', 7)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('c', 'known')`)
+	two := 2
+	o := runner.Options{Slots: 4, Lanes: []runner.LaneSetup{
+		{Name: "interactive", Slots: &two, Kinds: []string{"a", "c"}}, {Name: "known", Slots: &two, Kinds: []string{"b"}},
+	}}
+	pods := fleet(t, url, 3, o, map[string]does{"a": nothing, "b": nothing, "c": nothing})
+	lanes := func() string {
+		return one[string](t, pool, `select string_agg(l.name || '=' || coalesce(l.slots::text, '') || ':' ||
+			(select coalesce(string_agg(kind, '+' order by kind), '') from trapeze.lane_kinds k where k.lane = l.name), ',' order by l.name) from trapeze.lanes l`)
+	}
+	is.Equal(lanes(), "default=:,interactive=2:a,known=7:c") // the database says where c belongs, and how known is
+	is.Equal(audited(t, pods[0]), []string{"system lane.set lane interactive"})
+	is.Equal(get(t, pods[1], enqueue(t, pods[1], of("a"))).Lane, "interactive")
+
+	_, err := pods[0].SetLane(t.Context(), "interactive", job.LaneChange{Slots: job.To(3)}, "ann")
+	is.NoErr(err)
+	start(t, pgtest.Connect(t, url), o, map[string]does{"a": nothing, "b": nothing, "c": nothing})
+	is.Equal(lanes(), "default=:,interactive=3:a,known=7:c") // a later start changes nothing
+	quiet(t, pool)
+}
+
+func TestAKindInTwoLanesOrInNoneIsALoudError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	_, err := runner.New(pool, runner.Options{Lanes: []runner.LaneSetup{
+		{Name: "one", Kinds: []string{"a"}}, {Name: "two", Kinds: []string{"b", "a"}}, {Name: "../three"}}})
+	is.True(errors.Is(err, job.ErrKindInTwoLanes))
+	is.True(strings.Contains(err.Error(), `kind "a" is in lane "one" and in lane "two"`))
+	is.True(errors.Is(err, job.ErrInvalidSetting)) // all mistakes at once
+
+	exec(t, pool, `delete from trapeze.lanes`)
+	r, err := runner.New(pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	is.NoErr(err)
+	defer r.Close()
+	runner.HandleRaw(r, "a", func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil })
+	err = r.Run(t.Context())
+	is.True(errors.Is(err, job.ErrUnknownLane))
+	is.True(strings.Contains(err.Error(), `kind "a" belongs to lane "default", which does not exist`))
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`), 0) // it is no pod
+}

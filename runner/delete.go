@@ -1,0 +1,16 @@
+package runner
+
+import "context"
+
+// Delete removes a job that has ended; by its first job a pipeline is removed as a whole, once all of it has ended. Its events stay
+// until their time is over. It returns how many jobs were removed.
+//
+// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline] for a later step, and [job.ErrOutcomeUnknown]: asking
+// again is safe.
+func (r *Runner) Delete(ctx context.Context, id int64, actor string) (int, error) {
+	n, err := r.front.Delete(ctx, id, named(actor))
+	if err != nil {
+		return 0, r.commandError(err)
+	}
+	return n, nil
+}

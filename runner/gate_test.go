@@ -1,0 +1,123 @@
+package runner_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// counter counts the claims that go over a pool's connections.
+type counter struct{ claims atomic.Int64 }
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "'job.claimed' from claimed") {
+		c.claims.Add(1)
+	}
+	return ctx
+}
+
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func counted(t *testing.T, url string) (*pgxpool.Pool, *counter) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counter{}
+	config.ConnConfig.Tracer = c
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool, c
+}
+
+func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool, claims := counted(t, url)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": until(wait)})
+	runs := begun(t, r, of("k"))
+	q, err := r.Freeze(t.Context(), 500*time.Millisecond, "ann")
+	is.NoErr(err)
+	is.True(q.TimedOut)
+	_, err = r.Pause(t.Context(), "ann")
+	is.NoErr(err)
+	for range 3 {
+		enqueue(t, r, of("k"))
+	}
+	before := claims.claims.Load()
+	time.Sleep(500 * time.Millisecond) // five polls: an absence can only be given time
+	is.Equal(claims.claims.Load(), before)
+	open()
+	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected
+	_, err = r.Thaw(t.Context(), "ann")
+	is.NoErr(err)
+	time.Sleep(300 * time.Millisecond)
+	is.Equal(claims.claims.Load(), before) // still paused
+
+	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
+	s, err := restarted.Submit(t.Context(), of("k"))
+	is.NoErr(err)
+	is.Equal(s.State, job.Pending) // also after a start
+	_, err = restarted.Unpause(t.Context(), "ann")
+	is.NoErr(err)
+	quiet(t, pool)
+	is.True(claims.claims.Load() >= before)
+}
+
+func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `delete from trapeze.gate`)
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, LeaseFor: time.Minute}, map[string]does{"k": nothing})
+	s, err := r.Submit(t.Context(), of("k"))
+	is.NoErr(err)
+	is.Equal(s.State, job.Pending) // unknown is closed
+	now, err := r.Status(t.Context())
+	is.NoErr(err)
+	is.True(now.Gate.Paused)
+	_, err = r.Unpause(t.Context(), "ann")
+	is.NoErr(err)
+	is.Equal(ended(t, r, s.ID).State, job.Succeeded)
+
+	// What a pod was told stays in force while it cannot be told anything.
+	wait, open := gate(t)
+	proxy, proxied := cable(t, url)
+	cut := start(t, proxied, runner.Options{LeaseFor: time.Minute}, map[string]does{"w": until(wait), "k": nothing})
+	runs := begun(t, cut, of("w"))
+	_, err = r.Pause(t.Context(), "ann")
+	is.NoErr(err)
+	pgtest.Wait(t, "it has heard", func() bool {
+		s, err := cut.Submit(t.Context(), of("k"))
+		is.NoErr(err)
+		return s.State == job.Pending
+	})
+	proxy.Blackhole()
+	proxy.Reset()
+	time.Sleep(500 * time.Millisecond) // heartbeats fail
+	proxy.Pass()
+	open()
+	is.Equal(ended(t, r, runs).State, job.Succeeded)
+	pgtest.Wait(t, "what it ran has ended", func() bool { return running(t, pool) == 0 })
+	is.True(one[int](t, pool, `select count(*)::int from trapeze.live where state = 'pending'`) > 0) // and nothing else was begun
+	_, err = r.Unpause(t.Context(), "ann")
+	is.NoErr(err)
+	quiet(t, pool)
+}

@@ -1,0 +1,64 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// instruments are the pod's metrics; what is a state and not an event is read when they are collected.
+type instruments struct{ r *Runner }
+
+// Describe implements [prometheus.Collector].
+func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.r.metrics.Describe(ch) }
+
+// Collect implements [prometheus.Collector]. It does not fail when the database does not answer.
+func (i instruments) Collect(ch chan<- prometheus.Metric) {
+	r := i.r
+	r.collecting.Lock() // two collections must not meet between Reset and Set
+	defer r.collecting.Unlock()
+	r.lanes.observe(r.metrics.LaneSlots)
+	m := r.metrics
+	m.LaneWaiting.Reset()
+	m.LaneOldest.Reset()
+	m.Pods.Reset()
+	for _, b := range r.fleet.read(r.front.Fleet) {
+		m.LaneWaiting.WithLabelValues(b.Lane).Set(float64(b.Waiting))
+		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
+		m.Pods.WithLabelValues().Set(float64(b.Pods))
+	}
+	m.Collect(ch)
+}
+
+const (
+	// fleetFor is how long one reading of the fleet's state serves all that collect.
+	fleetFor = 5 * time.Second
+	// fleetWithin bounds a reading: a scrape waits no longer, and goes on without.
+	fleetWithin = time.Second
+)
+
+// fleet is the latest reading of what waits in the whole fleet. Nobody reads unless somebody collects.
+type fleet struct {
+	mu     sync.Mutex
+	at     time.Time
+	latest []store.Backlog
+}
+
+// read returns a reading that is at most fleetFor old: empty when the database did not answer, which is not asked again before
+// that time either.
+func (f *fleet) read(ask func(context.Context) ([]store.Backlog, error)) []store.Backlog {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.at.IsZero() && time.Since(f.at) < fleetFor {
+		return f.latest
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fleetWithin)
+	defer cancel()
+	f.latest, _ = ask(ctx)
+	f.at = time.Now()
+	return f.latest
+}

@@ -1,0 +1,114 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// gathered collects a runner's metrics once, and returns the gauges with one label or none as name or name{label}.
+func gathered(t *testing.T, r *runner.Runner) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.Metrics())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			if labels := m.GetLabel(); len(labels) == 1 {
+				name += "{" + labels[0].GetValue() + "}"
+			}
+			all[name] += m.GetGauge().GetValue()
+		}
+	}
+	return all
+}
+
+func TestWhatWaitsInTheFleetIsReadFromTheDatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('slow', 0)`)
+	a := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	pgtest.Wait(t, "both pods are there", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 2
+	})
+	for range 3 {
+		enqueue(t, a, of("k"), runner.Lane("slow"))
+	}
+	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = (select min(id) from trapeze.live)`)
+	exec(t, pool, `update trapeze.live set ready_at = 'epoch' where id = (select max(id) from trapeze.live)`)
+	all := gathered(t, a)
+	is.Equal(all["trapeze_pods"], 2.0)                        // of the fleet
+	is.Equal(all["trapeze_lane_waiting{slow}"], 3.0)          // also the one that was recovered
+	is.True(all["trapeze_lane_oldest_seconds{slow}"] >= 3600) // the oldest counts
+	is.True(all["trapeze_lane_oldest_seconds{slow}"] < 3660)  // and one that was recovered is not as old as the epoch
+	is.Equal(all["trapeze_lane_waiting{default}"], 0.0)       // a lane in which nothing waits says so
+	is.Equal(all["trapeze_lane_oldest_seconds{default}"], 0.0)
+}
+
+func TestManyScrapesAreOneStatement(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var o overheard
+	r := make1(t, o.pool(t), runner.Options{}, nil)
+	asked := func() (n int) { return o.so()["select n.name, (select count(*)::int from ("] }
+	began := time.Now()
+	for range 20 {
+		is.Equal(len(gathered(t, r)) > 0, true) // it is answered
+	}
+	is.True(asked() >= 1)                                    // the database is asked
+	is.True(asked() <= 1+int(time.Since(began).Seconds()/5)) // once in five seconds
+}
+
+func TestAScrapeDoesNotFailWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	proxy, cut := cable(t, pgtest.URL(t))
+	r := make1(t, cut, runner.Options{}, nil)
+	proxy.Blackhole()
+	defer proxy.Pass()
+	began := time.Now()
+	all := gathered(t, r)
+	is.True(time.Since(began) < 3*time.Second) // and waits for it a second at most
+	_, told := all["trapeze_pods"]
+	is.True(!told) // what is not known has no value
+	_, told = all["trapeze_leader"]
+	is.True(told) // what is, has
+}
+
+func TestEveryCounterOfTheNormalWayCounts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"first":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("second")), nil },
+		"second": nothing,
+		"fails":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
+	})
+	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := r.Ready(); return ready })
+	enqueue(t, r, of("first"))
+	_, err := r.EnqueueMany(t.Context(), []job.Args{of("fails"), of("fails")}) // these are claimed
+	is.NoErr(err)
+	quiet(t, pool)
+	pgtest.Wait(t, "every end is counted", func() bool { return value(t, r, "trapeze_jobs_finished_total") == 4 })
+	is.Equal(value(t, r, "trapeze_jobs_enqueued_total"), 3.0) // the next step is no submission
+	is.True(value(t, r, "trapeze_claims_total") >= 2)
+	is.Equal(value(t, r, "trapeze_handoffs_total"), 4.0)
+	is.True(value(t, r, "trapeze_handoff_seconds") >= 1)
+	is.Equal(value(t, r, "trapeze_run_seconds"), 4.0)
+	is.Equal(value(t, r, "trapeze_wait_seconds"), value(t, r, "trapeze_claims_total")) // one wait a claim
+}

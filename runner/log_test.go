@@ -1,0 +1,138 @@
+package runner_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// page is where a logger of a test writes.
+type page struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *page) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// debugging returns a logger that tells everything, and what it has told.
+func debugging() (*slog.Logger, *page) {
+	var p page
+	return slog.New(slog.NewTextHandler(&p, &slog.HandlerOptions{Level: slog.LevelDebug})), &p
+}
+
+const canary = "canary-0f6c2e9b"
+
+// secret are the arguments of a job that nobody else may read. Its text refuses to be decoded when it says so.
+type secret struct {
+	Password string `json:"password"`
+	Then     string `json:"then"`
+}
+
+func (secret) Kind() string { return "secret" }
+
+// other has the kind of secret and cannot decode it.
+type other struct {
+	Password int `json:"password"`
+}
+
+func (other) Kind() string { return "other" }
+
+func TestNoLevelOfTheLogTellsArgsOrResults(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	log, said := debugging()
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{Logger: log}, nil)
+	runner.Handle(r, func(_ context.Context, j *runner.Job[secret]) (*runner.Outcome, error) {
+		switch j.Args.Then {
+		case "fail":
+			return nil, errors.New("the handler's own words")
+		case "panic":
+			panic("the handler's own panic")
+		case "chain":
+			return runner.Then(secret{Password: canary}).Result(canary), nil
+		case "fan":
+			return runner.FanOut(secret{Password: canary}, secret{Password: canary, Then: "fail"}), nil
+		case "large":
+			return runner.Done(strings.Repeat(canary, job.MaxResultBytes/len(canary)+1)), nil
+		case "again":
+			if j.Attempt() == 1 {
+				return nil, job.RetryAfter(0, errors.New("not yet"))
+			}
+		}
+		return runner.Done(canary), nil
+	})
+	runner.Handle(r, func(context.Context, *runner.Job[other]) (*runner.Outcome, error) { return nil, nil })
+	run(t, r)
+	for _, then := range []string{"", "fail", "panic", "chain", "fan", "large", "again"} {
+		enqueue(t, r, secret{Password: canary, Then: then}, runner.MaxAttempts(2))
+	}
+	enqueue(t, r, of("other", `{"password":"`+canary+`"}`)) // it cannot be decoded
+	quiet(t, pool)
+	_, err := r.Enqueue(t.Context(), of("secret", `{"password":"`+canary)) // it cannot be encoded
+	is.True(errors.Is(err, job.ErrInvalidArgs))
+	is.True(!strings.Contains(err.Error(), canary)) // also in what the caller may log
+	pgtest.Wait(t, "the log has the failures", func() bool {
+		return strings.Count(said.String(), "job failed and will be retried") >= 1 && strings.Contains(said.String(), "job failed\"")
+	})
+	is.True(strings.Contains(said.String(), "level=DEBUG")) // everything is told
+	is.True(!strings.Contains(said.String(), canary))       // and nothing of what is the job's
+}
+
+func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	log, said := debugging()
+	pool := pgtest.Pool(t)
+	const forged = "k\r\ntime=2020-01-01T00:00:00Z level=ERROR msg=\"forged\" job_id=1\n"
+	r := start(t, pool, runner.Options{Logger: log, Name: forged, Version: forged}, map[string]does{
+		forged: func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() == 1 {
+				return nil, job.RetryAfter(0, errors.New(forged))
+			}
+			panic(forged)
+		},
+	})
+	id := enqueue(t, r, of(forged), runner.MaxAttempts(2), runner.Subject(forged), runner.Submitter(forged))
+	is.Equal(ended(t, r, id).State, job.Failed)
+	pgtest.Wait(t, "the log has the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
+	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)
+	for _, l := range strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n") {
+		is.True(line.MatchString(l))                  // each line is one of ours
+		is.True(!strings.Contains(l, `msg="forged"`)) // and no text of a job's
+	}
+}
+
+func TestALineAboutARunNamesItsTrace(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	log, said := debugging()
+	pool, traces := pgtest.Pool(t), recorder()
+	r := start(t, pool, runner.Options{Logger: log, TracerProvider: traces}, map[string]does{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
+	})
+	enqueue(t, r, of("k"))
+	run := traces.one(t, "run k")
+	is.True(strings.Contains(said.String(), "trace_id="+run.SpanContext().TraceID().String()+" span_id="+run.SpanContext().SpanID().String()))
+}

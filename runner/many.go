@@ -1,0 +1,152 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Filter selects jobs; zero fields select all. Its page and its branches mean nothing to commands, which are for all it selects.
+type Filter = store.Filter
+
+const (
+	// manyJobs is how many jobs one command is for at most, manySample how many of them it names.
+	manyJobs   = 10_000
+	manySample = 10
+	// retryPage is how many jobs one transaction tries again.
+	retryPage = 200
+)
+
+// Many is what a command for all jobs of a filter came to.
+type Many struct {
+	Matched int     // so many jobs are selected
+	Sample  []int64 // the first of them
+	More    bool    // there are others beyond the 10,000 that one command is for: give it again
+	DryRun  bool    // nothing was done
+	Done    int     // cancelled, or being cancelled; or tried again, without the branches that went with them
+	Passed  int     // had moved meanwhile, or could not be tried again
+}
+
+// CancelMany ends all jobs that a filter selects and that have not ended, as [Runner.Cancel] does: in batches, at most 10,000. With dryRun it only
+// tells how many they would be. It is written down as one deed. Errors: [job.ErrInvalid] for a filter that selects everything or
+// states that have ended; [job.ErrOutcomeUnknown]. What was done before an error stands in the answer.
+func (r *Runner) CancelMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
+	actor = named(actor)
+	m, ids, err := r.match(ctx, f, false, dryRun)
+	if err != nil || dryRun {
+		return m, err
+	}
+	d := deedOf("jobs.cancel", actor, f, ids)
+	var more []int64
+	for page := range slices.Chunk(ids, cancelPage) {
+		off, done, err := r.cancelBatch(ctx, page, actor, d)
+		more, d = append(more, off...), nil
+		m.Done += done
+		if err != nil {
+			return m, fmt.Errorf("cancel %d jobs: %w", len(ids), r.commandError(err))
+		}
+	}
+	m.Passed = len(ids) - m.Done
+	if err := r.balance(ctx, more...); err != nil {
+		r.log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be balanced yet", telemetry.Err, r.dbError(err))
+	}
+	r.wake()
+	return m, nil
+}
+
+// cancelBatch cancels one batch, those that somebody holds one by one, and returns the fan-outs that this leaves off balance.
+func (r *Runner) cancelBatch(ctx context.Context, ids []int64, actor string, d *store.Deed) (more []int64, done int, err error) {
+	c, err := r.front.CancelMany(ctx, ids, job.ReasonCancelled, actor, d)
+	if err != nil {
+		return nil, 0, err
+	}
+	seen := make(map[int64]bool, len(ids))
+	for _, id := range c.Ended {
+		seen[id] = true
+		r.waiters.seen(id)
+	}
+	for _, l := range c.Asked {
+		seen[l.JobID] = true
+		r.tellRun(l)
+	}
+	if len(c.Asked) > 0 {
+		r.wakePeers()
+	}
+	for _, id := range ids {
+		if seen[id] {
+			continue
+		}
+		switch _, err := r.cancelAmong(ctx, id, actor); {
+		case err == nil:
+			seen[id] = true
+		case !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound):
+			return c.OffBalance, len(seen), err
+		}
+	}
+	return c.OffBalance, len(seen), nil
+}
+
+// RetryMany runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Runner.Retry]
+// does: in batches, at most 10,000. With dryRun it only tells how many they would be. It is written down as one deed. Errors: as of
+// [Runner.CancelMany].
+func (r *Runner) RetryMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
+	actor = named(actor)
+	m, ids, err := r.match(ctx, f, true, dryRun)
+	if err != nil || dryRun {
+		return m, err
+	}
+	d := deedOf("jobs.retry", actor, f, ids)
+	for page := range slices.Chunk(ids, retryPage) {
+		did, err := r.front.RetryMany(ctx, page, actor, d)
+		d = nil
+		if err != nil {
+			return m, fmt.Errorf("retry %d jobs: %w", len(ids), r.commandError(err))
+		}
+		m.Done += len(page) - len(did.Refused)
+		m.Passed += len(did.Refused)
+	}
+	r.wentAgain(ctx)
+	return m, nil
+}
+
+// match finds the jobs that a command is for.
+func (r *Runner) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
+	m.DryRun = dryRun
+	if len(f.Asked()) == 0 {
+		return m, nil, fmt.Errorf("the filter selects everything: %w", job.ErrInvalid)
+	}
+	for _, state := range f.States {
+		if state.Terminal() != ended || state == job.Succeeded {
+			return m, nil, fmt.Errorf("jobs that are %s: %w", state, job.ErrInvalid)
+		}
+	}
+	if ended && len(f.States) == 0 {
+		f.States = []job.State{job.Failed}
+	}
+	for after := int64(0); ; {
+		page, err := r.front.Match(ctx, f, ended, after, min(1000, manyJobs+1-len(ids)))
+		if err != nil {
+			return m, nil, r.dbError(err)
+		}
+		ids = append(ids, page...)
+		if len(page) == 0 || len(ids) > manyJobs {
+			break
+		}
+		after = page[len(page)-1]
+	}
+	if m.More = len(ids) > manyJobs; m.More {
+		ids = ids[:manyJobs]
+	}
+	m.Matched, m.Sample = len(ids), ids[:min(len(ids), manySample)]
+	return m, ids, nil
+}
+
+// deedOf is a command for many jobs, as it is written down: which they are, and how many.
+func deedOf(action, actor string, f Filter, ids []int64) *store.Deed {
+	return &store.Deed{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f.Asked(), "matched": len(ids)}}
+}

@@ -1,0 +1,167 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"k": nothing, "waits": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("k"), of("waits")).Join(of("k")), nil
+		},
+	})
+	lone := enqueue(t, r, of("k"))
+	inState(t, r, lone, job.Succeeded)
+	n, err := r.Delete(t.Context(), lone, "ann")
+	is.NoErr(err)
+	is.Equal(n, 1)
+	_, err = r.Get(t.Context(), lone)
+	is.True(errors.Is(err, job.ErrNotFound))
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
+	is.Equal(deeds(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
+	_, err = r.Delete(t.Context(), lone, "ann")
+	is.True(errors.Is(err, job.ErrNotFound))
+
+	parent := enqueue(t, r, of("fans"))
+	pgtest.Wait(t, "a branch has ended", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent) == 1
+	})
+	branch := one[int64](t, pool, `select id from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent)
+	_, err = r.Delete(t.Context(), parent, "ann")
+	is.True(errors.Is(err, job.ErrNotTerminal))
+	_, err = r.Delete(t.Context(), branch, "ann")
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // its join will read it
+	open()
+	quiet(t, pool)
+	_, err = r.Delete(t.Context(), branch, "ann")
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // without it, the others' counts would be wrong
+	n, err = r.Delete(t.Context(), parent, "ann")
+	is.NoErr(err)
+	is.Equal(n, 4)
+	for _, table := range []string{"jobs", "done", "fan_outs", "pipelines", "job_progress"} {
+		is.Equal(one[int](t, pool, `select count(*) from trapeze.`+table), 0) // nothing is left
+	}
+}
+
+func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"k": nothing, "other": nothing, "waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-wait:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		},
+	})
+	const n = 1500
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = runner.Step(of("k"), runner.Delay(time.Hour))
+	}
+	_, err := r.EnqueueMany(t.Context(), list, runner.Delay(time.Hour))
+	is.NoErr(err)
+	running := begun(t, r, of("waits"), runner.Subject("x"))
+	kept := enqueue(t, r, of("other"), runner.Delay(time.Hour))
+
+	dry, err := r.CancelMany(t.Context(), runner.Filter{Kind: "k"}, true, "ann")
+	is.NoErr(err)
+	is.Equal([]int{dry.Matched, dry.Done, len(dry.Sample)}, []int{n, 0, 10})
+	is.Equal(len(deeds(t, r, "jobs")), 0) // nothing was done
+	m, err := r.CancelMany(t.Context(), runner.Filter{Kind: "k"}, false, "ann")
+	is.NoErr(err)
+	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
+	m, err = r.CancelMany(t.Context(), runner.Filter{Subject: "x", States: []job.State{job.Running}}, false, "ann")
+	is.NoErr(err)
+	is.Equal(m.Done, 1)
+	inState(t, r, running, job.Cancelled)
+	open()
+	is.Equal(get(t, r, kept).State, job.Pending)
+
+	m, err = r.RetryMany(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
+	is.NoErr(err)
+	is.Equal(m.Matched, 0) // none has failed, and the cancelled ones were not named
+	m, err = r.RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
+	is.NoErr(err)
+	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
+	pgtest.Wait(t, "all of them ran", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
+	})
+	is.Equal(deeds(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one a command
+
+	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
+		_, err = r.CancelMany(t.Context(), f, true, "ann")
+		is.True(errors.Is(err, job.ErrInvalid))
+		_, err = r.RetryMany(t.Context(), f, true, "ann")
+		is.True(errors.Is(err, job.ErrInvalid))
+	}
+}
+
+// A whole pipeline that was aborted goes on with a filter that names its parents, its children, or both.
+func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	var free atomic.Bool
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if string(j.Args.JSON) == "2" {
+				return runner.FanOut(of("fans", "1"), of("fans", "1")).Join(of("k")), nil
+			}
+			return runner.FanOut(of("waits"), of("waits")).Join(of("k")), nil
+		},
+		"k": nothing,
+		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			if free.Load() {
+				return nil, nil
+			}
+			select {
+			case <-wait:
+			case <-ctx.Done():
+			}
+			return nil, context.Cause(ctx)
+		},
+	})
+	defer open()
+	id := enqueue(t, r, of("fans", "2"))
+	pgtest.Wait(t, "four branches run", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'waits'`) == 4
+	})
+	aborted, err := r.AbortPipeline(t.Context(), id, "ann")
+	is.NoErr(err)
+	is.Equal(len(aborted), 7)
+	quiet(t, pool)
+	is.Equal(deeds(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // and no row for each job
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
+	free.Store(true)
+	m, err := r.RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
+	is.NoErr(err)
+	is.Equal([]int{m.Matched, m.Done}, []int{7, 7})
+	inState(t, r, id, job.Succeeded)
+	quiet(t, pool)
+	p, err := r.GetPipeline(t.Context(), id)
+	is.NoErr(err)
+	is.Equal(p.Status, job.PipelineSucceeded)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join once
+}

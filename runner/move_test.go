@@ -1,0 +1,168 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: 1}, map[string]does{"blocks": until(wait), "a": nothing, "b": nothing})
+	begun(t, r, of("blocks"))
+	due := enqueue(t, r, of("a"), runner.Priority(50))
+	later := enqueue(t, r, of("a"), runner.Delay(time.Hour))
+	asks := enqueue(t, r, of("a"), runner.NeedsApproval())
+	stays := enqueue(t, r, of("b"))
+	lane := func(id int64) string { return get(t, r, id).Lane }
+
+	kinds := []string{"a"}
+	dry, err := r.SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2), DryRun: true}, "ann")
+	is.NoErr(err)
+	is.True(dry.Created && dry.DryRun)
+	is.Equal(dry.Moved, 3) // so many it would touch
+	is.Equal(dry.Changed, []string{"slots", "kinds"})
+	is.Equal(lane(due), "default") // and nothing was
+	is.Equal(len(audited(t, r)), 0)
+
+	done, err := r.SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)}, "ann")
+	is.NoErr(err)
+	is.Equal(done.Moved, 3)
+	for _, id := range []int64{due, later, asks} {
+		is.Equal(lane(id), "careful")
+		is.Equal(told(t, r, id)[1], "job.moved")
+	}
+	is.Equal(get(t, r, due).Priority, 50)
+	is.Equal(lane(stays), "default")
+	pgtest.Wait(t, "new jobs go to the lane of their kind", func() bool { return lane(enqueue(t, r, of("a"))) == "careful" })
+	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
+
+	none := []string{} // and back, to the lane default
+	done, err = r.SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
+	is.NoErr(err)
+	is.True(done.Moved >= 3)
+	is.Equal(lane(asks), "default")
+	is.NoErr(r.Approve(t.Context(), asks, "ann"))
+	_, err = r.Cancel(t.Context(), later, "ann")
+	is.NoErr(err)
+	open()
+	quiet(t, pool)
+	is.Equal(get(t, r, asks).State, job.Succeeded)
+	checkHistory(t, pool, r)
+}
+
+func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, drained) values ('old', false), ('new', false), ('empty', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('a', 'old'), ('x', 'empty')`)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: 1}, map[string]does{"a": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if string(j.Args.JSON) == "1" && j.Crashes() == 0 {
+			return until(wait)(ctx, j)
+		}
+		return nil, nil
+	}})
+	runs := begun(t, r, of("a", "1"))
+	due, later := enqueue(t, r, of("a", "2")), enqueue(t, r, of("a", "3"), runner.Delay(time.Hour))
+	del := func(name, to string) error { _, err := r.DeleteLane(t.Context(), name, to, "ann", false); return err }
+
+	is.True(errors.Is(del("old", ""), job.ErrLaneNotEmpty))
+	is.True(errors.Is(del("old", "nowhere"), job.ErrUnknownLane))
+	is.True(errors.Is(del("nowhere", "new"), job.ErrUnknownLane))
+	is.True(errors.Is(del("default", "new"), job.ErrInvalidSetting))
+	is.Equal(get(t, r, due).Lane, "old") // a refusal moves nothing
+	dry, err := r.DeleteLane(t.Context(), "old", "new", "ann", true)
+	is.NoErr(err)
+	is.Equal([]int{dry.Running, dry.Waiting, dry.Moved}, []int{1, 1, 2})
+	is.Equal(len(audited(t, r)), 0)
+
+	done, err := r.DeleteLane(t.Context(), "old", "new", "ann", false)
+	is.NoErr(err)
+	is.Equal([]int{done.Running, done.Moved}, []int{1, 2})
+	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // what runs goes on
+	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "new")
+	is.NoErr(del("empty", ""))
+	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // where its kinds go
+	is.Equal(audited(t, r), []string{"ann lane.delete lane old", "ann lane.delete lane empty"})
+	open()
+	is.Equal(ended(t, r, runs).State, job.Succeeded)
+	is.Equal(ended(t, r, due).State, job.Succeeded)
+	checkHistory(t, pool, r)
+}
+
+func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name) values ('old'), ('careful')`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('b', 'careful')`)
+	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing})
+	var ids []int64
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for _, kind := range []string{"a", "b"} {
+		id, err := r.EnqueueTx(t.Context(), tx, of(kind), runner.Lane("old"))
+		is.NoErr(err)
+		ids = append(ids, id)
+	}
+	_, err = r.DeleteLane(t.Context(), "old", "", "ann", false) // nobody can see them yet
+	is.NoErr(err)
+	pgtest.Wait(t, "the pod has heard", func() bool {
+		_, err := r.Enqueue(t.Context(), of("a"), runner.Lane("old"), runner.Delay(time.Hour))
+		return errors.Is(err, job.ErrUnknownLane)
+	})
+	is.NoErr(tx.Commit(t.Context()))
+	is.NoErr(r.Maintain(t.Context())) // by the minute, when nobody asks
+	for i, lane := range []string{"default", "careful"} {
+		is.Equal(ended(t, r, ids[i]).State, job.Succeeded)
+		is.Equal(get(t, r, ids[i]).Lane, lane) // that of its kind
+	}
+	checkHistory(t, pool, r)
+}
+
+func TestALaneThatIsSetWrongIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, nil)
+	twice := []string{"a", "a"}
+	for name, c := range map[string]struct {
+		lane   string
+		change job.LaneChange
+		err    error
+	}{
+		"slots below zero":       {"default", job.LaneChange{Slots: job.To(-1)}, job.ErrInvalidSetting},
+		"a billion slots":        {"default", job.LaneChange{SlotsPerPod: job.To(1e9)}, job.ErrInvalidSetting},
+		"a poll that never ends": {"default", job.LaneChange{PollIntervalMS: job.To(99)}, job.ErrInvalidSetting},
+		"a negative age":         {"default", job.LaneChange{MaxAgeS: job.To(-1)}, job.ErrInvalidSetting},
+		"a negative limit":       {"default", job.LaneChange{StaleAfterS: job.To(-1)}, job.ErrInvalidSetting},
+		"a kind twice":           {"default", job.LaneChange{Kinds: &twice}, job.ErrInvalidSetting},
+		"an empty name":          {"", job.LaneChange{}, job.ErrInvalidSetting},
+		"a path":                 {"../x", job.LaneChange{}, job.ErrInvalidSetting},
+		"two lines":              {"a\nb", job.LaneChange{}, job.ErrInvalidSetting},
+		"one that is not there":  {"other", job.LaneChange{Existing: true}, job.ErrUnknownLane},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := r.SetLane(t.Context(), c.lane, c.change, "ann")
+			is.True(errors.Is(err, c.err))
+			is.Equal(one[int](t, pool, `select count(*)::int from trapeze.lanes`), 1)
+			is.Equal(len(audited(t, r)), 0)
+		})
+	}
+	exec(t, pool, `insert into trapeze.lanes (name) values ('a lane of old')`)
+	_, err := r.SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)}, "ann")
+	is.New(t).NoErr(err) // one that is there may have any name
+}

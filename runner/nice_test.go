@@ -1,0 +1,112 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var order []int64
+	r := make1(t, pool, runner.Options{Slots: 1}, map[string]does{
+		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			order = append(order, j.ID())
+			return nil, nil
+		}, // one slot: one at a time
+	})
+	var ids []int64
+	for _, priority := range []int{10, 10, 10, 30, 0} {
+		ids = append(ids, enqueue(t, r, of("k"), runner.Priority(priority)))
+	}
+	is.NoErr(r.Nice(t.Context(), ids[4], 30, false, "ann")) // after ids[3], its elder
+	is.NoErr(r.Nice(t.Context(), ids[1], 50, false, "ann"))
+	is.NoErr(r.Nice(t.Context(), ids[3], 10, false, "ann"))
+	is.NoErr(r.Nice(t.Context(), ids[0], -100, false, "ann"))
+	is.Equal(get(t, r, ids[1]).Priority, 50)
+	is.Equal(told(t, r, ids[1]), []string{"job.enqueued", "job.niced"})
+	is.Equal(deeds(t, r, fmt.Sprint("job ", ids[1])), []string{"job.nice by ann"})
+	is.True(errors.Is(r.Nice(t.Context(), ids[0], 101, false, "ann"), job.ErrInvalid))
+	is.True(errors.Is(r.Nice(t.Context(), ids[0], -101, false, "ann"), job.ErrInvalid))
+	is.True(errors.Is(r.Nice(t.Context(), 1<<40, 0, false, "ann"), job.ErrNotFound))
+	run(t, r)
+	quiet(t, pool)
+	is.Equal(order, []int64{ids[1], ids[4], ids[2], ids[3], ids[0]}) // ties: first ready, first out
+	is.True(errors.Is(r.Nice(t.Context(), ids[0], 1, false, "ann"), job.ErrAlreadyTerminal))
+}
+
+func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	wait, open := gate(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+		"waits": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("waits")).Join(of("joins")), nil
+		},
+		"joins":  nothing,
+		"nobody": nothing,
+	})
+	later := enqueue(t, r, of("nobody"), runner.Delay(time.Hour))
+	is.NoErr(r.Nice(t.Context(), later, 77, false, "ann"))
+	is.Equal(get(t, r, later).Priority, 77)
+	asks := enqueue(t, r, of("nobody"), runner.NeedsApproval())
+	is.NoErr(r.Nice(t.Context(), asks, 78, false, "ann"))
+	is.Equal(get(t, r, asks).State, job.AwaitingApproval)
+	running := begun(t, r, of("waits"))
+	is.True(errors.Is(r.Nice(t.Context(), running, 5, false, "ann"), job.ErrNotQueued))
+
+	parent := enqueue(t, r, runner.Chain(of("fans"), runner.Step(of("nobody"), runner.Priority(1))))
+	inState(t, r, parent, job.Waiting)
+	is.NoErr(r.Nice(t.Context(), parent, 60, true, "ann"))
+	open()
+	inState(t, r, parent, job.Succeeded)
+	pgtest.Wait(t, "all steps have the priority", func() bool {
+		spine, err := r.Store().Spine(t.Context(), parent)
+		is.NoErr(err)
+		for _, j := range spine {
+			is.Equal(j.Priority, 60) // the join, and what the chain had planned after it
+		}
+		return len(spine) == 3
+	})
+}
+
+func TestAChainIsNicedAsAWhole(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	const args = `{"a":  "<b>","n":[1, 2]}`
+	chain := func() int64 {
+		return enqueue(t, r, runner.Chain(of("k"), runner.Step(of("k", args), runner.Priority(-7)), of("k")), runner.Priority(3))
+	}
+	alone, whole := chain(), chain()
+	is.NoErr(r.Nice(t.Context(), alone, 40, false, "ann"))
+	is.NoErr(r.Nice(t.Context(), whole, 41, true, "ann"))
+	run(t, r)
+	quiet(t, pool)
+	for id, want := range map[int64][]int{alone: {40, -7, -7}, whole: {41, 41, 41}} {
+		spine, err := r.Store().Spine(t.Context(), id)
+		is.NoErr(err)
+		var got []int
+		for _, j := range spine {
+			got = append(got, j.Priority)
+		}
+		is.Equal(got, want)
+	}
+	a, err := r.Store().Spine(t.Context(), alone)
+	is.NoErr(err)
+	b, err := r.Store().Spine(t.Context(), whole)
+	is.NoErr(err)
+	is.Equal(string(b[1].Args), string(a[1].Args)) // a step keeps its arguments
+}

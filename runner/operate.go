@@ -1,0 +1,174 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Commands for lanes, pods and the gate. Each is one transaction with its row in the audit and its event, and tells the pods, so
+// that it is in force at once; where a notification is lost, with the next heartbeat. Running jobs are never touched by them.
+// An error that is [job.ErrOutcomeUnknown] means that the connection was lost before the answer: asking again is safe, and tells.
+
+// by is the name under which a command is written down.
+func by(actor string) string {
+	if actor == "" {
+		actor = "operator"
+	}
+	return clean(actor, 200)
+}
+
+// operated is the error of a command, and makes this pod follow it without waiting for a notification.
+func (r *Runner) operated(err error) error {
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	if err != nil {
+		return r.dbError(err)
+	}
+	r.readAnew()
+	return nil
+}
+
+// SetLane creates a lane, or changes what c mentions of it. Waiting jobs of a kind that gets another default lane move there, in
+// batches after the change, each with the event job.moved; an error on the way leaves some where they were, and the same change
+// again moves none: name the lane by [Runner.SetLane] of the one they are in. A dry run tells what would change.
+// Errors: [job.ErrInvalidSetting], [job.ErrUnknownLane] when it should exist.
+func (r *Runner) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
+	done, moves, err := r.front.SetLane(ctx, name, c, by(actor))
+	if err := r.operated(err); err != nil || c.DryRun {
+		return done, err
+	}
+	done.Moved = 0
+	for _, m := range moves {
+		n, err := r.move(ctx, m, actor)
+		if done.Moved += n; err != nil {
+			return done, fmt.Errorf("the lane is set, but not all jobs of its kinds have moved: %w", r.dbError(err))
+		}
+	}
+	return done, nil
+}
+
+// moveTries is how often a move looks again for jobs whose rows somebody held.
+const moveTries = 5
+
+// move moves waiting jobs to another lane, and wakes the pods for them.
+func (r *Runner) move(ctx context.Context, m store.Moving, actor string) (total int, err error) {
+	for try, wait := 0, newPause(); try < moveTries; try++ {
+		moved, passed, err := r.front.Move(ctx, m, by(actor))
+		if total += moved; moved > 0 {
+			r.wake()
+			r.wakePeers()
+		}
+		if err != nil || passed == 0 || !wait.sleep(ctx) {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// DeleteLane deletes a lane. One that has jobs is not, unless moveTo names another: then what waits moves there, with the kinds
+// whose default lane it was, and what runs goes on to its end. The lane default stays.
+// Errors: [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
+func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
+	// Tried first: whoever names a lane that does not exist must not move anything.
+	done, err := r.front.DeleteLane(ctx, name, moveTo, by(actor), moveTo != "" || dryRun)
+	if err != nil || dryRun || moveTo == "" {
+		return done, r.operated(err)
+	}
+	moved := 0
+	for try, wait := 0, newPause(); ; try++ {
+		n, err := r.move(ctx, store.Moving{From: name, To: moveTo}, actor)
+		moved += n
+		if err == nil {
+			done, err = r.front.DeleteLane(ctx, name, moveTo, by(actor), false)
+		}
+		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && wait.sleep(ctx) {
+			continue // somebody holds the row of a job, or submits
+		}
+		done.Moved += moved
+		return done, r.operated(err)
+	}
+}
+
+// DrainLane closes a lane until [Runner.ResumeLane]: what runs goes on to its end, nothing new starts, next steps of chains
+// included. With a wait it waits until nothing of the lane runs. Error: [job.ErrUnknownLane].
+func (r *Runner) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, err := r.front.DrainLane(ctx, lane, true, by(actor))
+	if err := r.operated(err); err != nil {
+		return job.Quiet{}, err
+	}
+	return r.quiet(ctx, changed, wait, store.Scope{Lane: lane})
+}
+
+// ResumeLane opens a lane again, and reports whether it was drained. Error: [job.ErrUnknownLane].
+func (r *Runner) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
+	changed, err := r.front.DrainLane(ctx, lane, false, by(actor))
+	return changed, r.operated(err)
+}
+
+// DrainPod keeps the pods of a name, or the one of a boot id, from starting anything until [Runner.ResumePod]: they claim nothing,
+// and their chains leave the next step to others. They go on otherwise, and are not ready. A process that comes back under the
+// name is drained too. With a wait it waits until nothing runs there. Error: [job.ErrUnknownPod].
+func (r *Runner) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, boots, err := r.front.DrainPod(ctx, pod, true, by(actor))
+	if err := r.operated(err); err != nil {
+		return job.Quiet{}, err
+	}
+	return r.quiet(ctx, changed, wait, store.Scope{Boots: boots})
+}
+
+// ResumePod lets pods start jobs again, and reports whether any was drained. Error: [job.ErrUnknownPod].
+func (r *Runner) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
+	changed, _, err := r.front.DrainPod(ctx, pod, false, by(actor))
+	return changed, r.operated(err)
+}
+
+// Pause closes the gate: nothing starts anywhere, also after restarts, until [Runner.Unpause]. It reports whether that is news.
+func (r *Runner) Pause(ctx context.Context, actor string) (bool, error) {
+	changed, err := r.front.Pause(ctx, true, by(actor))
+	return changed, r.operated(err)
+}
+
+// Unpause opens the gate, and reports whether it was paused. One that is frozen stays closed.
+func (r *Runner) Unpause(ctx context.Context, actor string) (bool, error) {
+	changed, err := r.front.Pause(ctx, false, by(actor))
+	return changed, r.operated(err)
+}
+
+// Freeze closes the gate for maintenance until [Runner.Thaw]. With a wait it waits until nothing runs anywhere.
+func (r *Runner) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, err := r.front.Freeze(ctx, true, by(actor))
+	if err := r.operated(err); err != nil {
+		return job.Quiet{}, err
+	}
+	return r.quiet(ctx, changed, wait, store.Scope{})
+}
+
+// Thaw ends a freeze, and reports whether there was one. Lanes and pods that were drained stay drained, a paused gate stays closed.
+func (r *Runner) Thaw(ctx context.Context, actor string) (bool, error) {
+	changed, err := r.front.Freeze(ctx, false, by(actor))
+	return changed, r.operated(err)
+}
+
+// Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
+func (r *Runner) Status(ctx context.Context) (store.Status, error) {
+	now, err := r.front.Status(ctx)
+	return now, r.dbError(err)
+}
+
+// moveStranded gives jobs of lanes that do not exist to the lanes of their kinds.
+func (r *Runner) moveStranded(ctx context.Context) (int, error) {
+	n, err := r.front.MoveStranded(ctx)
+	if n > 0 {
+		r.log.WarnContext(ctx, "jobs of a lane that does not exist were moved", "jobs", n, telemetry.Pod, r.opts.Name)
+		r.wake()
+		r.wakePeers()
+	}
+	return n, err
+}

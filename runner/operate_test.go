@@ -1,0 +1,283 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// until works until it may go on, or its context ends.
+func until(wait <-chan struct{}) does {
+	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		select {
+		case <-wait:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// running counts the rows that run.
+func running(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	return one[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
+}
+
+// audited lists what the audit says was done, oldest first.
+func audited(t *testing.T, r *runner.Runner) (actions []string) {
+	t.Helper()
+	list, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list {
+		actions = append([]string{a.Actor + " " + a.Action + " " + a.Target}, actions...)
+	}
+	return actions
+}
+
+// happened counts the events of a name.
+func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
+	t.Helper()
+	return one[int](t, pool, `select count(*)::int from trapeze.job_event where event = $1`, event)
+}
+
+// The pods of these tests beat their hearts and poll so rarely that whatever they follow, they were told.
+var rarely = runner.Options{Slots: 4, HeartbeatEvery: 20 * time.Second, LeaseFor: time.Minute, PollEvery: time.Hour}
+
+func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	wait, open := gate(t)
+	pods := fleet(t, url, 2, rarely, map[string]does{"k": until(wait)})
+	operator := make1(t, pgtest.Connect(t, url), runner.Options{}, nil) // a program that never runs jobs
+	for range 12 {
+		enqueue(t, pods[0], of("k"))
+	}
+	pgtest.Wait(t, "both pods are full", func() bool { return running(t, pool) == 8 })
+
+	changed, err := operator.SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAgeS: job.To(3600)}, "ann")
+	is.NoErr(err)
+	is.Equal(changed.Changed, []string{"max_age_s", "enabled"})
+	is.Equal([]int{changed.Running, changed.Waiting}, []int{8, 4})
+	is.Equal(running(t, pool), 8) // what runs goes on
+	again, err := operator.SetLane(t.Context(), "default", job.LaneChange{MaxAgeS: job.To(3600)}, "ann")
+	is.NoErr(err)
+	is.Equal(len(again.Changed), 0)
+	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // what changes nothing leaves no trace
+	is.Equal(happened(t, pool, "lane.changed"), 1)
+	shut := func() {
+		for _, r := range pods {
+			pgtest.Wait(t, "nothing starts on this pod", func() bool {
+				s, err := r.Submit(t.Context(), of("k"))
+				is.NoErr(err)
+				return s.State == job.Pending
+			})
+		}
+	}
+	shut() // their slots are full; and when they are free:
+	open()
+	pgtest.Wait(t, "what ran has ended", func() bool { return running(t, pool) == 0 })
+	shut()
+	yes := true
+	_, err = operator.SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
+	is.NoErr(err)
+	quiet(t, pool) // all pods go on at once
+
+	paused, err := operator.Pause(t.Context(), "bob")
+	is.NoErr(err)
+	is.True(paused)
+	shut()
+	is.Equal(happened(t, pool, "gate.paused"), 1)
+	paused, err = operator.Unpause(t.Context(), "bob")
+	is.NoErr(err)
+	is.True(paused)
+	quiet(t, pool)
+	is.Equal(len(audited(t, operator)), 4)
+	checkHistory(t, pool, pods[0])
+}
+
+func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := rarely
+	o.DirectURL = "off" // no notification may help
+	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
+	r := start(t, pool, o, map[string]does{"k": nothing})
+	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // whose submissions nobody hears
+	_, err := other.SetLane(t.Context(), "quick", job.LaneChange{PollIntervalMS: job.To(100)}, "")
+	is.NoErr(err)
+	pgtest.Wait(t, "the pod knows the lane", func() bool {
+		_, err := r.Enqueue(t.Context(), of("k"), runner.Lane("quick"))
+		return err == nil
+	})
+	quick := func() {
+		id := enqueue(t, other, of("k"), runner.Foreign(), runner.Lane("quick"))
+		is.Equal(ended(t, other, id).State, job.Succeeded) // the pod's own poll is an hour away
+	}
+	quick()
+	quick() // the look at everything that the new lane caused is over
+	slow := enqueue(t, other, of("k"), runner.Foreign())
+	for range 3 {
+		quick()
+	}
+	is.Equal(get(t, other, slow).State, job.Pending) // and that of the other lane still is
+	exec(t, pool, `update trapeze.lanes set poll_interval_ms = 100 where name = 'default'`)
+	is.Equal(ended(t, other, slow).State, job.Succeeded)
+}
+
+func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, _ := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": until(wait)})
+	id := begun(t, r, of("k"))
+	_, err := r.SetLane(t.Context(), "default", job.LaneChange{StaleAfterS: job.To(1)}, "ann")
+	is.NoErr(err)
+	j := ended(t, r, id) // it ran before there was a limit
+	is.Equal(why(j), job.ReasonStale)
+	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // and the next from its start
+}
+
+func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	wait, open := gate(t)
+	pods := fleet(t, url, 2, rarely, map[string]does{"next": nothing,
+		"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if _, err := until(wait)(ctx, j); err != nil {
+				return nil, err
+			}
+			return runner.Then(of("next")), nil
+		}})
+	r := pods[0]
+	first := begun(t, r, of("k"))
+
+	q, err := r.DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
+	is.NoErr(err)
+	is.True(q.TimedOut && !q.Quiet) // it was waited for in vain,
+	is.Equal(q.Running, 1)          // and is said so
+	is.Equal(running(t, pool), 1)   // nothing was killed
+	waits := enqueue(t, pods[1], of("next"))
+	open()
+	is.Equal(ended(t, r, first).State, job.Succeeded)
+	q, err = r.DrainLane(t.Context(), "default", 20*time.Second, "ann")
+	is.NoErr(err)
+	is.True(q.Quiet && !q.Changed)
+	is.Equal(get(t, r, waits).State, job.Pending)
+	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's step too
+
+	_, err = r.SetLane(t.Context(), "other", job.LaneChange{}, "ann")
+	is.NoErr(err)
+	q, err = pods[1].Freeze(t.Context(), 20*time.Second, "bob")
+	is.NoErr(err)
+	is.True(q.Changed && q.Quiet)
+	frozen, err := r.Submit(t.Context(), of("next"), runner.Lane("other"))
+	is.NoErr(err)
+	is.Equal(frozen.State, job.Pending) // neither on the fast path
+	now, err := r.Status(t.Context())
+	is.NoErr(err)
+	is.Equal(now.Gate, job.Gate{Frozen: true})
+	thawed, err := r.Thaw(t.Context(), "bob")
+	is.NoErr(err)
+	is.True(thawed)
+	is.Equal(ended(t, r, frozen.ID).State, job.Succeeded)
+	is.Equal(get(t, r, waits).State, job.Pending) // what was drained before stays drained
+
+	resumed, err := pods[1].ResumeLane(t.Context(), "default", "ann")
+	is.NoErr(err)
+	is.True(resumed)
+	quiet(t, pool)
+	is.Equal(audited(t, r), []string{"ann lane.drain lane default", "ann lane.set lane other", "bob gate.freeze gate", "bob gate.thaw gate", "ann lane.resume lane default"})
+	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.resumed"), happened(t, pool, "gate.paused"), happened(t, pool, "gate.unpaused")}, []int{1, 1, 1, 1})
+	_, err = r.DrainLane(t.Context(), "nowhere", 0, "ann")
+	is.True(errors.Is(err, job.ErrUnknownLane))
+	checkHistory(t, pool, r)
+}
+
+func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	wait, open := gate(t)
+	kinds := map[string]does{"next": nothing, "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if _, err := until(wait)(ctx, j); err != nil {
+			return nil, err
+		}
+		return runner.Then(of("next")), nil
+	}}
+	pods := fleet(t, url, 2, rarely, kinds)
+	var chains []int64
+	for range 3 {
+		chains = append(chains, begun(t, pods[0], of("k")))
+	}
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
+
+	q, err := pods[1].DrainPod(t.Context(), "pod 0", 0, "ann")
+	is.NoErr(err)
+	is.Equal(q, job.Quiet{Changed: true, Running: 3})
+	pgtest.Wait(t, "the pod says that it is drained", func() bool {
+		ready, reasons := pods[0].Ready()
+		return !ready && fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]"
+	})
+	open()
+	quiet(t, pool)
+	for _, id := range chains {
+		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // it ended what it ran,
+		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // and another took the step
+	}
+	for range 5 {
+		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // what is submitted there too
+	}
+	q, err = pods[1].DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // by its boot id, again
+	is.NoErr(err)
+	is.Equal(q, job.Quiet{Quiet: true})
+	pod := one[bool](t, pool, `select draining from trapeze.pods where boot = $1`, pods[0].Boot())
+	is.True(!pod) // it is alive, and does not stop
+
+	resumed, err := pods[1].ResumePod(t.Context(), "pod 0", "ann")
+	is.NoErr(err)
+	is.True(resumed)
+	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := pods[0].Ready(); return ready })
+	is.Equal([]int{happened(t, pool, "pod.drained"), happened(t, pool, "pod.resumed")}, []int{1, 1})
+	_, err = pods[1].DrainPod(t.Context(), "nobody", 0, "ann")
+	is.True(errors.Is(err, job.ErrUnknownPod))
+	checkHistory(t, pool, pods[0])
+}
+
+func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first := make1(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
+	stop := run(t, first)
+	_, err := first.DrainPod(t.Context(), "web-1", 0, "ann")
+	is.NoErr(err)
+	stop()
+	second := start(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
+	pgtest.Wait(t, "it is registered", func() bool { _, reasons := second.Ready(); return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]" })
+	id := enqueue(t, second, of("k"))
+	other := start(t, pool, runner.Options{Name: "web-2"}, map[string]does{"k": nothing})
+	is.Equal(*ended(t, other, id).Pod, other.Boot())
+	_, err = other.ResumePod(t.Context(), "web-1", "ann")
+	is.NoErr(err)
+	pgtest.Wait(t, "it is ready", func() bool { ready, _ := second.Ready(); return ready })
+}

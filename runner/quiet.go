@@ -1,0 +1,69 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// quietEvery is how often it is looked whether something still runs.
+const quietEvery = 50 * time.Millisecond
+
+// heardBy is which pods have heard of a command that was committed before the first look. A heartbeat that was under way then may
+// not have seen it; the next one has: so a pod has heard when the end of its lease has changed twice.
+type heardBy map[string]*hearing
+
+type hearing struct {
+	until string
+	times int
+}
+
+// took takes a look, and reports whether every pod in it has heard.
+func (h heardBy) took(leases map[string]string) (all bool) {
+	all = true
+	for boot, until := range leases {
+		one := h[boot]
+		if one == nil {
+			one = &hearing{until: until}
+			h[boot] = one
+		}
+		if one.until != until {
+			one.until = until
+			one.times++
+		}
+		all = all && one.times >= 2
+	}
+	return all
+}
+
+// quiet tells what still runs where nothing is to start any more; with a wait it waits until nothing does, and nothing can.
+func (r *Runner) quiet(ctx context.Context, changed bool, wait time.Duration, of store.Scope) (q job.Quiet, err error) {
+	q.Changed = changed
+	heard := heardBy{}
+	for began := time.Now(); ; {
+		asked := time.Now()
+		running, leases, err := r.front.Running(ctx, of)
+		if err != nil {
+			return q, r.dbError(err)
+		}
+		all := heard.took(leases)
+		q.Running, q.Quiet = running, running == 0 && all
+		if q.Quiet || wait <= 0 {
+			return q, nil
+		}
+		if time.Since(began) >= wait {
+			q.TimedOut = true
+			return q, nil
+		}
+		if !all && !r.deaf() {
+			_ = r.front.NotifySettings(ctx, r.front.Pool()) // a hint: they beat their hearts now
+		}
+		// Counting may be slow over a large backlog: it is not to be what the database does.
+		pause := max(quietEvery, 10*time.Since(asked))
+		if !rest(ctx, min(pause, max(wait-time.Since(began), time.Millisecond))) {
+			return q, ctx.Err()
+		}
+	}
+}

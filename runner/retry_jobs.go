@@ -1,0 +1,64 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Retry runs a job again that failed or was cancelled, in its next epoch: with other arguments when args is not nil. Its fence goes on
+// rising, its attempts and crashes count anew, and it takes its unique key again until it is claimed. A job that fanned out is not
+// performed again: it waits for those of its branches that had not succeeded, which go on likewise. A branch counts for its fan-out
+// again while that has not ended; after that it runs for its own sake. It returns the ids of the jobs that are pending again.
+//
+// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches are no longer kept,
+// [job.ErrKeyHeld], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
+func (r *Runner) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+	encoded, err := otherArgs(args)
+	if err != nil {
+		return nil, fmt.Errorf("retry job %d: encode its args: %w", id, err)
+	}
+	again, err := r.front.Retry(ctx, id, encoded, named(actor))
+	if err != nil {
+		return nil, r.commandError(err)
+	}
+	r.wentAgain(ctx)
+	return again, nil
+}
+
+// otherArgs encodes the arguments with which something is tried again; nil: those that it had.
+func otherArgs(args any) (json.RawMessage, error) {
+	if args == nil {
+		return nil, nil
+	}
+	return encode(args, job.MaxArgsBytes)
+}
+
+// wentAgain sees to it that jobs that were tried again are claimed.
+func (r *Runner) wentAgain(ctx context.Context) {
+	if err := r.balanceAround(ctx); err != nil { // one that waits may wait for nothing
+		r.log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, r.dbError(err))
+	}
+	r.wake()
+	r.wakePeers()
+}
+
+// named is the name of whoever gives a command, as it is written down.
+func named(actor string) string {
+	if actor == "" {
+		actor = "operator"
+	}
+	return clean(actor, 200)
+}
+
+// commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.
+func (r *Runner) commandError(err error) error {
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	return r.dbError(err)
+}

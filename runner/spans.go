@@ -1,0 +1,90 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// What a run's span is told. All of it does nothing when nobody traces.
+
+// traceparent is what the step that follows this run stores: the run's span, or what the run itself was submitted with, so that
+// a pod that does not trace breaks no trace.
+func (one *run) traceparent() string {
+	if one.span == nil {
+		return one.claimed.Trace
+	}
+	return traceparent(one.span)
+}
+
+// panicked is the error of a handler that panicked.
+type panicked struct {
+	value string
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %s\n%s", p.value, p.stack) }
+
+// failed marks a span with an error: its text, which is the handler's own, and the stack of a panic.
+func failed(span trace.Span, reason string, err error) {
+	span.SetStatus(codes.Error, reason)
+	span.SetAttributes(semconv.ErrorTypeKey.String(reason))
+	about := []attribute.KeyValue{semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(clean(err.Error(), job.MaxErrorBytes))}
+	if p, ok := errors.AsType[*panicked](err); ok {
+		about = []attribute.KeyValue{semconv.ExceptionType("panic"), semconv.ExceptionMessage(clean(p.value, job.MaxErrorBytes)),
+			semconv.ExceptionStacktrace(string(p.stack))}
+	}
+	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(about...))
+}
+
+// traceError notes that a run ended in an error.
+func (one *run) traceError(reason job.Reason, err error) {
+	if one.span != nil {
+		failed(one.span, string(reason), err)
+	}
+}
+
+// traceEvent notes what became of a run that is no end: the names are those of the job's history.
+func (one *run) traceEvent(name string, about ...attribute.KeyValue) {
+	if one.span != nil {
+		one.span.AddEvent(name, trace.WithAttributes(about...))
+	}
+}
+
+// traceState notes in which state a run left its job.
+func (one *run) traceState(s job.State) {
+	if one.span != nil {
+		one.span.SetAttributes(attribute.String("trapeze.state", string(s)))
+	}
+}
+
+// linksWithin bounds the look for what a join is to be linked to: its handler waits for it.
+const linksWithin = time.Second
+
+// traceBranches links the run of a join to the fan-out and the first of its children. A join is the one job with a parent
+// that has no context of its own.
+func (r *Runner) traceBranches(one *run) {
+	c := &one.claimed
+	if one.span == nil || c.ParentID == nil || c.Trace != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(one.ctx, linksWithin)
+	defer cancel()
+	found, err := r.front.TracesOfFanOut(ctx, c.PipelineID, *c.ParentID, maxLinks)
+	if err != nil {
+		_ = r.dbError(err) // the trace is poorer, the job is not
+	}
+	for _, traceparent := range found {
+		if from := traceOf(traceparent); from.IsValid() {
+			one.span.AddLink(trace.Link{SpanContext: from})
+		}
+	}
+}

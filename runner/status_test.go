@@ -1,0 +1,94 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestTheStatusAgreesWithTheRows(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots, poll_interval_ms, requires_approval) values ('narrow', 1, 500, false)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('n', 'narrow')`)
+	wait, open := gate(t)
+	handlers := map[string]does{"n": until(wait), "k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		j.Progress(3, 10)
+		j.Message("at it")
+		return until(wait)(ctx, j)
+	}}
+	pods := fleet(t, url, 2, runner.Options{Slots: 3}, handlers)
+	first := begun(t, pods[0], of("k"), runner.Subject("s"), runner.Priority(7))
+	for range 3 {
+		enqueue(t, pods[1], of("n"))
+	}
+	pgtest.Wait(t, "the narrow lane is full, and progress is noted", func() bool {
+		return running(t, pool) == 2 && one[int](t, pool, `select count(*)::int from trapeze.job_progress where message is not null`) == 1
+	})
+
+	now, err := pods[1].Status(t.Context())
+	is.NoErr(err)
+	is.Equal(now.Gate, job.Gate{})
+	is.Equal(len(now.Pods), 2)
+	is.Equal([]int{now.Pods[0].Running + now.Pods[1].Running, now.Pods[0].Slots}, []int{2, 3})
+	is.Equal(now.Lanes[0].Name, "default")
+	narrow := now.Lanes[1]
+	is.Equal([]int{narrow.Running, *narrow.Slots, narrow.Waiting, *narrow.PollIntervalMS}, []int{1, 1, 2, 500})
+	is.Equal(narrow.Kinds, []string{"n"})
+	is.True(!narrow.Oldest.IsZero() && time.Since(*narrow.Oldest) < time.Minute)
+	is.Equal(len(now.Running), 2)
+	for _, slot := range now.Running {
+		j := get(t, pods[0], slot.Job)
+		is.Equal(slot.Boot, *j.Pod)
+		is.Equal([]any{slot.Lane, slot.Kind, slot.Fence, slot.Attempt}, []any{j.Lane, j.Kind, j.Fence, j.Attempt})
+		is.Equal(slot.Since.UnixMicro(), j.StartedAt.UnixMicro())
+		if slot.Job == first {
+			is.Equal([]any{slot.Pod, slot.Subject, slot.Priority}, []any{"pod 0", "s", 7})
+			is.Equal([]any{*slot.Progress.Done, *slot.Progress.Total, *slot.Progress.Message}, []any{int64(3), int64(10), "at it"})
+		}
+	}
+	open()
+	quiet(t, pool)
+	now, err = pods[0].Status(t.Context())
+	is.NoErr(err)
+	is.Equal(len(now.Running), 0)
+	is.Equal(now.Lanes[1].Waiting, 0)
+}
+
+// What the commands do can be done in SQL too: every pod follows with its next heartbeat.
+func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ shut, open string }{
+		"frozen":           {`update trapeze.gate set frozen = true`, `update trapeze.gate set frozen = false`},
+		"drained pods":     {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
+		"no slots at all":  {`update trapeze.lanes set slots = 0`, `update trapeze.lanes set slots = null`},
+		"a slower lane":    {`update trapeze.lanes set enabled = false, poll_interval_ms = 60000`, `update trapeze.lanes set enabled = true`},
+		"the gate is gone": {`delete from trapeze.gate`, `insert into trapeze.gate (paused) values (false)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			pool := pgtest.Connect(t, url)
+			pods := fleet(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]does{"k": nothing})
+			exec(t, pool, c.shut)
+			for _, r := range pods {
+				pgtest.Wait(t, "the pod has heard", func() bool {
+					s, err := r.Submit(t.Context(), of("k"))
+					is.NoErr(err)
+					return s.State == job.Pending
+				})
+			}
+			exec(t, pool, c.open)
+			quiet(t, pool) // without a poll: what has opened is looked at
+		})
+	}
+}

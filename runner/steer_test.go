@@ -1,0 +1,193 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// deeds lists what the audit says of a target, the oldest first, as action by actor.
+func deeds(t *testing.T, r *runner.Runner, target string) (list []string) {
+	t.Helper()
+	rows, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{Target: target})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		list = append([]string{row.Action + " by " + row.Actor}, list...)
+	}
+	return list
+}
+
+// unlessTrue is a handler that fails unless its arguments are true.
+func unlessTrue(_ context.Context, j *raw) (*runner.Outcome, error) {
+	if string(j.Args.JSON) == "true" {
+		return runner.Done("well"), nil
+	}
+	return nil, errors.New("no")
+}
+
+func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fails": unlessTrue})
+	id := enqueue(t, r, of("fails", "false"), runner.Subject("s"))
+	before := inState(t, r, id, job.Failed)
+	again, err := r.Retry(t.Context(), id, "ann", nil)
+	is.NoErr(err)
+	is.Equal(again, []int64{id})
+	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
+	_, err = r.Retry(t.Context(), id, "bob", json.RawMessage("true"))
+	is.NoErr(err)
+	after := inState(t, r, id, job.Succeeded)
+	is.Equal(after.Epoch, before.Epoch+2)
+	is.Equal(after.Fence, before.Fence+2) // the fence goes on, one a claim
+	is.Equal(after.Attempt, 1)            // the attempts begin anew
+	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
+		"job.operator_retry", "job.claimed", "job.succeeded"})
+	is.Equal(deeds(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
+
+	_, err = r.Retry(t.Context(), id, "ann", nil)
+	is.True(errors.Is(err, job.ErrNotFailed)) // it has succeeded
+	_, err = r.Retry(t.Context(), 1<<40, "ann", nil)
+	is.True(errors.Is(err, job.ErrNotFound))
+	_, err = r.Retry(t.Context(), id, "ann", make(chan int))
+	is.True(errors.Is(err, job.ErrInvalidArgs))
+	is.Equal(len(deeds(t, r, fmt.Sprint("job ", id))), 2) // what was refused was not done
+}
+
+func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	unique := runner.Unique("u", runner.WhilePending)
+	first := enqueue(t, r, of("k"), unique)
+	_, err := r.Cancel(t.Context(), first, "ann")
+	is.NoErr(err)
+	second := enqueue(t, r, of("k"), unique)
+	is.True(second != first)
+	_, err = r.Retry(t.Context(), first, "ann", nil)
+	is.True(errors.Is(err, job.ErrKeyHeld)) // one of a key waits, not two
+	_, err = r.Cancel(t.Context(), second, "ann")
+	is.NoErr(err)
+	_, err = r.Retry(t.Context(), first, "ann", nil)
+	is.NoErr(err)
+	is.Equal(enqueue(t, r, of("k"), unique), first) // it holds its key again
+	many, err := r.RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false, "ann")
+	is.NoErr(err)
+	is.Equal([]int{many.Matched, many.Done, many.Passed}, []int{1, 0, 1})
+}
+
+// A branch that is tried again is counted once: while its fan-out waits it counts again, and when that is over not any more.
+func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	var good atomic.Bool
+	var joins atomic.Int32
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("bad"), of("bad"), of("slow")).Join(of("joins")), nil
+		},
+		"bad": func(context.Context, *raw) (*runner.Outcome, error) {
+			if good.Load() {
+				return nil, nil
+			}
+			return nil, errors.New("no")
+		},
+		"slow":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+		"joins": func(context.Context, *raw) (*runner.Outcome, error) { joins.Add(1); return nil, nil },
+	})
+	parent := enqueue(t, r, of("fans"))
+	var failed []int64
+	pgtest.Wait(t, "two branches have failed", func() bool {
+		page, err := r.Store().Jobs(t.Context(), store.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
+		is.NoErr(err)
+		failed = nil
+		for _, j := range page.Jobs {
+			failed = append(failed, j.ID)
+		}
+		return len(failed) == 2
+	})
+	counts := func() [3]int {
+		w, err := r.Store().Waiting(t.Context(), parent)
+		is.NoErr(err)
+		return [3]int{w.Branches, w.Open, w.Failed}
+	}
+	is.Equal(counts(), [3]int{3, 1, 2})
+	good.Store(true)
+	_, err := r.Retry(t.Context(), failed[0], "ann", nil)
+	is.NoErr(err)
+	inState(t, r, failed[0], job.Succeeded)
+	is.Equal(counts(), [3]int{3, 1, 1}) // it was waited for again
+	open()
+	inState(t, r, parent, job.Succeeded)
+	pgtest.Wait(t, "the join ran", func() bool { return joins.Load() == 1 })
+
+	_, err = r.Retry(t.Context(), failed[1], "ann", nil)
+	is.NoErr(err)
+	inState(t, r, failed[1], job.Succeeded)
+	is.Equal(counts(), [3]int{3, 0, 1}) // its fan-out was over
+	is.Equal(get(t, r, parent).State, job.Succeeded)
+	quiet(t, pool)
+	is.Equal(joins.Load(), int32(1)) // and what follows it came once
+	off, err := r.Store().OffBalance(t.Context(), 10)
+	is.NoErr(err)
+	is.Equal(len(off), 0)
+}
+
+func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		},
+		"defers": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			_, err := j.Token(ctx)
+			return runner.Deferred(2), err
+		},
+	})
+	ctx := job.WithOrigin(t.Context(), job.Origin{Source: "cli", Reason: "the provider is down"})
+	running := begun(t, r, of("waits"))
+	_, err := r.Cancel(ctx, running, "ann")
+	is.NoErr(err)
+	inState(t, r, running, job.Cancelled)
+	_, err = r.Cancel(ctx, running, "ann")
+	is.True(errors.Is(err, job.ErrAlreadyTerminal))
+	is.Equal(deeds(t, r, fmt.Sprint("job ", running)), []string{"job.cancel by ann"})
+	rows, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{})
+	is.NoErr(err)
+	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
+
+	stopped := begun(t, r, of("waits"))
+	_, err = r.Stop(ctx, stopped, "")
+	is.NoErr(err)
+	is.Equal(deeds(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
+	asks := enqueue(t, r, of("waits"), runner.NeedsApproval())
+	is.NoErr(r.Approve(ctx, asks, "bob"))
+	is.Equal(deeds(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})
+	defers := enqueue(t, r, of("defers"))
+	inState(t, r, defers, job.Waiting)
+	token, err := r.Store().Pool().Query(t.Context(), `select token from trapeze.deferrals where id = $1`, defers)
+	is.NoErr(err)
+	var secret string
+	for token.Next() {
+		is.NoErr(token.Scan(&secret))
+	}
+	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("a")))
+	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("b"), runner.CompletedBy("bob")))
+	is.Equal(deeds(t, r, fmt.Sprint("job ", defers)), []string{"job.complete by bob"}) // whoever has the token is no operator
+}

@@ -1,0 +1,288 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// recorded is a provider whose ended spans can be looked at.
+type recorded struct {
+	*sdktrace.TracerProvider
+	spans *tracetest.SpanRecorder
+}
+
+func recorder() recorded {
+	spans := tracetest.NewSpanRecorder()
+	return recorded{sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), spans}
+}
+
+// named waits for n ended spans of a name, and returns them in the order of their ends.
+func (r recorded) named(t *testing.T, n int, name string) (found []sdktrace.ReadOnlySpan) {
+	t.Helper()
+	pgtest.Wait(t, fmt.Sprintf("%d spans %q have ended", n, name), func() bool {
+		found = nil
+		for _, s := range r.spans.Ended() {
+			if s.Name() == name {
+				found = append(found, s)
+			}
+		}
+		return len(found) >= n
+	})
+	return found
+}
+
+func (r recorded) one(t *testing.T, name string) sdktrace.ReadOnlySpan { return r.named(t, 1, name)[0] }
+
+func childOf(s, parent sdktrace.ReadOnlySpan) bool {
+	return s.Parent().SpanID() == parent.SpanContext().SpanID() && s.SpanContext().TraceID() == parent.SpanContext().TraceID()
+}
+
+func linked(from, to sdktrace.ReadOnlySpan) bool {
+	for _, l := range from.Links() {
+		if l.SpanContext.SpanID() == to.SpanContext().SpanID() && l.SpanContext.TraceID() == to.SpanContext().TraceID() {
+			return true
+		}
+	}
+	return false
+}
+
+func said(s sdktrace.ReadOnlySpan, key string) string {
+	for _, a := range s.Attributes() {
+		if string(a.Key) == key {
+			return a.Value.String()
+		}
+	}
+	return ""
+}
+
+// exception is what the event of that name says under a key.
+func exception(s sdktrace.ReadOnlySpan, key attribute.Key) string {
+	for _, e := range s.Events() {
+		for _, a := range e.Attributes {
+			if e.Name == "exception" && a.Key == key {
+				return a.Value.String()
+			}
+		}
+	}
+	return ""
+}
+
+func TestAPipelineIsOneTrace(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces := recorder()
+	inside := make(chan trace.SpanContext, 1)
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+		"first": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("second")), nil },
+		"second": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			inside <- trace.SpanContextFromContext(ctx)
+			return nil, nil
+		},
+		"third": nothing,
+	})
+	ctx, request := traces.Tracer("host").Start(t.Context(), "request")
+	id, err := r.Enqueue(ctx, runner.Chain(of("first", `{"secret":"canary"}`), of("third")))
+	is.NoErr(err)
+	request.End()
+	third := traces.one(t, "run third")
+	enqueued, first, second := traces.one(t, "enqueue first"), traces.one(t, "run first"), traces.one(t, "run second")
+	is.True(childOf(enqueued, traces.one(t, "request"))) // the host's request is where it begins
+	is.True(childOf(first, enqueued))
+	is.True(childOf(second, first))
+	is.True(childOf(third, second)) // declared or returned, a step is its predecessor's child
+	is.Equal((<-inside).SpanID(), second.SpanContext().SpanID())
+	is.Equal(enqueued.SpanKind(), trace.SpanKindProducer)
+	is.Equal(first.SpanKind(), trace.SpanKindConsumer)
+	is.Equal(len(first.Links()), 0) // what started at once needs none
+	for key, want := range map[string]string{
+		"messaging.system": "trapeze", "messaging.operation.name": "run", "messaging.operation.type": "process",
+		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(id), "trapeze.job.id": fmt.Sprint(id),
+		"trapeze.kind": "first", "trapeze.lane": "default", "trapeze.attempt": "1", "trapeze.fence": "1", "trapeze.state": "succeeded",
+	} {
+		is.Equal(said(first, key), want) // what a reader filters by
+	}
+	for _, s := range traces.spans.Ended() {
+		is.True(!strings.Contains(fmt.Sprint(s.Attributes(), s.Events()), "canary")) // never the arguments
+	}
+}
+
+func TestAClaimedJobIsInTheTraceOfItsSubmission(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces, pool := recorder(), pgtest.Pool(t)
+	o := runner.Options{TracerProvider: traces}
+	r := start(t, pool, o, map[string]does{"k": nothing, "tx": nothing, "key": nothing})
+	_, err := r.EnqueueMany(t.Context(), []job.Args{of("k"), of("k")})
+	is.NoErr(err)
+	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
+		_, err := r.EnqueueTx(t.Context(), tx, of("tx"))
+		return err
+	}))
+	enqueue(t, r, of("key"), runner.IdempotencyKey("one"))
+	for _, run := range traces.named(t, 2, "run k") {
+		is.True(childOf(run, traces.one(t, "enqueue k"))) // both of them
+	}
+	is.Equal(said(traces.one(t, "enqueue k"), "messaging.batch.message_count"), "2")
+	is.True(childOf(traces.one(t, "run tx"), traces.one(t, "enqueue tx")))
+	is.True(childOf(traces.one(t, "run key"), traces.one(t, "enqueue key")))
+}
+
+func TestARetryIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces := recorder()
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() == 1 {
+				return nil, job.RetryAfter(time.Millisecond, errors.New("not yet"))
+			}
+			return nil, nil
+		},
+	})
+	enqueue(t, r, of("k"), runner.MaxAttempts(2))
+	runs := traces.named(t, 2, "run k")
+	is.True(childOf(runs[0], traces.one(t, "enqueue k")))
+	is.Equal(runs[0].Status().Code, codes.Error)
+	is.Equal(exception(runs[0], "exception.message"), "not yet")
+	is.True(!runs[1].Parent().IsValid())                 // the second try
+	is.True(linked(runs[1], traces.one(t, "enqueue k"))) // says where it comes from
+	is.Equal(said(runs[1], "trapeze.attempt"), "2")
+	is.Equal(said(runs[1], "trapeze.fence"), "2")
+}
+
+func TestATakeoverIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, cut := cable(t, url)
+	traces := recorder()
+	wait, open := gate(t)
+	named := func(name string) runner.Options {
+		return runner.Options{Name: name, TracerProvider: traces, LeaseFor: 2 * time.Second, PollEvery: 200 * time.Millisecond}
+	}
+	a := start(t, cut, named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }})
+	id := begun(t, a, of("k"))
+	b := start(t, direct, named("b"), map[string]does{"k": nothing})
+	proxy.Blackhole()
+	is.Equal(ended(t, b, id).State, job.Succeeded)
+	taken := traces.one(t, "run k")
+	is.True(!taken.Parent().IsValid())
+	is.True(linked(taken, traces.one(t, "enqueue k")))
+	is.Equal(said(taken, "trapeze.fence"), "2")
+	proxy.Pass()
+	open()
+	late := traces.named(t, 2, "run k")[1]
+	is.True(childOf(late, traces.one(t, "enqueue k")))
+	is.Equal(said(late, "error.type"), "lease_lost") // the pod that was given up says so itself
+}
+
+func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces := recorder()
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+		"fan": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("leaf"), of("leaf"), of("leaf")).Join(of("join")), nil
+		},
+		"leaf": nothing, "join": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("after")), nil }, "after": nothing,
+	})
+	enqueue(t, r, of("fan"))
+	after, fan, join := traces.one(t, "run after"), traces.one(t, "run fan"), traces.one(t, "run join")
+	leaves, sent := traces.named(t, 3, "run leaf"), traces.named(t, 3, "enqueue leaf")
+	own := map[trace.TraceID]bool{fan.SpanContext().TraceID(): true, join.SpanContext().TraceID(): true}
+	for _, s := range sent {
+		is.True(linked(s, fan)) // the child says who fanned out
+		is.True(linked(fan, s)) // and the other way round
+		is.True(linked(join, s))
+		own[s.SpanContext().TraceID()] = true
+	}
+	is.Equal(len(own), 5) // a trace each
+	for _, leaf := range leaves {
+		is.True(own[leaf.SpanContext().TraceID()]) // a run is in its submission's
+		is.True(leaf.Parent().IsValid())
+	}
+	is.True(linked(join, traces.one(t, "enqueue fan"))) // and where the job that fanned out came from
+	is.True(childOf(after, join))                       // from there on it is one trace again
+}
+
+func TestAPanicIsInItsSpan(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces := recorder()
+	r := start(t, pgtest.Pool(t), runner.Options{TracerProvider: traces}, map[string]does{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) { panic("at the disco") },
+	})
+	enqueue(t, r, of("k"))
+	run := traces.one(t, "run k")
+	is.Equal(run.Status().Code, codes.Error)
+	is.Equal(exception(run, "exception.type"), "panic")
+	is.Equal(exception(run, "exception.message"), "at the disco")
+	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestAPanicIsInItsSpan")) // where it happened
+	is.Equal(said(run, "error.type"), "error")
+	is.Equal(said(run, "trapeze.state"), "failed")
+}
+
+func TestWithoutATracerNothingIsStored(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]runner.Options{"none is set": {}, "one that does nothing is": {TracerProvider: noop.NewTracerProvider()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			r := start(t, pool, o, map[string]does{"k": nothing, "f": func(context.Context, *raw) (*runner.Outcome, error) {
+				return runner.Then(of("k")), nil
+			}})
+			// A context that comes from elsewhere does not change that.
+			ctx, span := recorder().Tracer("host").Start(t.Context(), "request")
+			defer span.End()
+			_, err := r.Enqueue(ctx, of("f"))
+			is.NoErr(err)
+			quiet(t, pool)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where traceparent is not null`), 0) // not a byte
+		})
+	}
+}
+
+func TestAPodThatDoesNotTraceBreaksNoTrace(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces, pool := recorder(), pgtest.Pool(t)
+	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"first": nothing, "second": nothing})
+	_, err := web.Enqueue(t.Context(), runner.Chain(of("first"), of("second")))
+	is.NoErr(err)
+	mute := start(t, pool, runner.Options{Kinds: []string{"first"}}, map[string]does{"first": nothing, "second": nothing})
+	start(t, pool, runner.Options{TracerProvider: traces, Kinds: []string{"second"}}, map[string]does{"first": nothing, "second": nothing})
+	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // over the step that nobody saw
+	_ = mute
+}
+
+func TestWhatStartsLateIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	traces, pool := recorder(), pgtest.Pool(t)
+	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"k": nothing})
+	enqueue(t, web, of("k"))
+	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // no trace is open for that long
+	start(t, pool, runner.Options{TracerProvider: traces}, map[string]does{"k": nothing})
+	run := traces.one(t, "run k")
+	is.True(!run.Parent().IsValid())
+	is.True(linked(run, traces.one(t, "enqueue k")))
+}
