@@ -127,9 +127,13 @@
     if (good || wrong) scrollTo({ top: 0, behavior: "instant" });
   }
 
-  // ask shows what is about to happen, and says whether to go on.
+  // ask shows what is about to happen, and says whether to go on. A dialog tells of its end a moment later: by then the next may be open.
+  let answered = () => {};
+  $("#ask").addEventListener("close", () => { if (!$("#ask").open) answered($("#ask").returnValue === "yes"); });
+
   function ask(title, text, list, danger) {
     const box = $("#ask"), yes = $("#ask-yes");
+    answered(false);
     $("#ask-title").textContent = title + "?";
     $("#ask-text").textContent = text;
     $("#ask-list").replaceChildren(...list.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
@@ -137,7 +141,7 @@
     yes.className = danger ? "danger" : "primary";
     box.returnValue = "";
     box.showModal();
-    return new Promise((go) => box.addEventListener("close", () => go(box.returnValue === "yes"), { once: true }));
+    return new Promise((go) => { answered = go; });
   }
 
   async function press(button) {
