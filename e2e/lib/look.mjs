@@ -41,15 +41,15 @@ async function picture(page, name) {
   assert.ok((await stat(path)).size <= largest, `${path} is larger than ${largest} bytes`);
 }
 
-// look examines a page in light, in dark, where only colours differ, and on a phone.
-export async function look(page, name) {
+// look examines a page in light, in dark, where only colours differ, and on a phone, and takes the pictures that are to be kept.
+export async function look(page, name, keep = ["light", "dark", "phone"]) {
   for (const [as, colorScheme, size, rules] of [["light", "light", sizes.desk, all], ["dark", "dark", sizes.desk, colours], ["phone", "light", sizes.phone, all]]) {
     await page.setViewportSize(size);
     await page.emulateMedia({ colorScheme });
     await page.evaluate(() => scrollTo(0, 0));
     await fits(page, `${name}, ${as}`);
     await accessible(page, `${name}, ${as}`, rules);
-    await picture(page, `${name}-${as}`);
+    if (keep.includes(as)) await picture(page, `${name}-${as}`);
   }
   await page.setViewportSize(sizes.desk);
   await page.emulateMedia({ colorScheme: "light" });

@@ -24,7 +24,7 @@ scene("while the database is away pages say so, and they go on by themselves whe
   const other = await page.context().newPage();
   assert.equal((await other.goto("/ui/jobs")).status(), 503);
   await other.getByText("The database does not answer").waitFor();
-  await look(other, "database-away");
+  await look(other, "database-away", ["light"]);
 
   there.way.mend();
   await again(page);
