@@ -44,6 +44,9 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the same submission, whichever way it comes
 	is.Equal(db.job(first["id"].(string)).Priority, 0)
 
+	var kept string
+	is.NoErr(pgtest.Connect(t, db.url).QueryRow(t.Context(), `select args from trapeze.jobs where id = $1::text::bigint`, id).Scan(&kept))
+	is.Equal(kept, `{"a":"<b>"}`) // as it was typed
 	bothWays(t, db, pod.HTTP, "job", id, "--json")
 	bothWays(t, db, pod.HTTP, "job", id)
 	bothWays(t, db, pod.HTTP, "jobs", "--json")
