@@ -79,6 +79,17 @@ func TestTheSameKeyIsTheSameJob(t *testing.T) {
 	is.Equal(h.submit(`{"kind":"echo","delay":3600,"unique_key":"u"}`), unique)
 }
 
+func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	body := `{"kind":"theirs","delay":3600,"chain":[{"kind":"also_theirs"}]`
+	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // a slip of the pen, it may be
+	is.Equal(h.send("POST", "/jobs", body+`,"foreign":false}`).body["code"], "unknown_kind")
+	id := h.submit(body + `,"foreign":true}`)
+	is.Equal(h.send("GET", "/jobs/"+id, "").body["kind"], "theirs")
+}
+
 func TestJobsAreListedByFilterAndPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

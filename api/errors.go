@@ -130,7 +130,7 @@ func HandleError(err error, c echo.Context) {
 		return
 	}
 	secure(c.Response().Header())
-	_ = c.JSON(p.status, map[string]string{"code": p.code, "message": p.message, "detail": p.detail, "request_id": id})
+	_ = plain{c}.JSON(p.status, map[string]string{"code": p.code, "message": p.message, "detail": p.detail, "request_id": id})
 }
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)

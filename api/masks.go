@@ -92,7 +92,7 @@ func (s *server) shownPlan(planned json.RawMessage) json.RawMessage {
 	for i, step := range steps {
 		steps[i].Args = s.masks.of(step.Kind).JSON(step.Args)
 	}
-	raw, err := json.Marshal(steps)
+	raw, err := encodeJSON(steps)
 	if err != nil {
 		return json.RawMessage(access.Masked)
 	}

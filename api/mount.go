@@ -115,8 +115,12 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 // serve guards a route and answers its errors itself, whatever error handler the host's echo has.
 func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		c = plain{c}
 		secure(c.Response().Header())
 		err := s.admit(c, to)
+		if err == nil {
+			err = legible(c)
+		}
 		if err == nil {
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
 			err = to.do(s, c)

@@ -64,7 +64,7 @@ func (s *server) cookie(c echo.Context, value string, until time.Time) *http.Coo
 	} else {
 		path = "/"
 	}
-	return &http.Cookie{
+	return &http.Cookie{ // #nosec G124 -- Secure whenever the request was
 		Name: access.SessionCookie, Value: value, Path: path, Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: s.encrypted(c.Request()),
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -90,8 +91,8 @@ func page(name string, items schema) schema { return object(name, list(items), "
 // object is an object with members, name and schema in turn.
 func object(members ...any) schema {
 	properties := schema{}
-	for i := 0; i < len(members); i += 2 {
-		properties[members[i].(string)] = members[i+1]
+	for pair := range slices.Chunk(members, 2) {
+		properties[pair[0].(string)] = pair[1]
 	}
 	return schema{"type": "object", "properties": properties}
 }

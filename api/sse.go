@@ -64,11 +64,11 @@ func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
 // begin writes what a stream begins with: what is watched, as its reader may see it.
 func (s *sse) begin(watched *feed.Stream, seen any) error {
-	snapshot, err := json.Marshal(seen)
+	snapshot, err := encodeJSON(seen)
 	if err != nil {
 		return err
 	}
-	again := time.Second + rand.N(2*time.Second) // not everybody at once
+	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- not everybody at once
 	s.printf("retry: %d\n\n", again.Milliseconds())
 	if watched.Reset != "" {
 		reason, err := json.Marshal(map[string]string{"reason": watched.Reset})

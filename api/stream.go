@@ -80,7 +80,7 @@ func (s *server) streamAll(c echo.Context) error {
 func (s *server) stream(c echo.Context, path string, open func(ctx context.Context, after string) (*feed.Stream, error)) error {
 	release, err := s.streams.enter(caller(c).Name, s.opts.Streams)
 	if err != nil {
-		c.Response().Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(5)))
+		c.Response().Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(5))) // #nosec G404 -- not everybody at once
 		return err
 	}
 	defer release()

@@ -9,7 +9,6 @@ import (
 	"io"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -27,6 +26,7 @@ type Submission struct {
 	MaxAttempts *int            `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
+	Foreign     bool            `json:"foreign,omitempty"`      // another program has the handlers: this pod need not know the kinds
 	Approval    bool            `json:"needs_approval,omitempty"`
 	Chain       []Step          `json:"chain,omitempty"` // the steps that follow
 }
@@ -87,6 +87,9 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 		}
 		options = append(options, runner.Unique(s.UniqueKey, while))
 	}
+	if s.Foreign {
+		options = append(options, runner.Foreign())
+	}
 	var args job.Args = runner.Raw{Name: s.Kind, JSON: s.Args}
 	if len(s.Chain) > 0 {
 		steps := make([]job.Args, len(s.Chain))
@@ -129,8 +132,8 @@ func Decode(body io.Reader, v any) error {
 	if err != nil {
 		return err
 	}
-	if !utf8.Valid(raw) || job.HoldsNUL(raw) {
-		return fmt.Errorf("%w: bytes that are no UTF-8, or a NUL character, which PostgreSQL cannot store", errText)
+	if what := job.Unstorable(raw); what != "" {
+		return fmt.Errorf("%w: %s, which PostgreSQL cannot store", errText, what)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()

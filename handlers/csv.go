@@ -53,7 +53,7 @@ func (p *pipeline) openTable(name string, columns ...string) (*table, error) {
 }
 
 // Close closes the file.
-func (t *table) Close() { t.file.Close() }
+func (t *table) Close() { _ = t.file.Close() }
 
 func (t *table) header(want []string) error {
 	err := t.next()
@@ -157,8 +157,9 @@ func (p *pipeline) countLines(name string) (int64, error) {
 	for {
 		read, err := f.Read(part)
 		if read > 0 {
-			n += int64(bytes.Count(part[:read], []byte{'\n'}))
-			last = part[read-1]
+			text := part[:read]
+			n += int64(bytes.Count(text, []byte{'\n'}))
+			last = text[len(text)-1]
 		}
 		if errors.Is(err, io.EOF) {
 			break

@@ -42,7 +42,7 @@ func (p *pipeline) openFile(name string) (fs.File, error) {
 		return nil, fmt.Errorf("%w: give the path of a CSV file that every pod can read", err)
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("%s is not a regular file: give the path of a CSV file", name)
 	}
 	return f, nil

@@ -35,7 +35,7 @@ func (b Backoff) Wait(attempt int, u float64) time.Duration {
 }
 
 // Random returns a wait with its jitter drawn.
-func (b Backoff) Random(attempt int) time.Duration { return b.Wait(attempt, rand.Float64()) }
+func (b Backoff) Random(attempt int) time.Duration { return b.Wait(attempt, rand.Float64()) } // #nosec G404 -- jitter
 
 // longestPutOff is the longest wait of a job that is put off again and again, unless its handler asks for a longer one.
 const longestPutOff = 10 * time.Minute

@@ -1,18 +1,49 @@
 package job
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/hex"
+	"unicode/utf16"
+	"unicode/utf8"
+)
 
-// HoldsNUL reports whether JSON text holds an escaped NUL character, which no text in PostgreSQL can: \u0000 whose
-// backslash is not escaped itself.
-func HoldsNUL(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if bytes.HasPrefix(raw[i:], []byte(`\u0000`)) {
-			return true
-		}
-		i++ // whatever was escaped
+// Unstorable says what JSON text holds that no text in PostgreSQL can; empty: nothing. That is bytes that are no UTF-8, an escaped NUL
+// character, and an escaped half of a surrogate pair without its other half, which encoding/json reads as another character and
+// PostgreSQL refuses as soon as it looks at it.
+func Unstorable(raw []byte) string {
+	if !utf8.Valid(raw) {
+		return "bytes that are no UTF-8"
 	}
-	return false
+	for {
+		at := bytes.IndexByte(raw, '\\')
+		if at < 0 {
+			return ""
+		}
+		raw = raw[at:]
+		unit, ok := escaped(raw)
+		switch {
+		case !ok:
+			raw = raw[min(2, len(raw)):] // whatever was escaped, be it a backslash
+		case unit == 0:
+			return "a NUL character"
+		case utf16.IsSurrogate(unit):
+			half, _ := escaped(raw[6:])
+			if utf16.DecodeRune(unit, half) == utf8.RuneError {
+				return "half of a surrogate pair"
+			}
+			raw = raw[12:]
+		default:
+			raw = raw[6:]
+		}
+	}
+}
+
+// escaped reads the escape sequence that text begins with, when it is one such as \u0041.
+func escaped(text []byte) (unit rune, ok bool) {
+	var two [2]byte
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	_, err := hex.Decode(two[:], text[2:6])
+	return rune(two[0])<<8 | rune(two[1]), err == nil
 }

@@ -101,7 +101,7 @@ func (p *Poller) Run(ctx context.Context) {
 }
 
 func (p *Poller) interval() time.Duration {
-	return time.Duration(float64(p.every.Load()) * (1 + Spread*(2*rand.Float64()-1)))
+	return time.Duration(float64(p.every.Load()) * (1 + Spread*(2*rand.Float64()-1))) // #nosec G404 -- jitter
 }
 
 func (p *Poller) due() bool {

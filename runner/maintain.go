@@ -37,7 +37,7 @@ func (r *Runner) maintain(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-time.After(maintainAfter + rand.N(maintainAfter)):
+	case <-time.After(maintainAfter + rand.N(maintainAfter)): // #nosec G404 -- jitter
 	}
 	lead := &leader{r: r}
 	defer lead.resign()

@@ -27,7 +27,7 @@ func linger(ctx context.Context, after time.Duration) (context.Context, context.
 // sleep waits and reports whether another try is worth it: false when ctx has ended.
 func (p *pause) sleep(ctx context.Context) bool {
 	p.n++
-	timer := time.NewTimer(time.Duration(float64(p.wait) * (0.5 + rand.Float64())))
+	timer := time.NewTimer(time.Duration(float64(p.wait) * (0.5 + rand.Float64()))) // #nosec G404 -- jitter
 	defer timer.Stop()
 	p.wait = min(2*p.wait, time.Second)
 	select {

@@ -175,7 +175,7 @@ func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 	}{
 		"conflict":                    {runner.Then(after("taken")), job.ReasonUnstorable, "23505"},
 		"oversized for an index":      {runner.Then(after(noise(100_000))), job.ReasonUnstorable, "54000"},
-		"text PostgreSQL cannot read": {runner.Then(after(`\ud800`)), job.ReasonUnstorable, "22P02"},
+		"text PostgreSQL cannot read": {runner.Then(after(`\ud800`)), job.ReasonInvalidArgs, "surrogate"},
 		"args nested too deep":        {runner.Then(tooDeep), "", ""},
 		"a result nested too deep":    {runner.Done(tooDeep), "", ""},
 		"oversized":                   {runner.Then(after(noise(job.MaxArgsBytes))), job.ReasonResultTooLarge, "at most"},

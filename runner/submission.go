@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -90,7 +91,7 @@ func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submiss
 func (w *submission) encodePlan() (err error) {
 	w.plan = nil
 	if len(w.planned) > 0 {
-		if w.plan, err = json.Marshal(w.planned); err != nil {
+		if w.plan, err = asItIs(w.planned); err != nil {
 			return fmt.Errorf("plan the steps after %s: %w: %w", w.kind, job.ErrInvalidArgs, err)
 		}
 	}
@@ -186,6 +187,7 @@ func (w *submission) validate() error {
 	}
 	complain(w.delay >= 0, "delay of %s is negative", w.delay)
 	complain(w.maxAttempts == nil || *w.maxAttempts > 0, "max attempts below 1")
+	complain(w.maxAttempts == nil || *w.maxAttempts <= math.MaxInt32, "max attempts above %d", math.MaxInt32)
 	return errors.Join(errs...)
 }
 
@@ -228,8 +230,9 @@ func (w *submission) row(id int64, lane string) store.NewJob {
 	return n
 }
 
-// maxDepth is how deep JSON may be nested for encoding/json to read it. PostgreSQL goes a little deeper.
-const maxDepth = 10_000
+// maxDepth is how deep JSON may be nested: half of what encoding/json reads, and PostgreSQL by default, so that it can still be read within
+// the plan of a chain, a list of jobs or whatever else is put around it.
+const maxDepth = 5_000
 
 // encodeArgs encodes the arguments of a job and refuses what PostgreSQL cannot store.
 func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
@@ -240,26 +243,54 @@ func encodeArgs(kind string, args job.Args) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// encode encodes a value as JSON of bounded size that holds no NUL, which no text in PostgreSQL can.
+// encode encodes a value as JSON of bounded size that PostgreSQL can store.
 func encode(v any, limit int) (json.RawMessage, error) {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false) // nothing here is put into a page, and JSON that was submitted keeps its bytes
-	err := encoder.Encode(v)
-	raw := bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
+	raw, err := asItIs(v)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
 	case len(raw) > limit:
 		return nil, fmt.Errorf("%d bytes of JSON, at most %d: %w", len(raw), limit, job.ErrTooLarge)
-	case !utf8.Valid(raw):
-		return nil, fmt.Errorf("%w: bytes that are no UTF-8", job.ErrInvalidArgs)
-	case job.HoldsNUL(raw):
-		return nil, fmt.Errorf("%w: a NUL character", job.ErrInvalidArgs)
-	case bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) > maxDepth && !json.Valid(raw):
+	case deeper(raw, maxDepth):
 		return nil, fmt.Errorf("%w: nested deeper than %d", job.ErrInvalidArgs, maxDepth)
 	}
+	if what := job.Unstorable(raw); what != "" {
+		return nil, fmt.Errorf("%w: %s", job.ErrInvalidArgs, what)
+	}
 	return raw, nil
+}
+
+// deeper reports whether JSON is nested deeper than a limit.
+func deeper(raw []byte, limit int) bool {
+	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= limit {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// asItIs encodes a value as JSON. Nothing here is put into a page, so that JSON which was submitted keeps its bytes.
+func asItIs(v any) (json.RawMessage, error) {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }
 
 // clean makes any text storable: valid UTF-8 without NUL, cut to a number of bytes.

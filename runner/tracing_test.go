@@ -66,7 +66,7 @@ func linked(from, to sdktrace.ReadOnlySpan) bool {
 func said(s sdktrace.ReadOnlySpan, key string) string {
 	for _, a := range s.Attributes() {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
@@ -77,7 +77,7 @@ func exception(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, e := range s.Events() {
 		for _, a := range e.Attributes {
 			if e.Name == "exception" && a.Key == key {
-				return a.Value.Emit()
+				return a.Value.String()
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // poisonSteps has steps end together, each with a next one. The host has an index of its own on the args of those, so that
-// PostgreSQL itself refuses the poisoned: a key that is taken, a value too large for an index, text that it cannot read.
+// PostgreSQL itself refuses the poisoned: a key that is taken, a value too large for an index, text that is no date.
 type poisonSteps struct {
 	g       *rig
 	round   atomic.Pointer[poisonRound]
@@ -66,8 +66,13 @@ func newPoisonSteps(g *rig) *poisonSteps {
 
 // prepare makes the index, and the job that a conflict is with. It has no next step to ring for.
 func (p *poisonSteps) prepare(ctx context.Context) error {
-	if _, err := p.g.pool.Exec(ctx, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'bench.after'`); err != nil {
-		return err
+	for _, sql := range []string{
+		`create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'bench.after'`,
+		`alter table trapeze.jobs add check (kind <> 'bench.after' or args ->> 'once' not like '2025-__-__' or (args ->> 'once')::date is not null)`,
+	} {
+		if _, err := p.g.pool.Exec(ctx, sql); err != nil {
+			return err
+		}
 	}
 	if _, err := p.g.r.Enqueue(ctx, poisonAfter{json.RawMessage(`"taken"`)}); err != nil {
 		return err
@@ -87,8 +92,8 @@ func (p *poisonSteps) once(ctx context.Context, with string) (time.Duration, err
 		list[at] = poisonBefore{json.RawMessage(`"taken"`)}
 	case "oversized":
 		list[at] = poisonBefore{json.RawMessage(`"` + noise(100_000) + `"`)}
-	case "invalid text":
-		list[at] = poisonBefore{json.RawMessage(`"\ud800"`)} // half a character: its bytes are fine, and its text cannot be read
+	case "no date":
+		list[at] = poisonBefore{json.RawMessage(`"2025-02-30"`)}
 	default:
 		good++
 	}

@@ -18,7 +18,7 @@ import (
 type databaseBackend struct{ *client }
 
 func (d *databaseBackend) Submit(ctx context.Context, s api.Submission, idempotencyKey string) (runner.Submitted, error) {
-	options := []runner.EnqueueOption{runner.Foreign(), runner.Submitter(operator())}
+	options := []runner.EnqueueOption{runner.Submitter(operator())}
 	if idempotencyKey != "" {
 		options = append(options, runner.IdempotencyKey(idempotencyKey))
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -151,8 +152,8 @@ func (d *demo) next(commands ...string) {
 	for i := 0; i < len(commands); i += 2 {
 		width = max(width, len(commands[i]))
 	}
-	for i := 0; i < len(commands); i += 2 {
-		d.say("  %s %-*s  %s", invoked(), width, commands[i], commands[i+1])
+	for pair := range slices.Chunk(commands, 2) {
+		d.say("  %s %-*s  %s", invoked(), width, pair[0], pair[1])
 	}
 }
 
@@ -174,7 +175,7 @@ func readable(path string) (string, error) {
 	if err == nil {
 		var f *os.File
 		if f, err = os.Open(path); err == nil {
-			f.Close()
+			_ = f.Close()
 			return path, nil
 		}
 	}

@@ -16,7 +16,7 @@ func (d *demo) stay(ctx context.Context) error {
 		if l, err := net.Listen("tcp", d.config.HTTPAddr); err != nil {
 			d.config.HTTPAddr = "127.0.0.1:0" // somebody has the usual port
 		} else {
-			l.Close()
+			_ = l.Close()
 		}
 	}
 	r, err := runner.New(d.pool, d.runnerOptions("demo"))

@@ -125,7 +125,7 @@ func (p *podProcess) kill() {
 
 // leave lets the pod drain, and kills it when that takes too long.
 func (p *podProcess) leave() {
-	p.stdin.Close()
+	_ = p.stdin.Close() // an error says that it has ended already
 	timer := time.NewTimer(leaveWithin)
 	defer timer.Stop()
 	select {

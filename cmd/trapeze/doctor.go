@@ -78,7 +78,7 @@ func (d *doctor) open(ctx context.Context) (err error) {
 		return err
 	}
 	if d.config.DatabaseURL == "" {
-		return errNoDatabase
+		return usage("doctor looks at the database itself, not through a server: export DATABASE_URL=postgres://user@host/database")
 	}
 	if d.pool, err = connect(ctx, d.config); err != nil {
 		return err

@@ -106,7 +106,7 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 // submission makes the job of the flags.
 func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
-		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Approval: e.approval,
+		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
 	}
 	if kind == "" {
 		return s, usage("the kind is empty")

@@ -109,11 +109,13 @@ func (s *server) ask(ctx context.Context, method, path string, header http.Heade
 func (s *server) send(ctx context.Context, method, path string, header http.Header, body any) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
+		var raw bytes.Buffer
+		as := json.NewEncoder(&raw)
+		as.SetEscapeHTML(false) // arguments arrive as they were typed
+		if err := as.Encode(body); err != nil {
 			return nil, err
 		}
-		content = bytes.NewReader(raw)
+		content = &raw
 	}
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})

@@ -44,6 +44,12 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the same submission, whichever way it comes
 	is.Equal(db.job(first["id"].(string)).Priority, 0)
 
+	var kept string
+	is.NoErr(pgtest.Connect(t, db.url).QueryRow(t.Context(), `select args from trapeze.jobs where id = $1::text::bigint`, id).Scan(&kept))
+	is.Equal(kept, `{"a":"<b>"}`) // as it was typed
+	foreign := []string{"enqueue", "another.programs", "--chain", `[{"kind":"likewise","args":{"a":"<b>"}}]`, "--json"}
+	is.Equal(through(t, pod.HTTP, foreign...).code, 0) // its kind need not be known to the server
+	is.Equal(db.run(foreign...).code, 0)               // nor to the command
 	bothWays(t, db, pod.HTTP, "job", id, "--json")
 	bothWays(t, db, pod.HTTP, "job", id)
 	bothWays(t, db, pod.HTTP, "jobs", "--json")
@@ -54,7 +60,7 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	})
 	bothWays(t, db, pod.HTTP, "events", "--pipeline", id, "--json")
 	bothWays(t, db, pod.HTTP, "events", "--json")
-	is.Equal(strings.Count(bothWays(t, db, pod.HTTP, "export", "jobs").out, "\n"), 3)
+	is.Equal(strings.Count(bothWays(t, db, pod.HTTP, "export", "jobs").out, "\n"), 5)
 	bothWays(t, db, pod.HTTP, "export", "events")
 }
 

@@ -135,7 +135,9 @@ func (m Mask) below(d *json.Decoder, out *bytes.Buffer, paths [][]string, name s
 
 // write writes a name or a scalar.
 func write(out *bytes.Buffer, token json.Token) error {
-	raw, err := json.Marshal(token)
-	out.Write(raw)
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false) // what is shown is shown as it is
+	err := encoder.Encode(token)
+	out.Truncate(len(bytes.TrimSuffix(out.Bytes(), []byte("\n"))))
 	return err
 }

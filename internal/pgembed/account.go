@@ -39,7 +39,7 @@ func (a account) owns(path string) error {
 // accountFor picks whom the server of the given home runs as: the owner of the data that is already there, else
 // ourselves, or for root the first of some users that machines usually have.
 func accountFor(dir string) (account, error) {
-	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
+	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} // #nosec G115 -- ids of a Unix
 	if dir != "" {
 		if owner, ok := ownerOf(filepath.Join(dir, "pgdata")); ok && owner.uid != me.uid {
 			if me.uid != 0 {
@@ -82,8 +82,8 @@ func anybody() (account, error) {
 }
 
 func asAccount(u *user.User) (account, bool) {
-	uid, errUID := strconv.ParseInt(u.Uid, 10, 64)
-	gid, errGID := strconv.ParseInt(u.Gid, 10, 64)
+	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
 	if errUID != nil || errGID != nil || uid == 0 {
 		return account{}, false
 	}

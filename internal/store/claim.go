@@ -178,7 +178,7 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 	lanes, numbers, since := make([]string, len(wants)), make([]int32, len(wants)), make([]time.Time, len(wants))
 	marked := false
 	for i, w := range wants {
-		lanes[i], numbers[i], since[i] = w.Lane, int32(w.N), w.Since
+		lanes[i], numbers[i], since[i] = w.Lane, int4(w.N), w.Since
 		marked = marked || !w.Since.IsZero()
 	}
 	if marked {

@@ -12,6 +12,8 @@ import (
 
 // tokenSQL keeps the token of a job that is to be completed from outside; one that it has stays, so that what was handed out by an
 // earlier try counts. Plan: Index Scan on live_pkey, one row.
+//
+// #nosec G101 -- it is handed one, and holds none
 const tokenSQL = `
 insert into trapeze.deferrals (id, token)
 select id, $4 from trapeze.live where id = $1 and fence = $2 and pod = $3
@@ -32,7 +34,7 @@ func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, e
 
 // checkTokenSQL checks a token, and has the completions of one job, and its beginning to wait, take turns.
 // Plan: deferrals_pkey.
-const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update`
+const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
 
 // completeSQL keeps one part of a job and takes it off its fan-out, if the job waits already. A part that is known, or for which
 // nobody waits any more, changes nothing; of a part and the end of its job at once, one waits for the other.

@@ -127,13 +127,13 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 	parts := strings.Split(cursor, ".")
 	if len(parts) == 3 {
 		_, err1 := strconv.ParseUint(parts[0], 10, 64)
-		n, err2 := strconv.ParseInt(parts[1], 10, 64)
-		e, err3 := strconv.ParseInt(parts[2], 10, 32)
+		n, err2 := strconv.ParseUint(parts[1], 10, 63)
+		e, err3 := strconv.ParseUint(parts[2], 10, 31)
 		if err1 == nil && err2 == nil && err3 == nil {
-			return parts[0], n, int(e), nil
+			return parts[0], int64(n), int(e), nil
 		}
 	}
-	return "", 0, 0, fmt.Errorf("cursor %q: %w", cursor, job.ErrInvalid)
+	return "", 0, 0, fmt.Errorf("cursor %.100q: %w", cursor, job.ErrInvalid)
 }
 
 // exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order: the order of

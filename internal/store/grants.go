@@ -87,7 +87,7 @@ func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds 
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
 	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
 	for i, a := range asks {
-		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int32(a.Target), int32(a.Wish), int32(a.Used)
+		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used)
 	}
 	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds, s.asked.Add(1))
 	if err != nil {

@@ -2,10 +2,7 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -96,24 +93,9 @@ func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pip
 	}
 	if full || len(list) == limit {
 		last := list[len(list)-1]
-		cursor = fmt.Sprintf("%d.%d", last.CreatedAt.UnixMicro(), last.ID)
+		cursor = pageAfter(last.CreatedAt, last.ID)
 	}
 	return list, cursor, nil
-}
-
-// pageCursor reads where a page begins: after what was created at a moment, with an id.
-func pageCursor(cursor string) (at *time.Time, id int64, err error) {
-	if cursor == "" {
-		return nil, 0, nil
-	}
-	moment, number, ok := strings.Cut(cursor, ".")
-	micros, err1 := strconv.ParseInt(moment, 10, 64)
-	id, err2 := strconv.ParseInt(number, 10, 64)
-	if err := errors.Join(err1, err2); err != nil || !ok {
-		return nil, 0, fmt.Errorf("cursor %q: %w", cursor, job.ErrInvalid)
-	}
-	t := time.UnixMicro(micros)
-	return &t, id, nil
 }
 
 func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 )
 
 // NewJob is a job to be inserted.
@@ -173,8 +174,8 @@ func (c *columns) add(n NewJob) {
 	c.planned = append(c.planned, text(n.Planned))
 	c.uniqueKeys = append(c.uniqueKeys, n.UniqueKey)
 	c.uniqueWhiles = append(c.uniqueWhiles, n.UniqueWhile)
-	c.steps = append(c.steps, int32(n.Step))
-	c.priorities = append(c.priorities, int32(n.Priority))
+	c.steps = append(c.steps, int4(n.Step))
+	c.priorities = append(c.priorities, int4(n.Priority))
 	c.maxAttempts = append(c.maxAttempts, narrow(n.MaxAttempts))
 	c.maxCrashes = append(c.maxCrashes, narrow(n.MaxCrashes))
 	c.starts = append(c.starts, n.Starts)
@@ -206,9 +207,12 @@ func narrow(n *int) *int32 {
 	if n == nil {
 		return nil
 	}
-	v := int32(*n)
+	v := int4(*n)
 	return &v
 }
+
+// int4 is n as PostgreSQL's int, or the nearest that there is.
+func int4(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
 
 func placeOf(s string) (Place, error) {
 	switch p := Place(s); p {

@@ -101,7 +101,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	page := Page{Jobs: list}
 	if full || len(list) == limit {
 		last := list[len(list)-1]
-		page.Cursor = fmt.Sprintf("%d.%d", last.CreatedAt.UnixMicro(), last.ID)
+		page.Cursor = pageAfter(last.CreatedAt, last.ID)
 	}
 	return page, nil
 }

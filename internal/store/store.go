@@ -91,7 +91,7 @@ const pinSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true)
 // New opens the store's own pool with the configuration of the host's. It does not connect.
 func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config := host.Config()
-	config.MaxConns = int32(o.Connections)
+	config.MaxConns = int4(o.Connections)
 	if config.MaxConns <= 0 {
 		config.MaxConns = 4
 	}
@@ -130,7 +130,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 // uses s. Close both.
 func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
-	config.MaxConns = int32(connections)
+	config.MaxConns = int4(connections)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open a pool of the runner's: %w", err)

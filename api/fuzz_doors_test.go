@@ -1,0 +1,184 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// house is the API on a database, without a network in between and without a pod that runs anything.
+type house struct {
+	doors *echo.Echo
+	pool  *pgxpool.Pool
+}
+
+func newHouse(f *testing.F) house {
+	f.Helper()
+	h := house{doors: echo.New(), pool: pgtest.Pool(f)}
+	r, err := runner.New(h.pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(r.Close)
+	runner.HandleRaw(r, "echo", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.Done(j.Args.JSON), nil
+	})
+	api.Mount(h.doors.Group(""), r, api.Options{InsecureAllowAll: true, ChangesPerSecond: -1})
+	return h
+}
+
+// ask sends a request. Whatever it says, the answer is no error of the server, and a refusal has a code.
+func (h house) ask(t *testing.T, method string, at *url.URL, body string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	request := (&http.Request{Method: method, URL: at, Header: http.Header{}, Host: "127.0.0.1", RemoteAddr: "127.0.0.1:1"}).WithContext(t.Context())
+	request.Body = http.NoBody
+	if body != "" {
+		request.Body = readCloser{strings.NewReader(body)}
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	answer := httptest.NewRecorder()
+	h.doors.ServeHTTP(answer, request)
+	var problem struct {
+		Code      string `json:"code"`
+		RequestID string `json:"request_id"`
+	}
+	switch {
+	case answer.Code >= http.StatusInternalServerError:
+		t.Errorf("%s %s with %q: %d %s", method, at, body, answer.Code, answer.Body)
+	case answer.Code >= http.StatusBadRequest && !strings.HasPrefix(at.Path, "/ui/"): // where people are answered
+		if err := json.Unmarshal(answer.Body.Bytes(), &problem); err != nil || problem.Code == "" || problem.RequestID == "" {
+			t.Errorf("%s %s with %q: %d %s: %v", method, at, body, answer.Code, answer.Body, err)
+		}
+	}
+	return answer
+}
+
+type readCloser struct{ *strings.Reader }
+
+func (readCloser) Close() error { return nil }
+
+// sendable reports whether net/http lets a header through.
+func sendable(header string) bool {
+	return !strings.ContainsFunc(header, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// What is submitted comes back as it was, or is refused and is nowhere.
+func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
+	for _, body := range submissions {
+		f.Add(body, "")
+	}
+	f.Add(`{"kind":"echo","args":`+awkward+`}`, "key")
+	f.Add(`{"kind":"echo","delay":"1h"}`, "\xff")
+	f.Add(`{"kind":"echo","delay":"1h"}`, strings.Repeat("é", 251))
+	h := newHouse(f)
+	f.Fuzz(func(t *testing.T, body, key string) {
+		if !sendable(key) {
+			return
+		}
+		answer := h.ask(t, "POST", &url.URL{Path: "/jobs"}, body, "Idempotency-Key", key)
+		if answer.Code != http.StatusAccepted {
+			return
+		}
+		var made struct {
+			ID        string
+			Duplicate bool
+		}
+		var sent api.Submission
+		if err := errors.Join(json.Unmarshal(answer.Body.Bytes(), &made), api.Decode(strings.NewReader(body), &sent)); err != nil {
+			t.Fatalf("%s is accepted with %s: %v", body, answer.Body, err)
+		}
+		found := h.ask(t, "GET", &url.URL{Path: "/jobs/" + made.ID}, "")
+		var kept struct {
+			Kind, Subject string
+			Args          json.RawMessage
+			Priority      int
+			MaxAttempts   *int `json:"max_attempts"`
+		}
+		if err := json.Unmarshal(found.Body.Bytes(), &kept); err != nil {
+			t.Fatal(err)
+		}
+		if sent.Args == nil {
+			sent.Args = json.RawMessage("{}")
+		}
+		if kept.Kind != sent.Kind || !made.Duplicate && (string(compact(t, kept.Args)) != string(compact(t, sent.Args)) ||
+			sent.Subject != nil && kept.Subject != *sent.Subject || sent.Priority != nil && kept.Priority != *sent.Priority ||
+			sent.MaxAttempts != nil && *kept.MaxAttempts != *sent.MaxAttempts) {
+			t.Errorf("%s comes back as %s", body, found.Body)
+		}
+		// PostgreSQL can look inside, but for numbers and depths beyond the limits of jsonb.
+		_, err := h.pool.Exec(t.Context(), `select args::jsonb, planned::jsonb from trapeze.job where id = $1::text::bigint`, made.ID)
+		var refusal *pgconn.PgError
+		if err != nil && !(errors.As(err, &refusal) && slices.Contains([]string{"22003", "54000", "54001"}, refusal.Code)) {
+			t.Errorf("%s: %v", body, err)
+		}
+	})
+}
+
+// Every door of the table is tried, also those that are added later, with any path, query, body and reason.
+func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
+	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // those that do not end by themselves, and the pod's own state
+		return strings.HasSuffix(r.Path, "/stream") || r.Path == "/readyz"
+	})
+	routes = append(routes, api.Route{Method: http.MethodGet, Path: "/ui/:page"})
+	queries := []string{"", "limit=1000", "limit=0", "cursor=1700000000000000.1", "after=1.1.1", "after=-1.0.0", "since=9999-12-31T23:59:59-23:59",
+		"kind=%00", "kind=%ff&lane=%ff&subject=%ff", "state=pending,failed&parent=1&pipeline=1", "actor=%00", "before=9223372036854775807",
+		"dry_run=true", "%", "a;b", "limit=1&limit=2"}
+	for i := range routes {
+		f.Add(uint16(i), "1", "", "", "")
+		f.Add(uint16(i), "2", "", `{}`, strings.Repeat("é", 251))
+		f.Add(uint16(i), "3", "", `{}`, "\xff")
+		f.Add(uint16(i), "9223372036854775807", queries[i%len(queries)], `{}`, "because")
+		f.Add(uint16(i), "\x00\xff/../é", queries[(i+7)%len(queries)], `{"args":{"a":"\u0000"},"priority":1e9}`, strings.Repeat("é", 251))
+		f.Add(uint16(i), "default", "kind=%00&actor=%ff&name=%00", `null`, "\xff")
+	}
+	for i, page := range []string{"", "jobs", "jobs/1", "pipelines", "pipelines/1", "lanes", "pods", "audit", "login", "static/app.js", "jobs/\x00"} {
+		f.Add(uint16(len(routes)-1), page, queries[i], "", "")
+		f.Add(uint16(len(routes)-1), page, "kind=%00&lane=%ff&state=%00&actor=%00&cursor=%00", "", "")
+	}
+	for _, body := range append(submissions, `{"slots":2147483648}`, `{"slots":-1,"max_age_s":1e10}`, `{"args":"\ud800"}`, `{"token":"\u0001","part":"p","result":1}`) {
+		f.Add(uint16(3), "1", "", body, "")
+	}
+	h := newHouse(f)
+	for _, id := range []string{"1", "2", "3"} {
+		request := httptest.NewRequest("POST", "/jobs", strings.NewReader(`{"kind":"echo"}`))
+		request.Header.Set("Content-Type", "application/json")
+		answer := httptest.NewRecorder()
+		h.doors.ServeHTTP(answer, request)
+		if !strings.Contains(answer.Body.String(), `"id":"`+id+`"`) {
+			f.Fatalf("job %s: %s", id, answer.Body) // the seeds name them
+		}
+	}
+	f.Fuzz(func(t *testing.T, no uint16, name, query, body, reason string) {
+		door := routes[int(no)%len(routes)]
+		asked, _ := url.ParseQuery(query)
+		if !sendable(reason) || asked.Has("wait") {
+			return // a wait for what nobody ends here
+		}
+		segments, escaped := strings.Split(door.Path, "/"), strings.Split(door.Path, "/")
+		for i := range segments {
+			if strings.HasPrefix(segments[i], ":") {
+				segments[i], escaped[i] = name, url.PathEscape(name)
+			}
+		}
+		at := &url.URL{Path: strings.Join(segments, "/"), RawPath: strings.Join(escaped, "/"), RawQuery: query}
+		h.ask(t, door.Method, at, body, "X-Reason", reason)
+	})
+}

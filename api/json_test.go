@@ -1,0 +1,53 @@
+package api_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// awkward is JSON that a careless way would come back from changed: signs that pages escape, escapes, characters that end a line in
+// scripts, numbers that no float holds, a field that is there twice.
+const awkward = `{"page":"<b>&amp;'</b>","escaped":"\u003c\/\u00e9","line":"` + "\u2028" + `é","n":9007199254740993,"far":1e400,"n":-0.10}`
+
+func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	id := h.submit(`{"kind":"echo","args":` + awkward + `,"chain":[{"kind":"echo","args":` + awkward + `}]}`)
+	a := h.until(id, job.Succeeded)
+	is.True(strings.Contains(a.text, `"args":`+awkward+`,`))
+	is.True(strings.Contains(a.text, `"result":`+awkward+`,`)) // the handler got them so, and what it made of them is no less whole
+	is.Equal(a.header.Get("Content-Type"), "application/json; charset=UTF-8")
+	is.Equal(a.header.Get("X-Content-Type-Options"), "nosniff") // no browser takes it for a page
+
+	var list answer
+	pgtest.Wait(t, "the step ends", func() bool {
+		list = h.send("GET", "/jobs?state=succeeded&pipeline="+id, "")
+		return len(list.body["jobs"].([]any)) == 2
+	})
+	is.Equal(strings.Count(list.text, `"args":`+awkward+`,`), 2) // those of a later step too
+	is.Equal(strings.Count(h.send("GET", "/admin/export/jobs", "").text, `"args":`+awkward+`,`), 2)
+	refused := h.send("POST", "/jobs", `{"kind":"<b>"}`)
+	is.True(strings.Contains(refused.text, `<b>`)) // an error is answered in the same way
+	is.Equal(refused.header.Get("X-Content-Type-Options"), "nosniff")
+}
+
+func TestAHostsEchoKeepsItsOwnWayWithJSON(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	e := echo.New()
+	api.Mount(e.Group("/trapeze"), h.Runner, api.Options{InsecureAllowAll: true})
+	e.GET("/own", func(c echo.Context) error { return c.JSON(200, "<b>") })
+	answer := httptest.NewRecorder()
+	e.ServeHTTP(answer, httptest.NewRequest("GET", "/own", nil))
+	is.Equal(answer.Body.String(), `"\u003cb\u003e"`+"\n")
+}
