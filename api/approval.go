@@ -2,8 +2,8 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -32,18 +32,23 @@ func (s *server) asksApproval(ctx context.Context, body Submission) (bool, error
 	return s.r.Store().AsksApproval(ctx, lanes, kinds)
 }
 
-// mayRetry refuses to try again what nobody has approved that needed it, or what was approved with other arguments, unless the caller
-// may approve it himself. What it looks at never changes back, so nothing can happen between this and the retry.
-func (s *server) mayRetry(c echo.Context, id int64, otherArgs bool) error {
+// mayChange refuses other arguments for a later step of a pipeline that a person approved as it was, unless the caller may approve it
+// himself. That the first job needed approval is how its history begins, which never changes; where that is no longer kept, it is as the
+// lanes are now.
+func (s *server) mayChange(c echo.Context, id int64) error {
 	ctx, to := c.Request().Context(), caller(c)
-	first, err := s.r.Get(ctx, id)
-	if err == nil && first.PipelineID != id {
-		first, err = s.r.Get(ctx, first.PipelineID) // it was approved for all of its pipeline
-	}
-	if err != nil || to.Sees(access.JobsApprove, first.Submitter) {
+	step, err := s.r.Get(ctx, id)
+	if err != nil || step.PipelineID == id || to.Sees(access.JobsApprove, step.Submitter) {
 		return err
 	}
-	history, err := s.r.Store().JobEvents(ctx, first.ID, 0, 100)
+	first, err := s.r.Get(ctx, step.PipelineID)
+	if errors.Is(err, job.ErrNotFound) { // its retention is over
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	history, err := s.r.Store().JobEvents(ctx, first.ID, 0, 1)
 	if err != nil {
 		return err
 	}
@@ -52,28 +57,8 @@ func (s *server) mayRetry(c echo.Context, id int64, otherArgs bool) error {
 			return nil
 		}
 	} else if asks, err := s.r.Store().AsksApproval(ctx, []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
-		return err // its beginning is no longer kept: as it would be today
+		return err
 	}
-	approved := first.Fence > 0 || slices.ContainsFunc(history, func(e job.Event) bool { return e.Event == "job.approved" })
-	if approved && !otherArgs {
-		return nil
-	}
-	why := "nobody has approved it"
-	if approved {
-		why = "it was approved with other arguments"
-	}
-	return mustApprove(why)
-}
-
-// mayRetryMany refuses to try many jobs again that were cancelled, which nobody may have approved; those that failed have run.
-func mayRetryMany(to access.Principal, states []job.State) error {
-	if all, own := to.Can(access.JobsApprove); all && !own || !slices.Contains(states, job.Cancelled) {
-		return nil
-	}
-	return mustApprove("some of what was cancelled may never have been approved")
-}
-
-func mustApprove(why string) error {
-	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this",
-		detail: why + ": it needs the permission " + string(access.JobsApprove), refused: true}
+	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", refused: true,
+		detail: "its pipeline was approved with other arguments: to change them needs the permission " + string(access.JobsApprove)}
 }

@@ -40,33 +40,28 @@ func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"default","delay":3600,"chain":[{"kind":"echo"}]}`, "X-Who", "ana").body["state"], "pending") // others go
 }
 
-func TestARetryIsNoApproval(t *testing.T) {
+func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := risky(t)
 	ana, root := []string{"X-Who", "ana"}, []string{"X-Who", "root"}
-	submit := func() string {
-		return h.send("POST", "/jobs", `{"kind":"hold","args":{"n":1}}`, ana...).body["id"].(string)
-	}
-	is.Equal(h.send("PUT", "/admin/roles/keeper", `{"permissions":["jobs:read","jobs:retry","workers:manage"],"scope":"all"}`, root...).status, http.StatusOK)
-	never := submit()
-	is.Equal(h.send("POST", "/jobs/"+never+"/cancel", "", ana...).status, http.StatusOK)
-	for _, path := range []string{"/jobs/", "/pipelines/"} {
-		a := h.send("POST", path+never+"/retry", "", ana...)
-		is.Equal(a.status, http.StatusForbidden) // it would run without anybody's approval
+	id := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"hold","args":{"n":1}}]}`, ana...).body["id"].(string)
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
+	h.untilAs(id, job.Succeeded, ana...)
+	step := h.send("GET", "/jobs?pipeline="+id+"&kind=hold", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	for _, path := range []string{"/jobs/" + step, "/pipelines/" + id} {
+		a := h.send("POST", path+"/retry", `{"args":{"n":2}}`, ana...)
+		is.Equal(a.status, http.StatusForbidden) // nobody approved those
 		is.Equal(a.body["code"], "forbidden")
 	}
-	is.Equal(h.send("POST", "/admin/workers/jobs/retry", `{"filter":{"kind":"hold","state":["cancelled"]}}`, "X-Who", "keeper").status, http.StatusForbidden)
-	is.Equal(h.send("GET", "/jobs/"+never, "", ana...).body["state"], "cancelled")
-	is.Equal(h.send("POST", "/jobs/"+never+"/retry", "", root...).status, http.StatusAccepted) // whoever may approve may do so too
-	h.send("POST", "/admin/workers/jobs/"+never+"/stop", "", root...)
+	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ana...).status, http.StatusAccepted) // the old ones were
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // whoever may approve may change them
 
-	approved := submit()
-	is.Equal(h.send("POST", "/jobs/"+approved+"/approve", "", root...).status, http.StatusOK)
-	h.untilAs(approved, job.Running, ana...)
-	is.Equal(h.send("POST", "/admin/workers/jobs/"+approved+"/stop", "", root...).status, http.StatusOK)
-	for _, path := range []string{"/jobs/", "/pipelines/"} {
-		is.Equal(h.send("POST", path+approved+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusForbidden) // these were approved by nobody
-	}
-	is.Equal(h.send("POST", "/jobs/"+approved+"/retry", "", ana...).status, http.StatusAccepted) // those were
+	free := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"wait"}]}`, ana...).body["id"].(string)
+	h.untilAs(free, job.Succeeded, ana...)
+	last := h.send("GET", "/jobs?pipeline="+free+"&kind=wait", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	is.True(h.send("POST", "/admin/workers/jobs/"+last+"/stop", "", root...).status < 300)
+	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // what needed no approval is free
 }

@@ -71,15 +71,7 @@ func ManyOf(m runner.Many) Many {
 }
 
 func (s *server) cancelMany(c echo.Context) error { return s.many(c, s.r.CancelMany) }
-
-func (s *server) retryMany(c echo.Context) error {
-	return s.many(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
-		if err := mayRetryMany(caller(c), f.States); err != nil {
-			return runner.Many{}, err
-		}
-		return s.r.RetryMany(ctx, f, dryRun, actor)
-	})
-}
+func (s *server) retryMany(c echo.Context) error  { return s.many(c, s.r.RetryMany) }
 
 func (s *server) many(c echo.Context, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) error {
 	var body Selection

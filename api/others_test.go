@@ -12,7 +12,7 @@ import (
 
 // strangers is a host with root, who may do everything, and two submitters who see nothing of each other.
 func strangers(t *testing.T) *host {
-	return newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"submitter"}, "bob": {"submitter"}, "keeper": {"keeper"}})})
+	return newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"submitter"}, "bob": {"submitter"}})})
 }
 
 func TestWhatIsSomebodyElsesIsAnsweredLikeWhatIsNot(t *testing.T) {

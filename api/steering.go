@@ -74,8 +74,10 @@ func (s *server) retry(c echo.Context) error {
 	if err := optional(c, &body); err != nil {
 		return err
 	}
-	if err := s.mayRetry(c, id, body.Args != nil); err != nil {
-		return err
+	if body.Args != nil {
+		if err := s.mayChange(c, id); err != nil {
+			return err
+		}
 	}
 	ids, err := s.r.Retry(c.Request().Context(), id, caller(c).Name, body.otherArgs())
 	if err != nil {

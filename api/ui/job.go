@@ -37,7 +37,7 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 		return err
 	}
 	h.Job = d.o.Shown(p.Principal, h.Job)
-	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h)}
+	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)
 	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
@@ -47,8 +47,7 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 }
 
 // jobActions are what the visitor may do to a job in its state.
-func (v visitor) jobActions(h history) (list []action) {
-	j := h.Job
+func (v visitor) jobActions(j job.Job) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {
 		if when && v.Sees(needs, j.Submitter) {
@@ -57,17 +56,11 @@ func (v visitor) jobActions(h history) (list []action) {
 	}
 	over := j.State.Terminal()
 	offer(access.JobsApprove, j.State == job.AwaitingApproval, action{"POST", "jobs/" + id + "/approve", "Approve", "", false})
-	offer(access.JobsRetry, (j.State == job.Failed || j.State == job.Cancelled) && (!h.unapproved() || v.Sees(access.JobsApprove, j.Submitter)), action{"POST", "jobs/" + id + "/retry", "Retry",
+	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
 		"Job " + id + " runs again, with the same arguments, in a new epoch.", false})
 	offer(access.JobsCancel, !over && !j.CancelRequested, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it does not run, otherwise as soon as its handler returns.", true})
 	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
 		"Job " + id + " ends at once, whatever its handler does. What the handler returns later is refused.", true})
 	return list
-}
-
-// unapproved reports whether the job needed an approval that nobody gave: who may not give it may not try it again either.
-func (h history) unapproved() bool {
-	return h.Fence == 0 && len(h.Events) > 0 && h.Events[0].To == job.AwaitingApproval &&
-		!slices.ContainsFunc(h.Events, func(e job.Event) bool { return e.Event == "job.approved" })
 }
