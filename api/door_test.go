@@ -166,3 +166,28 @@ func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
 	is.True(a.header.Get("Retry-After") != "" && a.header.Get("Retry-After") != "0")
 	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+anasToken).status, http.StatusOK) // reads go on
 }
+
+func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{LoopbackOnly: true})
+	paths := []string{"/metrics", "/ui", "/ui/", "/ui/static/app.js"}
+	for _, route := range api.Routes() {
+		if route.Method == http.MethodGet {
+			paths = append(paths, strings.NewReplacer(":id", "1", ":name", "default").Replace(route.Path))
+		}
+	}
+	for _, path := range paths {
+		is.Equal(h.send("GET", path, "", "Host", "evil.example").status, http.StatusForbidden) // its pages would read it as their own
+	}
+	is.Equal(h.send("GET", "/metrics", "").status, http.StatusOK)
+}
+
+func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	for _, path := range []string{"/ui/jobs?kind=%00", "/ui/jobs?subject=%ff", "/ui/pipelines?name=%00", "/ui/audit?actor=%ff", "/ui/jobs?cursor=x"} {
+		is.Equal(h.send("GET", path, "", "Accept", "text/html").status, http.StatusBadRequest) // and not the server's fault
+	}
+}
