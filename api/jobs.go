@@ -51,7 +51,7 @@ func (s *server) submit(c echo.Context) error {
 	if err := s.mayBeTold(c, made); err != nil {
 		return err
 	}
-	c.Response().Header().Set("Location", strings.TrimSuffix(request.URL.Path, "/")+"/"+strconv.FormatInt(made.ID, 10))
+	c.Response().Header().Set("Location", strings.TrimSuffix(asked(request), "/")+"/"+strconv.FormatInt(made.ID, 10))
 	return c.JSON(http.StatusAccepted, submitted(made))
 }
 
