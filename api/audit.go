@@ -20,7 +20,7 @@ func (s *server) audit(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.r.Store().AuditTrail(c.Request().Context(), f)
+	list, err := s.lists.AuditTrail(c.Request().Context(), f)
 	if err != nil {
 		return err
 	}

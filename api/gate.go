@@ -14,7 +14,7 @@ func (s *server) pods(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.r.Store().Pods(c.Request().Context(), closed)
+	list, err := s.lists.Pods(c.Request().Context(), closed)
 	if list == nil {
 		list = []job.Pod{}
 	}

@@ -31,7 +31,7 @@ func (s *server) history(c echo.Context) error {
 			return invalid("limit: %s", err)
 		}
 	}
-	list, err := s.r.Store().Events(c.Request().Context(), pipeline, c.QueryParam("after"), limit)
+	list, err := s.lists.Events(c.Request().Context(), pipeline, c.QueryParam("after"), limit)
 	if err != nil {
 		return err
 	}

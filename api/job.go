@@ -52,7 +52,7 @@ func (s *server) events(c echo.Context) error {
 	if _, err := s.r.Get(c.Request().Context(), id); err != nil {
 		return err
 	}
-	list, err := s.r.Store().JobEvents(c.Request().Context(), id, after, limit)
+	list, err := s.lists.JobEvents(c.Request().Context(), id, after, limit)
 	if err != nil {
 		return err
 	}

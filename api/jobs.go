@@ -76,7 +76,7 @@ func (s *server) list(c echo.Context) error {
 		return err
 	}
 	filter.Owner = caller(c).Owner(access.JobsRead)
-	page, err := s.r.Store().Jobs(c.Request().Context(), filter)
+	page, err := s.lists.Jobs(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (s *server) lanes(c echo.Context) error {
 	if err := onlyQuery(c); err != nil {
 		return err
 	}
-	list, err := s.r.Store().Lanes(c.Request().Context())
+	list, err := s.lists.Lanes(c.Request().Context())
 	if list == nil {
 		list = []store.LaneUse{}
 	}

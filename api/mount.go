@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -55,6 +56,7 @@ var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
 // server is the API over one runner.
 type server struct {
 	r       *runner.Runner
+	lists   *store.Store // for what may be long or slow to read, so that commands need not wait for it
 	opts    Options
 	pages   *http.CrossOriginProtection
 	rights  *rights
@@ -89,7 +91,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	}
 	o.Streams = o.Streams.withDefaults()
 	s := &server{
-		r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
+		r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
 		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
 	}

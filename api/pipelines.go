@@ -29,7 +29,7 @@ func (s *server) pipelines(c echo.Context) error {
 		return err
 	}
 	filter.Owner = caller(c).Owner(access.JobsRead)
-	list, cursor, err := s.r.Store().Pipelines(c.Request().Context(), filter)
+	list, cursor, err := s.lists.Pipelines(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *server) pipeline(c echo.Context) error {
 			return invalid("branches %q: want 0 to %d", text, mostBranches)
 		}
 	}
-	tree, err := ReadTree(c.Request().Context(), s.r, id, branches)
+	tree, err := readTree(c.Request().Context(), s.r, s.lists, id, branches)
 	if err != nil {
 		return err
 	}

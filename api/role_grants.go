@@ -35,7 +35,7 @@ func (s *server) roleGrants(c echo.Context) error {
 			return invalid("filter %s: %s", name, err)
 		}
 	}
-	list, err := s.r.Store().RoleGrants(c.Request().Context(), f)
+	list, err := s.lists.RoleGrants(c.Request().Context(), f)
 	if err != nil {
 		return err
 	}

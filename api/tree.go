@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -30,15 +31,19 @@ type TreeFanOut struct {
 // ReadTree reads a pipeline by the id of its first job, with at most so many branches of each fan-out: [job.ErrNotFound] when there is
 // none.
 func ReadTree(ctx context.Context, r *runner.Runner, id int64, branches int) (t Tree, err error) {
+	return readTree(ctx, r, r.Store(), id, branches)
+}
+
+func readTree(ctx context.Context, r *runner.Runner, from *store.Store, id int64, branches int) (t Tree, err error) {
 	if t.Pipeline, err = r.GetPipeline(ctx, id); err != nil {
 		return t, err
 	}
-	spine, err := r.Store().Spine(ctx, id)
+	spine, err := from.Spine(ctx, id)
 	if err != nil {
 		return t, err
 	}
 	for _, j := range spine {
-		one, err := readFanOut(ctx, r, j, branches)
+		one, err := readFanOut(ctx, from, j, branches)
 		if err != nil {
 			return t, err
 		}
@@ -48,9 +53,9 @@ func ReadTree(ctx context.Context, r *runner.Runner, id int64, branches int) (t 
 }
 
 // readFanOut adds to a job what it fanned out to, and so on with the branches that are shown.
-func readFanOut(ctx context.Context, r *runner.Runner, j job.Job, branches int) (TreeJob, error) {
+func readFanOut(ctx context.Context, from *store.Store, j job.Job, branches int) (TreeJob, error) {
 	one := TreeJob{Job: j}
-	w, err := r.Store().Waiting(ctx, j.ID)
+	w, err := from.Waiting(ctx, j.ID)
 	if errors.Is(err, job.ErrNotFound) {
 		return one, nil
 	}
@@ -59,7 +64,7 @@ func readFanOut(ctx context.Context, r *runner.Runner, j job.Job, branches int) 
 	}
 	f := &TreeFanOut{Branches: w.Branches, States: map[job.State]int{}, Shown: []TreeJob{}}
 	one.FanOut = f
-	states, err := r.Store().BranchStates(ctx, w.PipelineID, j.ID)
+	states, err := from.BranchStates(ctx, w.PipelineID, j.ID)
 	if err != nil {
 		return one, err
 	}
@@ -69,12 +74,12 @@ func readFanOut(ctx context.Context, r *runner.Runner, j job.Job, branches int) 
 	if len(states) == 0 { // parts that are completed from outside
 		f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
 	}
-	shown, err := r.Store().BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
+	shown, err := from.BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
 	if err != nil {
 		return one, err
 	}
 	for _, b := range shown {
-		below, err := readFanOut(ctx, r, b, branches)
+		below, err := readFanOut(ctx, from, b, branches)
 		if err != nil {
 			return one, err
 		}

@@ -66,6 +66,7 @@ type Store struct {
 	plans     *plans
 	asked     *atomic.Int64 // questions for slots
 	named     *sync.Map     // statement as written → statement in this schema
+	turns     chan struct{} // of those that read at once; nil: however many find a connection
 }
 
 // pins keep the planner on index plans: its estimates for arrays and for tables that fill and empty all day lead it to
@@ -140,6 +141,27 @@ func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 	return &beside, nil
 }
 
+// Modest returns s for reads that may take long: at most n of them run at once, and the others wait for their turn, so that whoever uses s
+// finds a connection. It is closed with s.
+func (s *Store) Modest(n int) *Store {
+	modest := *s
+	modest.turns = make(chan struct{}, n)
+	return &modest
+}
+
+// turn waits for the turn of a read, and returns what ends it.
+func (s *Store) turn(ctx context.Context) (end func(), err error) {
+	if s.turns == nil {
+		return func() {}, nil
+	}
+	select {
+	case s.turns <- struct{}{}:
+		return func() { <-s.turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // Close closes the store's own pool.
 func (s *Store) Close() { s.pool.Close() }
 
@@ -175,6 +197,11 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
+	end, err := s.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	for try := 0; ; try++ {
 		list, err := once(ctx, s, scan, s.in(sql), args)
 		if outdated(err) {
