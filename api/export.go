@@ -26,8 +26,11 @@ var exportRoutes = []Route{
 // exporting holds the exports that a process has under way: each has a connection of its own for as long as its reader takes.
 var exporting = make(chan struct{}, 2)
 
-// exportPatience is how long a reader may take for the next 64 KiB.
-const exportPatience = 30 * time.Second
+// exportPatience is how long a reader may rest, exportLeast how many bytes a second he must take beside that.
+const (
+	exportPatience = 30 * time.Second
+	exportLeast    = 256 << 10
+)
 
 func (s *server) exportJobs(c echo.Context) error {
 	return s.export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
@@ -60,7 +63,7 @@ func (s *server) export(c echo.Context, write func(context.Context, *store.Store
 	response := c.Response()
 	err = from.Snapshot(ctx, func(tx pgx.Tx) error {
 		response.Header().Set(echo.HeaderContentType, "application/x-ndjson")
-		buffered := bufio.NewWriterSize(patient{response, http.NewResponseController(response.Writer)}, 1<<16)
+		buffered := bufio.NewWriterSize(&patient{response, http.NewResponseController(response.Writer), exportPatience}, 1<<16)
 		lines := json.NewEncoder(buffered)
 		lines.SetEscapeHTML(false)
 		if err := write(ctx, from, tx, lines); err != nil {
@@ -75,17 +78,25 @@ func (s *server) export(c echo.Context, write func(context.Context, *store.Store
 	return err
 }
 
-// patient gives the reader of an answer time for each write, whatever the server's limit for a whole answer is.
+// patient gives the reader of an answer time for each write, whatever the server's limit for a whole answer is. Who is slow uses it up,
+// and gets it back by reading faster than exportLeast: an export holds a snapshot, behind which nothing is cleaned up anywhere in the
+// database, so nobody may make one last by reading now and then.
 type patient struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController
+	left  time.Duration // how long the reader may still take
 }
 
-func (p patient) Write(b []byte) (int, error) {
-	_ = p.clock.SetWriteDeadline(time.Now().Add(exportPatience)) // a host's own writer may have none
+func (p *patient) Write(b []byte) (int, error) {
+	began := time.Now()
+	_ = p.clock.SetWriteDeadline(began.Add(p.left)) // a host's own writer may have none
 	n, err := p.to.Write(b)
 	if err == nil {
 		_ = p.clock.Flush()
+	}
+	p.left = min(p.left-time.Since(began)+time.Duration(n)*time.Second/exportLeast, exportPatience)
+	if err == nil && p.left <= 0 {
+		err = errNotTaken
 	}
 	return n, err
 }

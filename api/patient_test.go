@@ -1,0 +1,46 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// taking is an answer whose reader takes his time for each write.
+type taking struct {
+	http.ResponseWriter
+	each time.Duration
+}
+
+func (r taking) Write(b []byte) (int, error) {
+	time.Sleep(r.each) // of the bubble's clock
+	return len(b), nil
+}
+
+func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		export := func(each time.Duration, writes int) (took time.Duration, err error) {
+			to := taking{httptest.NewRecorder(), each}
+			p := &patient{to, http.NewResponseController(to), exportPatience}
+			began := time.Now()
+			for range writes {
+				if _, err = p.Write(make([]byte, 64<<10)); err != nil {
+					break
+				}
+			}
+			return time.Since(began), err
+		}
+		took, err := export(20*time.Second, 1000)
+		is.True(errors.Is(err, errNotTaken))
+		is.True(took <= time.Minute) // not 5 hours and a half
+		took, err = export(200*time.Millisecond, 1000)
+		is.NoErr(err) // whoever reads all the time may take long
+		is.Equal(took, 200*time.Second)
+	})
+}
