@@ -19,10 +19,11 @@ func printJSON(c *cobra.Command, v any) error {
 	return encoder.Encode(v)
 }
 
-// printable makes text of anybody's fit for one line of a terminal: no control characters, so no escape sequences.
+// printable makes text of anybody's fit for one line of a terminal: no control characters, so no escape sequences, and nothing that turns
+// the direction of what follows around, so that a line says what it seems to say.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
 			return '·'
 		}
 		return r

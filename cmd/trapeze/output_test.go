@@ -139,3 +139,10 @@ func TestAnErrorIsOneLine(t *testing.T) {
 	is := is.New(t)
 	is.Equal(oneLine(errors.New("cannot connect:\n\ta: refused\n\tb: refused\n\ta: refused")), "cannot connect: a: refused; b: refused")
 }
+
+func TestALineSaysWhatItSeemsToSay(t *testing.T) {
+	is := is.New(t)
+	is.Equal(printable("kill \u202e7 boj\u202c\u2066"), "kill ·7 boj··") // nothing turns around
+	is.Equal(printable("a\u2028b\x1b[31m"), "a·b·[31m")
+	is.Equal(printable("Žluťoučký 👩‍🚀 عربي"), "Žluťoučký 👩‍🚀 عربي") // every script is shown as it is
+}
