@@ -39,7 +39,7 @@ server, its own token is that of TRAPEZE_TOKEN.`,
 				if wantsJSON(c) {
 					return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress})
 				}
-				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s %s\n", id, j.State, progressOf(j.Progress))
+				_, err = fmt.Fprintf(c.OutOrStdout(), "job %d is %s %s\n", id, j.State, printable(progressOf(j.Progress)))
 				return err
 			})(c, words)
 		},
