@@ -66,6 +66,9 @@ func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 		if w.approval {
 			return nil, fmt.Errorf("next step %s: approval is for submissions, not for steps: %w", w.kind, job.ErrInvalid)
 		}
+		if w.submitter != "" {
+			return nil, fmt.Errorf("next step %s: it has the submitter of its pipeline: %w", w.kind, job.ErrInvalid)
+		}
 		w.planned = append(w.planned, planned...)
 	case len(planned) > 0:
 		s := planned[0]
@@ -119,9 +122,7 @@ func (r *Runner) follow(w *submission, from before) store.NewJob {
 	if w.priority == nil {
 		w.priority = &from.priority
 	}
-	if w.submitter == "" {
-		w.submitter = from.submitter
-	}
+	w.submitter = from.submitter // who may see a pipeline may see all of it
 	n := w.row(0, r.lanes.laneOfStep(w.kind, w.lane, from.lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1

@@ -49,7 +49,8 @@ func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.i
 // later steps of a pipeline need no approval of their own.
 func NeedsApproval() EnqueueOption { return func(w *submission) { w.approval = true } }
 
-// Submitter names who submitted the job.
+// Submitter names who submitted the job. What follows from it, steps and children, has the same one, and cannot be given another: who may
+// see a pipeline may see all of it.
 func Submitter(name string) EnqueueOption { return func(w *submission) { w.submitter = name } }
 
 // Pipeline names the pipeline that the job begins, so that it is listed by that name: at most 200 bytes.

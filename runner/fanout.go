@@ -113,6 +113,9 @@ func (r *Runner) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 		if w.approval {
 			return fail(fmt.Errorf("child %s: approval is for submissions, not for children: %w", w.kind, job.ErrInvalid))
 		}
+		if w.submitter != "" {
+			return fail(fmt.Errorf("child %s: it has the submitter of its pipeline: %w", w.kind, job.ErrInvalid))
+		}
 		if err := r.checkLane(one, w); err != nil {
 			return fail(fmt.Errorf("child %s: %w", w.kind, err))
 		}

@@ -173,6 +173,7 @@ func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {
 		"an empty unique key":    {of("a"), []runner.EnqueueOption{runner.Unique("", runner.WhileActive)}, job.ErrInvalid},
 		"a negative delay":       {of("a"), []runner.EnqueueOption{runner.Delay(-1)}, job.ErrInvalid},
 		"no attempts":            {of("a"), []runner.EnqueueOption{runner.MaxAttempts(0)}, job.ErrInvalid},
+		"another's later step":   {runner.Chain(of("a"), runner.Step(of("a"), runner.Submitter("eve"))), nil, job.ErrInvalid},
 		"keys on a later step":   {runner.Chain(of("a"), runner.Step(of("a"), runner.IdempotencyKey("k"))), nil, job.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -135,7 +135,7 @@ func (r *Runner) plan(args job.Args, foreign bool) ([]job.Step, error) {
 	if err := w.validate(); err != nil {
 		return nil, fmt.Errorf("plan step %s: %w", w.kind, err)
 	}
-	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" || w.approval {
+	if w.delay != 0 || w.maxAttempts != nil || w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" || w.approval || w.submitter != "" {
 		return nil, fmt.Errorf("plan step %s: a step takes a subject, a lane and a priority only: %w", w.kind, job.ErrInvalid)
 	}
 	if r.kinds[w.kind] == nil && !w.foreign {

@@ -1,0 +1,42 @@
+package runner_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Who may see a pipeline, its lists and its streams, is decided by who submitted it: no step of it may be somebody else's.
+func TestAPipelineHasOneSubmitter(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]*runner.Outcome{
+		"a next step":      runner.Then(of("next"), runner.Submitter("eve")),
+		"a wrapped step":   runner.Then(runner.Step(of("next"), runner.Submitter("eve"))),
+		"a child":          runner.FanOut(runner.Step(of("next"), runner.Submitter("eve"))),
+		"a join":           runner.FanOut(of("next")).Join(runner.Step(of("next"), runner.Submitter("eve"))),
+		"an unnamed child": runner.FanOut(of("next")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			r := start(t, pool, named("a"), map[string]does{
+				"first": func(context.Context, *raw) (*runner.Outcome, error) { return outcome, nil },
+				"next":  nothing,
+			})
+			j := ended(t, r, enqueue(t, r, of("first"), runner.Submitter("ana")))
+			if strings.HasPrefix(name, "an unnamed") {
+				is.Equal(j.State, job.Succeeded)
+			} else {
+				is.Equal(j.State, job.Failed)
+			}
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where submitter <> 'ana'`), 0)
+		})
+	}
+}
