@@ -28,8 +28,11 @@ type TreeFanOut struct {
 	Shown    []TreeJob         `json:"shown"`  // the branches that run or did not succeed, by their last jobs
 }
 
-// ReadTree reads a pipeline by the id of its first job, with at most so many branches of each fan-out: [job.ErrNotFound] when there is
-// none.
+// mostShown is how many branches one tree shows in all: each costs some reads, and branches may have fanned out again.
+const mostShown = 1000
+
+// ReadTree reads a pipeline by the id of its first job, with at most so many branches of each fan-out, and 1,000 in all:
+// [job.ErrNotFound] when there is none.
 func ReadTree(ctx context.Context, r *runner.Runner, id int64, branches int) (t Tree, err error) {
 	return readTree(ctx, r, r.Store(), id, branches)
 }
@@ -42,8 +45,9 @@ func readTree(ctx context.Context, r *runner.Runner, from *store.Store, id int64
 	if err != nil {
 		return t, err
 	}
+	left := mostShown
 	for _, j := range spine {
-		one, err := readFanOut(ctx, from, j, branches)
+		one, err := readFanOut(ctx, from, j, branches, &left)
 		if err != nil {
 			return t, err
 		}
@@ -53,7 +57,7 @@ func readTree(ctx context.Context, r *runner.Runner, from *store.Store, id int64
 }
 
 // readFanOut adds to a job what it fanned out to, and so on with the branches that are shown.
-func readFanOut(ctx context.Context, from *store.Store, j job.Job, branches int) (TreeJob, error) {
+func readFanOut(ctx context.Context, from *store.Store, j job.Job, branches int, left *int) (TreeJob, error) {
 	one := TreeJob{Job: j}
 	w, err := from.Waiting(ctx, j.ID)
 	if errors.Is(err, job.ErrNotFound) {
@@ -74,12 +78,13 @@ func readFanOut(ctx context.Context, from *store.Store, j job.Job, branches int)
 	if len(states) == 0 { // parts that are completed from outside
 		f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
 	}
-	shown, err := from.BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, branches)
+	shown, err := from.BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, min(branches, *left))
 	if err != nil {
 		return one, err
 	}
+	*left -= len(shown)
 	for _, b := range shown {
-		below, err := readFanOut(ctx, from, b, branches)
+		below, err := readFanOut(ctx, from, b, branches, left)
 		if err != nil {
 			return one, err
 		}
