@@ -259,16 +259,19 @@ func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
+// nameAndRole believes what a request says of itself.
+func nameAndRole(r *http.Request) (api.Principal, error) {
+	name := r.Header.Get("X-Name")
+	if name == "" {
+		return api.Principal{}, access.ErrUnauthenticated
+	}
+	return api.Principal{Name: name, Roles: []string{r.Header.Get("X-Role")}}, nil
+}
+
 func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	p := newPod(t, api.Options{Authenticate: func(r *http.Request) (api.Principal, error) {
-		name := r.Header.Get("X-Name")
-		if name == "" {
-			return api.Principal{}, access.ErrUnauthenticated
-		}
-		return api.Principal{Name: name, Roles: []string{r.Header.Get("X-Role")}}, nil
-	}})
+	p := newPod(t, api.Options{Authenticate: nameAndRole})
 	running := p.put(raw("wait"), runner.Submitter("ana"))
 	p.until(running, job.Running)
 	failed := p.put(raw("fail"), runner.Submitter("ana"))
