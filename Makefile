@@ -11,12 +11,12 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault example check format vet lint security modules vuln fuzz fmt bench bench-peers torture clean
+.PHONY: help demo test race fault fuzz example e2e check format vet lint security modules vuln fmt bench bench-peers torture clean
 
 help: ## list all targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo, bench and torture."
+	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo, bench, torture and e2e."
 	@echo "  make torture SEED=7 MINUTES=5 ARGS='-only F2,F24'; ARGS=-help lists what it can do."
 
 demo: ## run the example pipeline on real data, with progress and a killed process
@@ -37,6 +37,9 @@ fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its tes
 
 example: ## kill the example's pods at random moments, SEEDS times, and compare every digit
 	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TheExampleGivesTheSameTotalsWheneverIts$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults
+
+e2e: ## click through the dashboard in a headless Chromium (needs node and chromium; as root on Debian it installs them)
+	@GO=$(GO) e2e/run $(ARGS)
 
 check: format vet lint modules vuln race ## format, vet, lint, modules, vulnerabilities, tests with -race
 
@@ -83,4 +86,4 @@ torture: ## break a fleet as a seed says (SEED, MINUTES), and check what must ho
 	@$(GO) run ./cmd/torture $(if $(SEED),-seed $(SEED)) -minutes $(or $(MINUTES),1) $(ARGS)
 
 clean: ## remove what was built
-	rm -rf bin dist trapeze bench/bin coverage.*
+	rm -rf bin dist trapeze bench/bin e2e/node_modules coverage.*

@@ -155,7 +155,7 @@ func (b board) MostLooked() int { return mostLooked }
 
 // now shows what is going on.
 func (d *dashboard) now(p *page, r *http.Request) error {
-	b, err := d.readBoard(r.Context())
+	b, err := d.readBoard(r)
 	b.Pods = slices.DeleteFunc(slices.Clone(b.Pods), func(p pod) bool { return p.ClosedAt != nil })
 	p.Title, p.Live, p.Data = "Now", "events/stream", b
 	return err
@@ -163,14 +163,14 @@ func (d *dashboard) now(p *page, r *http.Request) error {
 
 // lanes shows the lanes and their settings.
 func (d *dashboard) lanes(p *page, r *http.Request) error {
-	b, err := d.readBoard(r.Context())
+	b, err := d.readBoard(r)
 	p.Title, p.Live, p.Data = "Lanes", "events/stream", b
 	return err
 }
 
 // pods shows the pods, also those that left or lapsed of late.
 func (d *dashboard) pods(p *page, r *http.Request) error {
-	b, err := d.readBoard(r.Context())
+	b, err := d.readBoard(r)
 	p.Title, p.Live, p.Data = "Pods", "events/stream", b
 	return err
 }

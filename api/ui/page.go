@@ -157,7 +157,7 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	case errors.Is(err, job.ErrNotFound):
 		said = problem{http.StatusNotFound, "There is nothing with this id", "It never was, or it ended so long ago that it is no longer kept."}
 	case errors.Is(err, job.ErrInvalid):
-		said = problem{http.StatusBadRequest, "This filter cannot be understood", err.Error()}
+		said = problem{http.StatusBadRequest, "This filter cannot be understood", strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")")}
 	case errors.Is(err, context.Canceled):
 		return
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -62,8 +63,10 @@ type pod struct {
 	Running int
 }
 
-func (d *dashboard) readBoard(ctx context.Context) (board, error) {
-	return d.board.get(ctx, func(ctx context.Context) (b board, err error) {
+// readBoard reads what is going on. The script says with the header X-Anew that its person has just done something: who presses a
+// button wants to see what came of it, not how things were a second ago.
+func (d *dashboard) readBoard(r *http.Request) (board, error) {
+	return d.board.get(r.Context(), r.Header.Get("X-Anew") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
 		b.Gate, err = s.BoardGate(ctx)
 		errs := []error{err}

@@ -13,18 +13,19 @@ type shared[T any] struct {
 	until time.Time
 }
 
-// An answer is used for a second, and longer where it took long: reading it takes at most a fifth of one connection's time.
+// An answer is used for a little less than the second that a page waits at least between two looks, and longer where it took long:
+// reading it takes at most a fifth of one connection's time.
 const (
-	sharedFor   = time.Second
+	sharedFor   = 900 * time.Millisecond
 	sharedTimes = 5
 )
 
-// get returns the answer of late, or reads it. An error is not kept.
-func (s *shared[T]) get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+// get returns the answer of late, or reads it; anew, it always reads it. An error is not kept.
+func (s *shared[T]) get(ctx context.Context, anew bool, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	if began.Before(s.until) {
+	if !anew && began.Before(s.until) {
 		return s.value, nil
 	}
 	value, err := read(ctx)
@@ -32,6 +33,6 @@ func (s *shared[T]) get(ctx context.Context, read func(context.Context) (T, erro
 		return value, err
 	}
 	now := time.Now()
-	s.value, s.until = value, now.Add(max(sharedFor, sharedTimes*now.Sub(began)))
+	s.value, s.until = value, began.Add(max(sharedFor, sharedTimes*now.Sub(began)))
 	return value, nil
 }

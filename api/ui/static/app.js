@@ -6,10 +6,11 @@
   const api = new URL(document.body.dataset.api, location.href);
   document.documentElement.classList.add("js");
 
-  // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays.
+  // ---- keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays: such a thing
+  // has an id, or lies in one that has, for without one it could be taken for its neighbour.
 
   const every = 5000, atMost = 1000;
-  let reading = false, again = false, readAt = 0, timer = 0, streaming = false;
+  let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
   const still = () => $("main").hasAttribute("data-still");
 
   const say = (text, kind) => {
@@ -21,10 +22,14 @@
   async function read() {
     clearTimeout(timer);
     if (reading) { again = true; return; }
-    reading = true; again = false; readAt = Date.now();
+    const wasTold = told;
+    reading = true; again = false; told = false; readAt = Date.now();
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+      const headers = { Accept: "text/html", ...(anew && { "X-Anew": "1" }) };
+      anew = false;
+      const answer = await fetch(location.href, { headers, cache: "no-store" });
       if (answer.status === 401 || answer.redirected) { location.reload(); return; }
+      if (answer.ok && $("main .problem")) { location.reload(); return; } // the whole page, with its navigation
       if (answer.status >= 500 && !$("main .problem")) throw new Error(answer.status);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!$("main", page)) throw new Error("no page");
@@ -33,12 +38,14 @@
       change($("footer"), $("footer", page));
       document.title = page.title;
       count();
+      asOf = readAt;
       say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
     } catch {
-      say("no answer; as of " + new Date(readAt).toLocaleTimeString(), "lost");
+      say("no answer; as of " + new Date(asOf).toLocaleTimeString(), "lost");
     } finally {
       reading = false;
-      next(again ? atMost : every);
+      // What the server answers may be a second old: whoever was told of a change looks once more.
+      next(again ? atMost : wasTold ? 2 * atMost : every);
     }
   }
 
@@ -50,6 +57,7 @@
 
   // heard reads the page soon: at once, or when a second has passed since the last time.
   function heard() {
+    told = true;
     if (reading) { again = true; return; }
     clearTimeout(timer);
     timer = setTimeout(read, Math.max(0, readAt + atMost - Date.now()));
@@ -119,9 +127,13 @@
     if (good || wrong) scrollTo({ top: 0, behavior: "instant" });
   }
 
-  // ask shows what is about to happen, and says whether to go on.
+  // ask shows what is about to happen, and says whether to go on. A dialog tells of its end a moment later: by then the next may be open.
+  let answered = () => {};
+  $("#ask").addEventListener("close", () => { if (!$("#ask").open) answered($("#ask").returnValue === "yes"); });
+
   function ask(title, text, list, danger) {
     const box = $("#ask"), yes = $("#ask-yes");
+    answered(false);
     $("#ask-title").textContent = title + "?";
     $("#ask-text").textContent = text;
     $("#ask-list").replaceChildren(...list.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
@@ -129,7 +141,7 @@
     yes.className = danger ? "danger" : "primary";
     box.returnValue = "";
     box.showModal();
-    return new Promise((go) => box.addEventListener("close", () => go(box.returnValue === "yes"), { once: true }));
+    return new Promise((go) => { answered = go; });
   }
 
   async function press(button) {
@@ -146,6 +158,7 @@
   function revive() {
     const ended = still();
     $("main").removeAttribute("data-still");
+    anew = true; readAt = 0;
     heard();
     if (ended && document.body.dataset.live) follow(document.body.dataset.live);
   }

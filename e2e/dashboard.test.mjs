@@ -1,0 +1,10 @@
+// All scenes, in one process: they share a pod and a browser.
+import "./tests/login.mjs";
+import "./tests/live.mjs";
+import "./tests/jobs.mjs";
+import "./tests/lanes.mjs";
+import "./tests/audit.mjs";
+import "./tests/hostile.mjs";
+import "./tests/keyboard.mjs";
+import "./tests/pages.mjs";
+import "./tests/away.mjs";

@@ -1,0 +1,69 @@
+// A day at work, as data: what the pages are looked at with. The same every time, but for moments and lengths of time.
+import { start, until } from "./pod.mjs";
+
+const lanes = {
+  reports: { slots: 2 },
+  imports: { slots: 4, slots_per_pod: 3, max_age_s: 86_400 },
+  letters: { slots: 1, requires_approval: true },
+  archive: {},
+};
+
+const trace = `read flights-2025-03.csv: line 48,213: 11 columns, want 12
+main.(*ingest).parse
+	/srv/app/ingest/parse.go:88
+main.(*ingest).run
+	/srv/app/ingest/run.go:41
+caused by: unexpected end of record`;
+
+// furnish fills a fresh database, and gives the ids that pages are shown for. A second pod works beside the first.
+export async function furnish(pod) {
+  const other = await start("web-2", { beside: pod, env: { TRAPEZE_SLOTS: "6" } });
+  for (const [name, settings] of Object.entries(lanes)) await pod.api("PUT", `/admin/workers/lanes/${name}`, settings, "admin");
+  const done = (id) => pod.reaches(id, "succeeded", "failed", "cancelled");
+  const ids = {};
+
+  // What is over.
+  const chain = await pod.submit("demo.chain", { steps: [
+    { kind: "demo.progress", args: { steps: 3, ms: 40 }, subject: "flights/2025-02" },
+    { kind: "demo.fanout", args: { n: 12, child: { kind: "demo.sleep", args: { ms: 60 } } }, subject: "flights/2025-02" },
+    { kind: "demo.echo", args: { kg_co2e: "48213.75" }, subject: "flights/2025-02" },
+  ] }, { lane: "imports", subject: "flights/2025-02" });
+  ids.failed = await pod.submit("demo.fail", { message: trace }, { lane: "imports", subject: "flights/2025-03", max_attempts: 1 });
+  await done(ids.failed);
+  await pod.submit("demo.chain", { steps: [{ kind: "demo.fail", args: { message: "factor table of 2026 is not published yet" } }, { kind: "demo.echo" }] }, { lane: "imports" });
+  await pod.submit("demo.fanout", { n: 4, child: { kind: "demo.flaky", args: { p: 1 } } }, { lane: "archive" }).then(done);
+  for (const n of [1, 2, 3]) await done(await pod.submit("demo.echo", { page: n }, { lane: "reports", subject: `report/2025-0${n}` }));
+  const killed = await pod.submit("demo.sleep", { ms: 600_000 }, { lane: "archive", subject: "box/17" });
+  await pod.reaches(killed, "running");
+  await pod.api("POST", `/jobs/${killed}/cancel`, {}, "operator", { "X-Reason": "wrong box" });
+  await done(killed);
+  await pod.api("POST", `/jobs/${ids.failed}/retry`, {}, "operator", { "X-Reason": "the file was sent again" });
+  await pod.reaches(ids.failed, "failed");
+  await until("the first pipeline is over", async () => (await pod.api("GET", `/pipelines/${chain}`)).status === "succeeded");
+
+  // What runs.
+  ids.pipeline = await pod.submit("demo.chain", { steps: [
+    { kind: "demo.echo", args: { rows: 48213 }, subject: "flights/2025-04" },
+    { kind: "demo.fanout", args: { n: 3, child: { kind: "demo.sleep", args: { ms: 900_000 } } }, lane: "archive", subject: "flights/2025-04" },
+    { kind: "demo.echo", args: { total: true }, subject: "flights/2025-04" },
+  ] }, { lane: "imports", subject: "flights/2025-04" });
+  ids.running = await pod.submit("demo.progress", { steps: 4, ms: 150_000 }, { lane: "imports", subject: "flights/2025-05" });
+  for (const n of [4, 5]) await pod.reaches(await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` }), "running");
+  await pod.reaches(ids.running, "running");
+  await until("the branches run", async () => (await pod.api("GET", `/jobs?state=running&lane=archive&pipeline=${ids.pipeline}`)).jobs.length === 3);
+
+  // What waits, and why.
+  await pod.api("POST", "/admin/workers/lanes/archive/drain", {}, "admin", { "X-Reason": "moving to new disks" });
+  for (const n of [6, 7, 8]) await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
+  await pod.submit("demo.noop", {}, { lane: "imports", subject: "flights/2025-06", delay: "3h" });
+  for (const n of ["2025", "2026"]) await pod.submit("demo.noop", {}, { lane: "letters", subject: `budget/${n}` });
+  await pod.submit("demo.retry_later", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
+
+  // Who did what.
+  await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });
+  await pod.api("POST", "/admin/workers/unpause");
+  await pod.api("POST", "/admin/workers/lanes/reports/drain", {}, "viewer").catch(() => {});
+  await pod.submit("demo.echo", { box: 18 }, { lane: "archive", subject: "box/18" });
+  ids.chain = chain;
+  return { ids, other };
+}

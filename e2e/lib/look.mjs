@@ -1,0 +1,56 @@
+// Looking at a page as a person would, as far as a machine can: contrast, names and roles by axe, width, and a picture.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, stat } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { promisify } from "node:util";
+
+const { source } = createRequire(import.meta.url)("axe-core");
+const pictures = process.env.SCREENS ? new URL("../../docs/screens/", import.meta.url).pathname : "";
+const largest = 120 << 10; // bytes of a picture
+
+const sizes = { desk: { width: 1200, height: 800 }, phone: { width: 360, height: 780 } };
+
+const all = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], colours = ["color-contrast", "link-in-text-block"];
+
+// accessible has axe-core examine the page by WCAG 2.2 A and AA, or by some of its rules.
+async function accessible(page, where, rules) {
+  await page.evaluate(source);
+  const { violations } = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }), rules);
+  const told = violations.map(({ id, help, nodes }) => `${id}: ${help}\n${nodes.slice(0, 4).map(({ html, failureSummary }) => `  ${html.slice(0, 200)}\n  ${failureSummary.replaceAll("\n", " ")}`).join("\n")}`);
+  assert.deepEqual(told, [], `axe on ${where}`);
+}
+
+// fits checks that a page is not wider than what it is shown on, and names what sticks out.
+async function fits(page, where) {
+  const out = await page.evaluate(() => {
+    const root = document.documentElement;
+    if (root.scrollWidth <= innerWidth) return [];
+    return [...document.querySelectorAll("body *")].filter((one) => one.getBoundingClientRect().right > innerWidth + 1).slice(-3).map((one) => one.outerHTML.slice(0, 200));
+  });
+  assert.deepEqual(out, [], `${where} is as wide as its window`);
+}
+
+// picture keeps a picture for the docs, when pictures are asked for.
+async function picture(page, name) {
+  if (!pictures) return;
+  await mkdir(pictures, { recursive: true });
+  const path = pictures + name + ".png";
+  await page.screenshot({ path, animations: "disabled", caret: "hide" });
+  await promisify(execFile)("pngquant", ["--force", "--output", path, "--speed", "1", "--", path]).catch((error) => { if (error.code !== "ENOENT") throw error; });
+  assert.ok((await stat(path)).size <= largest, `${path} is larger than ${largest} bytes`);
+}
+
+// look examines a page in light, in dark, where only colours differ, and on a phone, and takes the pictures that are to be kept.
+export async function look(page, name, keep = ["light", "dark", "phone"]) {
+  for (const [as, colorScheme, size, rules] of [["light", "light", sizes.desk, all], ["dark", "dark", sizes.desk, colours], ["phone", "light", sizes.phone, all]]) {
+    await page.setViewportSize(size);
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(() => scrollTo(0, 0));
+    await fits(page, `${name}, ${as}`);
+    await accessible(page, `${name}, ${as}`, rules);
+    if (keep.includes(as)) await picture(page, `${name}-${as}`);
+  }
+  await page.setViewportSize(sizes.desk);
+  await page.emulateMedia({ colorScheme: "light" });
+}

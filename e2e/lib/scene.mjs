@@ -1,0 +1,38 @@
+// A scene is a test in a browser: somebody looks at pages of the pod and does things there.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { launch, visit } from "./browser.mjs";
+import { start } from "./pod.mjs";
+
+// What all scenes share is started by the first that needs it, and stopped at the end.
+const started = [];
+export const once = (make) => {
+  let made;
+  return () => (made ??= make().then(keep));
+};
+
+export const keep = (thing) => { started.push(thing); return thing; };
+
+export const browser = once(launch);
+export const pod = once(() => start("web-1"));
+
+after(async () => {
+  for (const thing of started.reverse()) await (thing.close?.() ?? thing.stop());
+}, { timeout: 60_000 });
+
+// scene runs a test with a page of its own. It fails, whatever else it does, when a page complained.
+export function scene(name, act, { on = pod, ...options } = {}) {
+  test(name, { timeout: 60_000 }, async () => {
+    const there = await on();
+    const { page, context, complaints } = await visit(await browser(), there, options);
+    try {
+      await act({ page, pod: there, complaints });
+    } catch (error) {
+      const seen = await page.evaluate(() => document.body.innerText).catch(() => "nothing any more");
+      throw new Error(`${error.message}\nat ${page.url()}, which says:\n${seen.slice(0, 2000)}\nand complains: ${complaints.join("\n") || "nothing"}`, { cause: error });
+    } finally {
+      await context.close();
+    }
+    assert.deepEqual(complaints, [], "pages complained");
+  });
+}

@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { press, says, state, stay } from "../lib/acts.mjs";
+import { until } from "../lib/pod.mjs";
+import { scene } from "../lib/scene.mjs";
+
+scene("an operator kills a running job from its page and sees it cancelled", async ({ page, pod }) => {
+  const id = await pod.submit("demo.sleep", { ms: 600_000 });
+  await page.goto(`/ui/jobs/${id}`);
+  await state(page, "running");
+  const same = await stay(page);
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.locator("#ask", { hasText: `Job ${id} is cancelled` }).waitFor();
+  await page.getByRole("button", { name: "Leave it" }).click();
+  assert.equal((await pod.job(id)).state, "running", "to leave it changes nothing");
+
+  await press(page, "Cancel");
+  await says(page, "Cancel: done");
+  await state(page, "cancelled");
+  await page.locator("#h-events ~ table").getByText("job.cancelled").waitFor();
+  await page.getByRole("button", { name: "Retry" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Cancel" }).count(), 0, "what has ended cannot be cancelled");
+  await same();
+});
+
+scene("a handler that does not listen is stopped at once", async ({ page, pod }) => {
+  const id = await pod.submit("demo.sleep", { ms: 4000, ignore_ctx: true });
+  await page.goto(`/ui/jobs/${id}`);
+  await state(page, "running");
+  await press(page, "Cancel");
+  await state(page, "being cancelled");
+  await press(page, "Stop now");
+  await state(page, "cancelled");
+});
+
+scene("a job that awaits approval is approved on the first page, and runs", async ({ page, pod }) => {
+  const id = await pod.submit("demo.echo", { approved: true }, { needs_approval: true, subject: "budget/2025" });
+  await page.goto("/ui/");
+  const row = page.locator(`#approve-${id}`);
+  await row.getByText("budget/2025").waitFor();
+  await press(page, `Approve job ${id}`, row);
+  await says(page, `Approve job ${id}: done`);
+  await row.waitFor({ state: "detached" });
+  await pod.reaches(id, "succeeded");
+});
+
+scene("a failed job says why, and is retried from its page", async ({ page, pod }) => {
+  const id = await pod.submit("demo.fail", { message: "the disk is full" });
+  await pod.reaches(id, "failed");
+  await page.goto(`/ui/jobs/${id}`);
+  await page.locator(".failure pre", { hasText: "the disk is full" }).waitFor();
+  await press(page, "Retry");
+  await says(page, "Retry: done");
+  await page.locator(".facts", { hasText: /Fence, epoch\s*2, 2/ }).waitFor();
+  await state(page, "failed");
+  assert.equal((await pod.job(id)).epoch, 2);
+});
+
+scene("several jobs are retried together, after a look at which", async ({ page, pod }) => {
+  const failed = await Promise.all([1, 2, 3].map((n) => pod.submit("demo.fail", {}, { subject: `bulk/${n}` })));
+  for (const id of failed) await pod.reaches(id, "failed");
+  const fine = await pod.submit("demo.noop", {}, { subject: "bulk/4" });
+  await pod.reaches(fine, "succeeded");
+  await page.goto("/ui/jobs");
+  assert.equal(await page.getByRole("button", { name: /^Retry/ }).isDisabled(), true, "nothing is picked, nothing can be done");
+  for (const id of [...failed, fine]) await page.getByLabel(`Pick job ${id}`).check();
+  await page.getByText("4 jobs are picked").waitFor();
+  await page.getByRole("button", { name: "Retry …" }).click();
+  const ask = page.locator("#ask");
+  await ask.getByText("1 of the picked jobs stay as they are").waitFor();
+  assert.deepEqual((await ask.locator("li").allInnerTexts()).sort(), failed.map((id) => `#${id} demo.fail, failed`).sort(), "the preview names what is retried");
+  await ask.getByRole("button", { name: "Retry 3 jobs" }).click();
+  await says(page, "3 of 3 done");
+  for (const id of failed) await until(`job ${id} is tried again`, async () => (await pod.job(id)).epoch === 2);
+});
+
+scene("several jobs are cancelled together", async ({ page, pod }) => {
+  const ids = await Promise.all([1, 2].map((n) => pod.submit("demo.noop", {}, { subject: `many/${n}`, delay: "1h" })));
+  await page.goto("/ui/jobs?state=open");
+  for (const id of ids) await page.getByLabel(`Pick job ${id}`).check();
+  await page.getByRole("button", { name: "Cancel …" }).click();
+  await page.getByRole("button", { name: "Cancel 2 jobs" }).click();
+  await says(page, "2 of 2 done");
+  for (const id of ids) await pod.reaches(id, "cancelled");
+});
+
+scene("a job that waits gets another priority, and one that is out of range is refused in words", async ({ page, pod }) => {
+  const id = await pod.submit("demo.noop", {}, { needs_approval: true });
+  await page.goto(`/ui/jobs/${id}`);
+  await page.getByLabel("Priority, -100 to 100").fill("77");
+  await press(page, "Set priority");
+  await says(page, "New priority: saved");
+  await page.locator(".facts", { hasText: /Priority\s*77/ }).waitFor();
+  assert.equal((await pod.job(id)).priority, 77);
+  await page.getByLabel("Priority, -100 to 100").fill("101");
+  await press(page, "Set priority");
+  assert.equal(await page.getByLabel("Priority, -100 to 100").evaluate((field) => field.validity.rangeOverflow), true, "the browser says what is wrong");
+  assert.equal((await pod.job(id)).priority, 77);
+  await pod.api("POST", `/jobs/${id}/cancel`);
+});
+
+scene("an action that comes too late is refused in words", async ({ page, pod }) => {
+  const id = await pod.submit("demo.noop", {}, { needs_approval: true });
+  await page.goto(`/ui/jobs/${id}`);
+  await page.route("**/ui/jobs/*", (route) => route.abort()); // the page stays as it is
+  await pod.api("POST", `/jobs/${id}/approve`);
+  await pod.reaches(id, "succeeded");
+  await press(page, "Approve");
+  await page.locator("#wrong", { hasText: /^✗? ?Approve: / }).waitFor();
+}, { expected: [/ERR_FAILED/, /status of 409/] });
+
+scene("jobs are found by state, kind and subject, and what is not understood is said", async ({ page, pod }) => {
+  const id = await pod.submit("demo.echo", {}, { subject: "needle/7" });
+  await pod.reaches(id, "succeeded");
+  await page.goto("/ui/jobs");
+  await page.getByLabel("State").selectOption("succeeded");
+  await page.getByLabel("Kind").fill("demo.echo");
+  await page.getByLabel("Subject").fill("needle/7");
+  await page.getByRole("button", { name: "Filter" }).click();
+  await page.locator(`#job-${id}`).waitFor();
+  assert.equal(await page.locator("tbody tr").count(), 1);
+  await page.getByLabel("Subject").fill("in no haystack");
+  await page.getByRole("button", { name: "Filter" }).click();
+  await page.getByText("No job matches").waitFor();
+  assert.equal((await page.goto("/ui/jobs?state=sideways")).status(), 400);
+  await page.getByText("This filter cannot be understood").waitFor();
+  assert.equal((await page.goto("/ui/jobs/999999999")).status(), 404);
+  await page.getByText("There is nothing with this id").waitFor();
+  assert.equal((await page.goto("/ui/elsewhere")).status(), 404);
+  await page.getByText("There is no such page").waitFor();
+}, { expected: [/status of 40[04]/] });

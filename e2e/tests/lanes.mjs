@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { again, press, says, state } from "../lib/acts.mjs";
+import { keep, scene } from "../lib/scene.mjs";
+import { start, until } from "../lib/pod.mjs";
+
+// lane makes a lane that no other scene uses.
+async function lane(pod, name, settings = {}) {
+  await pod.api("PUT", `/admin/workers/lanes/${name}`, settings);
+  return name;
+}
+
+scene("a lane is drained, what is submitted waits and it is said why, and it runs when the lane is resumed", async ({ page, pod }) => {
+  const name = await lane(pod, "invoices");
+  await page.goto("/ui/lanes");
+  const row = page.locator(`#lane-${name}`);
+  await press(page, `Drain lane ${name}`, row);
+  await says(page, `Drain lane ${name}: done`);
+  await row.getByText("drained").waitFor();
+
+  await page.goto("/ui/");
+  const id = await pod.submit("demo.echo", { paid: true }, { lane: name, subject: "invoice/1" });
+  const waiting = page.locator("#h-waiting ~ table tbody tr", { hasText: name });
+  await waiting.getByText("The lane is drained").waitFor();
+  assert.equal((await pod.job(id)).state, "pending");
+
+  await waiting.getByRole("link", { name: `#${id}` }).click();
+  await state(page, "pending");
+  const lanes = await page.context().newPage();
+  await lanes.goto("/ui/lanes");
+  await press(lanes, `Resume lane ${name}`);
+  await says(lanes, `Resume lane ${name}: done`);
+  await lanes.locator(`#lane-${name}`).getByText("open").waitFor();
+  await state(page, "succeeded");
+});
+
+scene("a lane's slots are changed, and the new number is in force", async ({ page, pod }) => {
+  const name = await lane(pod, "letters", { slots: 1 });
+  const ids = await Promise.all([1, 2].map(() => pod.submit("demo.sleep", { ms: 600_000 }, { lane: name })));
+  const running = async () => (await Promise.all(ids.map((id) => pod.job(id)))).filter((job) => job.state === "running").length;
+  await until("one runs", async () => (await running()) === 1);
+  await page.goto("/ui/");
+  await again(page);
+  await page.locator("#h-waiting ~ table tbody tr", { hasText: name }).getByText("All slots of the lane are in use").waitFor();
+
+  await page.locator(`#lane-${name}`).getByRole("link", { name }).click();
+  const form = page.locator(`#edit-${name}`);
+  await form.getByLabel("Slots, all pods").fill("2");
+  await form.getByRole("button", { name: "Save" }).click();
+  await says(page, `Lane ${name}: saved`);
+  await page.locator(`#lane-${name} [data-l=Slots]`, { hasText: "2" }).waitFor();
+  await until("both run", async () => (await running()) === 2);
+  for (const id of ids) await pod.api("POST", `/admin/workers/jobs/${id}/stop`);
+});
+
+scene("a setting that makes no sense is refused in words, and stays in the field", async ({ page, pod }) => {
+  const name = await lane(pod, "stamps");
+  await page.goto("/ui/lanes");
+  await again(page);
+  const form = page.locator(`#edit-${name}`);
+  await form.locator("summary").click();
+  await form.getByLabel("Slots, all pods").fill("2000000000");
+  await form.getByRole("button", { name: "Save" }).click();
+  await page.locator("#wrong", { hasText: `Lane ${name}: ` }).waitFor();
+  assert.equal(await form.getByLabel("Slots, all pods").inputValue(), "2000000000");
+}, { expected: [/status of 4\d\d/] });
+
+scene("a lane is added by its name, and takes work", async ({ page, pod }) => {
+  await page.goto("/ui/lanes");
+  await page.getByText("Add a lane").click();
+  const form = page.locator("form", { has: page.getByLabel("Name", { exact: true }) });
+  await form.getByLabel("Name").fill("parcels");
+  await form.getByLabel("Slots, all pods").fill("3");
+  await form.getByRole("button", { name: "Add" }).click();
+  await says(page, "New lane: saved");
+  await page.locator("#lane-parcels [data-l=Slots]", { hasText: "3" }).waitFor();
+  await pod.reaches(await pod.submit("demo.noop", {}, { lane: "parcels" }), "succeeded");
+});
+
+scene("everything is paused, the first page says so, and goes on when it is unpaused", async ({ page, pod }) => {
+  await page.goto("/ui/");
+  await press(page, "Pause");
+  await page.locator(".flag.bad", { hasText: "Paused" }).waitFor();
+  const id = await pod.submit("demo.noop");
+  await page.locator("#h-waiting ~ table").getByText("The gate is closed").first().waitFor();
+  assert.equal((await pod.job(id)).state, "pending");
+  await press(page, "Unpause");
+  await page.getByText("Gate open").waitFor();
+  await pod.reaches(id, "succeeded");
+});
+
+scene("a freeze ends with a thaw, and a lane that was drained before stays drained", async ({ page, pod }) => {
+  const name = await lane(pod, "archive");
+  await pod.api("POST", `/admin/workers/lanes/${name}/drain`);
+  await page.goto("/ui/");
+  await press(page, "Freeze");
+  await page.locator(".flag.bad", { hasText: "Frozen for maintenance" }).waitFor();
+  await press(page, "Thaw");
+  await page.getByText("Gate open").waitFor();
+  await page.locator(`#lane-${name}`, { hasText: "drained" }).waitFor();
+});
+
+scene("a pod is drained and resumed, and another one is there for the work meanwhile", async ({ page, pod }) => {
+  const other = keep(await start("web-2", { beside: pod }));
+  await page.goto("/ui/pods");
+  const row = page.locator("tr", { hasText: "web-1" });
+  await press(page, "Drain pod web-1", row);
+  await row.getByText("drained").waitFor();
+  const job = await pod.reaches(await pod.submit("demo.noop"), "succeeded");
+  assert.equal(job.pod, other.ready.boot, "the other pod ran it");
+  await press(page, "Resume pod web-1", row);
+  await row.getByText("alive").waitFor();
+  await other.stop();
+  await again(page);
+  await page.locator("tr", { hasText: "web-2" }).getByText("left").waitFor();
+});

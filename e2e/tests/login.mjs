@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import { again } from "../lib/acts.mjs";
+import { people } from "../lib/pod.mjs";
+import { scene } from "../lib/scene.mjs";
+
+const refused = [/status of 401/];
+
+scene("a token logs in, and logging out ends it", async ({ page }) => {
+  await page.goto("/ui/jobs?state=failed");
+  await page.getByLabel("Token").fill("no-such-token-anywhere");
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByText("This token is not known").waitFor();
+
+  await page.getByLabel("Token").fill(people.operator.token);
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Now", level: 1 }).waitFor();
+  assert.equal(await page.locator(".who").innerText(), "olga", "it says who is there");
+  assert.equal(await page.evaluate(() => document.cookie), "", "no script sees the session");
+
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByLabel("Token").waitFor();
+  await page.goto("/ui/lanes");
+  await page.getByLabel("Token").waitFor();
+}, { as: null, expected: refused });
+
+scene("a page that is open when its session ends asks for a token again", async ({ page }) => {
+  await page.goto("/ui/jobs");
+  await page.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
+  await page.context().clearCookies();
+  await again(page);
+  await page.getByLabel("Token").waitFor();
+}, { expected: refused });
+
+scene("a viewer is shown no button that would fail, and the API refuses him what it would do", async ({ page, pod }) => {
+  const running = await pod.submit("demo.sleep", { ms: 600_000 });
+  const waits = await pod.submit("demo.noop", {}, { needs_approval: true });
+  const failed = await pod.submit("demo.fail");
+  await pod.reaches(running, "running");
+  await pod.reaches(failed, "failed");
+  for (const path of ["", "pipelines", "jobs", `jobs/${running}`, `jobs/${waits}`, `jobs/${failed}`, "lanes", "pods"]) {
+    await page.goto("/ui/" + path);
+    await page.locator("main h1").waitFor();
+    const buttons = await page.locator("button:visible, [data-send], [data-form], [data-bulk], input[type=checkbox]").allInnerTexts();
+    assert.deepEqual(buttons.filter((text) => text !== "Log out" && text !== "Filter"), [], `/ui/${path} has nothing to press`);
+  }
+  assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0, "the audit is not for him");
+  for (const [method, path] of [["POST", `jobs/${running}/cancel`], ["POST", `jobs/${waits}/approve`], ["POST", `jobs/${failed}/retry`], ["POST", "admin/workers/pause"]]) {
+    const status = await page.evaluate(async ([method, path]) => (await fetch("/" + path, { method, headers: { "Content-Type": "application/json" }, body: "{}" })).status, [method, path]);
+    assert.equal(status, 403, `${method} ${path}`);
+  }
+  assert.equal((await page.goto("/ui/audit")).status(), 403, "nor by its address");
+  await page.getByText("You may not see this page").waitFor();
+  await pod.api("POST", `/admin/workers/jobs/${running}/stop`);
+  await pod.api("POST", `/jobs/${waits}/cancel`);
+}, { as: "viewer", expected: [/status of 403/] });
+
+scene("a submitter sees his own jobs, and nobody else's", async ({ page, pod }) => {
+  const own = await pod.submit("demo.noop", {}, { subject: "own" }, "submitter");
+  const other = await pod.submit("demo.noop", {}, { subject: "somebody else's" });
+  await page.goto("/ui/jobs");
+  await page.locator(`#job-${own}`).waitFor();
+  assert.equal(await page.locator(`#job-${other}`).count(), 0, "the list leaves it out");
+  assert.equal((await page.goto(`/ui/jobs/${other}`)).status(), 404, "its page does not exist for him");
+  assert.equal((await page.goto(`/ui/jobs/${own}`)).status(), 200);
+  await page.getByText("by sam").waitFor();
+}, { as: "submitter", expected: [/status of 404/] });

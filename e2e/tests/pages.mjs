@@ -1,0 +1,57 @@
+import { furnish } from "../lib/gallery.mjs";
+import { look } from "../lib/look.mjs";
+import { start } from "../lib/pod.mjs";
+import { keep, once, scene } from "../lib/scene.mjs";
+
+const fresh = once(() => start("web-1"));
+const furnished = once(async () => { const made = await furnish(await fresh()); keep(made.other); return { ids: made.ids, stop() {} }; });
+
+// open opens a page of the dashboard and waits until it follows what happens, or has nothing to follow.
+async function open(page, path) {
+  await page.goto("/ui/" + path);
+  await page.locator("main[data-still], #pulse.live, body:not([data-live]) #pulse:not(:empty)").first().waitFor({ state: "attached" });
+}
+
+for (const [name, path, says] of [
+  ["empty-now", "", "Nothing waits."],
+  ["empty-pipelines", "pipelines", "There are no pipelines yet."],
+  ["empty-jobs", "jobs", "There are no jobs yet."],
+  ["empty-audit", "audit", "No operator has done anything yet."],
+]) {
+  scene(`a fresh database: /ui/${path} says what is not there yet`, async ({ page }) => {
+    await open(page, path);
+    await page.getByText(says).waitFor();
+    await look(page, name, name === "empty-now" ? ["light"] : []);
+  }, { on: fresh });
+}
+
+for (const [name, path] of Object.entries({
+  now: () => "", pipelines: () => "pipelines", pipeline: (ids) => `pipelines/${ids.pipeline}`, "pipeline-done": (ids) => `pipelines/${ids.chain}`,
+  jobs: () => "jobs", "job-running": (ids) => `jobs/${ids.running}`, "job-failed": (ids) => `jobs/${ids.failed}`,
+  lanes: () => "lanes", pods: () => "pods", audit: () => "audit",
+})) {
+  scene(`/ui/: ${name} can be read by everybody, in light, dark and on a phone`, async ({ page }) => {
+    const { ids } = await furnished();
+    await open(page, path(ids));
+    await look(page, name, name === "pipeline-done" ? [] : undefined);
+  }, { on: fresh });
+}
+
+scene("what opens on a page can be read, too: settings, dialogs, refusals and errors", async ({ page }) => {
+  await furnished();
+  await open(page, "lanes");
+  await page.locator("#edit-reports summary").click();
+  await look(page, "lane-settings", ["light"]);
+  await open(page, "jobs");
+  await page.getByLabel("Pick all jobs of this page").check();
+  await page.getByRole("button", { name: "Cancel …" }).click();
+  await look(page, "bulk", ["light"]);
+  await page.keyboard.press("Escape");
+  await open(page, "jobs?state=sideways");
+  await look(page, "problem", []);
+}, { on: fresh, expected: [/status of 400/] });
+
+scene("the login can be read by everybody", async ({ page }) => {
+  await open(page, "login?failed=1");
+  await look(page, "login");
+}, { on: fresh, as: null, expected: [/status of 401/] });
