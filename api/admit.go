@@ -42,13 +42,15 @@ func (s *server) admit(c echo.Context, to Route) error {
 		return nil
 	}
 	if to.changes() {
-		if err := within(c, s.clients, from.Source); err != nil {
+		if err := within(c, s.clients, neighbourhood(from.Source)); err != nil {
 			return err
 		}
 	}
 	p, err := s.who(c.Request())
 	if err != nil {
-		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="trapeze"`)
+		if problemOf(err).status == http.StatusUnauthorized {
+			c.Response().Header().Set("WWW-Authenticate", `Bearer realm="trapeze"`)
+		}
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))

@@ -14,22 +14,17 @@ import (
 // mountDashboard puts the dashboard at /ui/ below g. Its pages ask for permissions themselves, and answer with pages.
 func (s *server) mountDashboard(g *echo.Group) {
 	pages := ui.New(ui.Options{Store: s.r.Store(), Visitor: s.visitor, Shown: s.shown, Sessions: s.opts.Login != nil})
-	g.GET("/ui", func(c echo.Context) error {
+	g.GET("/ui", s.serve(Route{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(_ *server, c echo.Context) error {
 		// Relative, for the prefix may be one that only a proxy in front of us knows.
 		c.Response().Header().Set("Location", "ui/")
 		return c.NoContent(http.StatusMovedPermanently)
-	})
-	page := Route{Method: http.MethodGet, Path: "/ui/*", Needs: access.Nothing}
-	g.GET(page.Path, func(c echo.Context) error {
-		if err := s.admit(c, page); err != nil {
-			HandleError(err, c)
-			return nil
-		}
+	}}))
+	g.GET("/ui/*", s.serve(Route{Method: http.MethodGet, Path: "/ui/*", Needs: access.Nothing, do: func(_ *server, c echo.Context) error {
 		below := c.Request().Clone(c.Request().Context())
 		below.URL.Path, below.URL.RawPath = "/"+c.Param("*"), ""
 		pages.ServeHTTP(c.Response(), below)
 		return nil
-	})
+	}}))
 }
 
 // visitor finds out who looks at a page.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/matryer/is"
@@ -165,4 +166,58 @@ func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
 	is.Equal(a.body["code"], "rate_limited")
 	is.True(a.header.Get("Retry-After") != "" && a.header.Get("Retry-After") != "0")
 	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+anasToken).status, http.StatusOK) // reads go on
+}
+
+func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{LoopbackOnly: true})
+	paths := []string{"/metrics", "/ui", "/ui/", "/ui/static/app.js"}
+	for _, route := range api.Routes() {
+		if route.Method == http.MethodGet {
+			paths = append(paths, strings.NewReplacer(":id", "1", ":name", "default").Replace(route.Path))
+		}
+	}
+	for _, path := range paths {
+		is.Equal(h.send("GET", path, "", "Host", "evil.example").status, http.StatusForbidden) // its pages would read it as their own
+	}
+	is.Equal(h.send("GET", "/metrics", "").status, http.StatusOK)
+}
+
+func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	for _, path := range []string{"/ui/jobs?kind=%00", "/ui/jobs?subject=%ff", "/ui/pipelines?name=%00", "/ui/audit?actor=%ff", "/ui/jobs?cursor=x"} {
+		is.Equal(h.send("GET", path, "", "Accept", "text/html").status, http.StatusBadRequest) // and not the server's fault
+	}
+}
+
+func TestBelowAPrefixThatIsTakenOffAddressesAndSessionsKeepIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	runner.HandleRaw(r, "echo", nil)
+	door := http.StripPrefix("/ops", api.Handler(r, api.Options{Authenticate: as("ana", "operator"), Login: func(token string) (string, time.Time, error) {
+		if token != anasToken {
+			return "", time.Time{}, api.ErrUnauthenticated
+		}
+		return "session", time.Now().Add(time.Hour), nil
+	}}))
+	send := func(path, media, body string) *httptest.ResponseRecorder {
+		request, answer := httptest.NewRequest("POST", path, strings.NewReader(body)), httptest.NewRecorder()
+		request.Header.Set("Content-Type", media)
+		door.ServeHTTP(answer, request)
+		return answer
+	}
+	made := send("/ops/jobs", "application/json", `{"kind":"echo"}`)
+	is.Equal(made.Code, http.StatusAccepted)
+	is.True(strings.HasPrefix(made.Header().Get("Location"), "/ops/jobs/"))
+	const form = "application/x-www-form-urlencoded"
+	in := send("/ops/ui/login", form, "token="+anasToken)
+	is.Equal(in.Code, http.StatusNoContent)
+	is.Equal(in.Result().Cookies()[0].Path, "/ops")                                          // and goes nowhere else
+	is.Equal(send("/ops/ui/login?token="+anasToken, form, "").Code, http.StatusUnauthorized) // an address is written into logs
 }

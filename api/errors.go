@@ -90,7 +90,7 @@ func problemOf(err error) *problem {
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {
-			return &problem{status: k.status, code: k.code, message: k.err.Error(), detail: err.Error(), err: err}
+			return &problem{status: k.status, code: k.code, message: k.err.Error(), detail: detailOf(err, k.err, k.status), err: err}
 		}
 	}
 	if errors.Is(err, context.Canceled) {
@@ -101,6 +101,17 @@ func problemOf(err error) *problem {
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not answer: try again", err: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log", err: err}
+}
+
+// detailOf is what an error says. Of one of ours, what stands behind the known one is what the driver says, which may name hosts and users:
+// it goes to the log only.
+func detailOf(err, known error, status int) string {
+	detail := err.Error()
+	if status < http.StatusInternalServerError {
+		return detail
+	}
+	before, _, _ := strings.Cut(detail, known.Error())
+	return before + known.Error()
 }
 
 // clientClosedRequest answers nobody; it keeps callers that go away apart from errors in logs and proxies, which know it

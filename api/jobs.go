@@ -38,12 +38,37 @@ func (s *server) submit(c echo.Context) error {
 	if key := request.Header.Get("Idempotency-Key"); key != "" {
 		options = append(options, runner.IdempotencyKey(key))
 	}
+	asks, err := s.asksApproval(request.Context(), body)
+	if err != nil {
+		return err
+	}
+	if asks {
+		options = append(options, runner.NeedsApproval())
+	}
 	made, err := body.Submit(request.Context(), s.r, options...)
 	if err != nil {
 		return err
 	}
-	c.Response().Header().Set("Location", strings.TrimSuffix(request.URL.Path, "/")+"/"+strconv.FormatInt(made.ID, 10))
+	if err := s.mayBeTold(c, made); err != nil {
+		return err
+	}
+	c.Response().Header().Set("Location", strings.TrimSuffix(asked(request), "/")+"/"+strconv.FormatInt(made.ID, 10))
 	return c.JSON(http.StatusAccepted, submitted(made))
+}
+
+// mayBeTold refuses to tell of a job that held the unique key of a submission, when it is somebody else's and the caller may not read it.
+func (s *server) mayBeTold(c echo.Context, made runner.Submitted) error {
+	if !made.Duplicate {
+		return nil
+	}
+	owner, err := s.r.Store().Owner(c.Request().Context(), made.ID)
+	if errors.Is(err, job.ErrNotFound) { // its retention is over
+		return nil
+	}
+	if to := caller(c); err != nil || owner == to.Name || to.Sees(access.JobsRead, owner) {
+		return err
+	}
+	return &problem{status: http.StatusConflict, code: "unique_key_held", message: job.ErrKeyHeld.Error(), detail: "the job of somebody else holds it"}
 }
 
 func (s *server) list(c echo.Context) error {

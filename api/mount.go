@@ -105,11 +105,10 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	}
 	s.mountDashboard(g)
 	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
-	g.GET("/metrics", func(c echo.Context) error {
-		secure(c.Response().Header())
+	g.GET("/metrics", s.serve(Route{Method: http.MethodGet, Path: "/metrics", Needs: access.Nothing, do: func(_ *server, c echo.Context) error {
 		shown.ServeHTTP(c.Response(), c.Request())
 		return nil
-	})
+	}}))
 }
 
 // serve guards a route and answers its errors itself, whatever error handler the host's echo has.
@@ -117,14 +116,17 @@ func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		c = plain{c}
 		secure(c.Response().Header())
-		err := s.admit(c, to)
-		if err == nil {
-			err = legible(c)
-		}
-		if err == nil {
+		err := survive(c, func() error {
+			err := s.admit(c, to)
+			if err == nil {
+				err = legible(c)
+			}
+			if err != nil {
+				return err
+			}
 			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
-			err = to.do(s, c)
-		}
+			return to.do(s, c)
+		})
 		if err != nil {
 			s.refusals.note(c, to, err)
 			HandleError(err, c)

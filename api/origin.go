@@ -2,6 +2,8 @@ package api
 
 import (
 	"net/http"
+	"net/netip"
+	"net/url"
 
 	"github.com/labstack/echo/v4"
 
@@ -22,4 +24,25 @@ func (s *server) client(request *http.Request) string {
 		return addr.String()
 	}
 	return request.RemoteAddr
+}
+
+// neighbourhood is for whom an address counts where requests are counted: in IPv6 a single client has all of a /64.
+func neighbourhood(client string) string {
+	addr, err := netip.ParseAddr(client)
+	if err != nil || addr.Is4() {
+		return client
+	}
+	block, err := addr.Prefix(64)
+	if err != nil {
+		return client
+	}
+	return block.String()
+}
+
+// asked is the path that a client asked for, also behind an [http.StripPrefix].
+func asked(request *http.Request) string {
+	if at, err := url.ParseRequestURI(request.RequestURI); err == nil {
+		return at.Path
+	}
+	return request.URL.Path
 }

@@ -118,6 +118,15 @@ func (s *server) retryPipeline(c echo.Context) error {
 	if err := optional(c, &body); err != nil {
 		return err
 	}
+	if body.Args != nil { // they are those of its last job
+		p, err := s.r.GetPipeline(c.Request().Context(), id)
+		if err == nil {
+			err = s.mayChange(c, p.LastJob)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	ids, err := s.r.RetryPipeline(c.Request().Context(), id, caller(c).Name, body.otherArgs())
 	if err != nil {
 		return err

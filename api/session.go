@@ -21,10 +21,10 @@ func (s *server) login(c echo.Context) error {
 	if s.opts.Login == nil {
 		return &problem{status: http.StatusNotFound, code: "not_found", message: "there are no sessions here"}
 	}
-	if err := within(c, s.logins, s.client(c.Request())); err != nil {
+	if err := within(c, s.logins, neighbourhood(s.client(c.Request()))); err != nil {
 		return err
 	}
-	token := strings.TrimSpace(c.FormValue("token"))
+	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: addresses stand in logs
 	session, until, err := s.opts.Login(token)
 	if err != nil {
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}
@@ -58,7 +58,7 @@ func wantsPage(c echo.Context) bool {
 
 // cookie is the session's: no script reads it, no other site's page sends it, and it does not leave the prefix of the API.
 func (s *server) cookie(c echo.Context, value string, until time.Time) *http.Cookie {
-	path := c.Request().URL.Path
+	path := asked(c.Request())
 	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
 		path = path[:cut]
 	} else {

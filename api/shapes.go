@@ -70,7 +70,7 @@ var queries = map[string]string{
 	"status":          "one status or several, separated by commas",
 	"branches":        "so many branches of each fan-out, 0 to 1000, default 5",
 	"before":          "id of a row: only older ones",
-	"Idempotency-Key": "the same key is the same job for a day",
+	"Idempotency-Key": "the same key of the same principal is the same job for a day",
 	"X-Reason":        "why, for the audit",
 }
 

@@ -74,6 +74,11 @@ func (s *server) retry(c echo.Context) error {
 	if err := optional(c, &body); err != nil {
 		return err
 	}
+	if body.Args != nil {
+		if err := s.mayChange(c, id); err != nil {
+			return err
+		}
+	}
 	ids, err := s.r.Retry(c.Request().Context(), id, caller(c).Name, body.otherArgs())
 	if err != nil {
 		return err

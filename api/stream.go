@@ -28,7 +28,8 @@ type StreamOptions struct {
 	Most int
 	// MostEach is how many of them one principal may have; one more is answered with 429. Default: no fewer.
 	MostEach int
-	// KeepAlive is how long a stream is silent at most. Default 15s.
+	// KeepAlive is how long a stream is silent at most, and half of the time after which it is asked anew whether its reader may read it.
+	// Default 15s, at most 25s.
 	KeepAlive time.Duration
 	// WriteWithin is how long a client may take to accept what is written before it is dropped. Default 10s.
 	WriteWithin time.Duration
@@ -44,6 +45,7 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	if o.KeepAlive <= 0 {
 		o.KeepAlive = 15 * time.Second
 	}
+	o.KeepAlive = min(o.KeepAlive, 25*time.Second) // who may read no more, reads no more after a minute
 	if o.WriteWithin <= 0 {
 		o.WriteWithin = 10 * time.Second
 	}

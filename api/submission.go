@@ -125,7 +125,8 @@ func jobOptions(lane string, subject *string, priority *int) []runner.EnqueueOpt
 	return options
 }
 
-// Decode reads one JSON value into v: a field that v does not have, a second value, and text that is no UTF-8 are errors.
+// Decode reads one JSON value into v: a field that v does not have, one that is there twice, a second value, and text
+// that is no UTF-8 are errors.
 func Decode(body io.Reader, v any) error {
 	raw, err := io.ReadAll(body)
 	if err != nil {
@@ -144,6 +145,9 @@ func Decode(body io.Reader, v any) error {
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: something follows the value", errJSON)
+	}
+	if pointer, found := twice(raw); found {
+		return fmt.Errorf("%w: %.200s is there twice", errJSON, pointer)
 	}
 	return nil
 }

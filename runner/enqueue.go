@@ -246,8 +246,9 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 // submitIn inserts one job in a transaction, pending, after taking its keys.
 func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
 	holder, err := n.ID, error(nil)
-	if w.idempotencyKey != "" {
-		holder, err = r.front.ReserveSubmission(ctx, tx, w.idempotencyKey, n.ID, store.Fingerprint(n))
+	key := w.submissionKey()
+	if key != "" {
+		holder, err = r.front.ReserveSubmission(ctx, tx, key, n.ID, store.Fingerprint(n))
 		if err != nil {
 			return Submitted{}, err
 		}
@@ -256,8 +257,8 @@ func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 		if holder, err = r.front.ReserveKey(ctx, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
 			return Submitted{}, err
 		}
-		if holder != n.ID && w.idempotencyKey != "" {
-			if err := r.front.NameSubmission(ctx, tx, w.idempotencyKey, holder); err != nil {
+		if holder != n.ID && key != "" {
+			if err := r.front.NameSubmission(ctx, tx, key, holder); err != nil {
 				return Submitted{}, err
 			}
 		}

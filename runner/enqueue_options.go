@@ -41,7 +41,7 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 }
 
 // IdempotencyKey makes it safe to submit again after an unknown outcome: the same key returns the same job, for a day. The
-// same key with other content is [job.ErrKeyReused].
+// same key with other content is [job.ErrKeyReused]. Each [Submitter] has keys of his own: nobody is given another's job.
 func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.idempotencyKey = key } }
 
 // NeedsApproval keeps the job from running until a person approves it ([Runner.Approve]); what nobody approves within

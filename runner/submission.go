@@ -2,6 +2,8 @@ package runner
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -187,6 +189,16 @@ func (w *submission) validate() error {
 	complain(w.maxAttempts == nil || *w.maxAttempts > 0, "max attempts below 1")
 	complain(w.maxAttempts == nil || *w.maxAttempts <= math.MaxInt32, "max attempts above %d", math.MaxInt32)
 	return errors.Join(errs...)
+}
+
+// submissionKey is the idempotency key as it is kept: that of a submitter is told from the same words of another by a hash of both, which
+// is as short as a key may be, however long they are. Empty: there is none.
+func (w *submission) submissionKey() string {
+	if w.idempotencyKey == "" || w.submitter == "" {
+		return w.idempotencyKey
+	}
+	sum := sha256.Sum256([]byte(w.submitter + "\x00" + w.idempotencyKey)) // no submitter holds a NUL
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // first makes the row of the job that begins a pipeline.

@@ -162,7 +162,7 @@ func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int
 			return 0, fmt.Errorf("read idempotency key: %w", err)
 		}
 		if !bytes.Equal(held, fingerprint) {
-			return 0, fmt.Errorf("idempotency key %q: %w", key, job.ErrKeyReused)
+			return 0, job.ErrKeyReused // without the key: that of a submitter is a hash by now
 		}
 		return holder, nil
 	}

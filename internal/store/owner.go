@@ -20,7 +20,7 @@ func (s *Store) Owner(ctx context.Context, id int64) (string, error) {
 		return "", fmt.Errorf("read the submitter of job %d: %w", id, err)
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("read the submitter of job %d: %w", id, job.ErrNotFound)
+		return "", fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
 	}
 	return found[0], nil
 }

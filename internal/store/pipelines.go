@@ -63,7 +63,8 @@ type PipelineFilter struct {
 	Cursor   string // of the page before
 }
 
-// Pipelines lists pipelines, newest first, and the cursor of the next page; empty: this is the last one.
+// Pipelines lists pipelines, newest first, and the cursor of the next page; empty: this is the last one. Where their plans are large, a
+// page has fewer than the limit.
 func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pipeline, cursor string, err error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -86,11 +87,11 @@ func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pip
 	if f.Owner != "" {
 		sql, args = ownPipelinesSQL, []any{statuses, some(f.Name), since, f.Owner, someID(before), limit}
 	}
-	list, err = rows(ctx, s, scanPipeline, sql, args...)
+	list, full, err := rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list pipelines: %w", err)
 	}
-	if len(list) == limit {
+	if full || len(list) == limit {
 		last := list[len(list)-1]
 		cursor = pageAfter(last.CreatedAt, last.ID)
 	}
@@ -126,18 +127,20 @@ func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int6
 	return list, nil
 }
 
-// spineSQL reads the jobs of a pipeline that no fan-out contains, in their order. Plan: jobs_of_pipeline; primary keys, done_by_id.
+// spineSQL reads the jobs of a pipeline that no fan-out contains, in their order, without their plans: each holds all that follows it, so
+// those of a long chain come to gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
 const spineSQL = `
-select ` + jobColumns + ` from trapeze.job where id = any(array(
+select ` + columnsToArgs + `null::json` + columnsFromResult + ` from trapeze.job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
 	union all
 	select j.id from trapeze.jobs j
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
 )) order by step`
 
-// Spine reads the jobs of a pipeline that no fan-out contains, in their order.
+// Spine reads the jobs of a pipeline that no fan-out contains, in their order: without their plans, since the pipeline has one, and
+// beyond 8 MiB without arguments and results.
 func (s *Store) Spine(ctx context.Context, id int64) ([]job.Job, error) {
-	list, err := rows(ctx, s, scanJob, spineSQL, id)
+	list, err := rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of pipeline %d: %w", id, err)
 	}
@@ -182,13 +185,13 @@ where id = any(array(select b.id from (` + branchTails + `) b)) and state = any(
 order by array_position($3::text[], state), child_no limit $4`
 
 // BranchJobs reads the last jobs of the branches of a fan-out that are in one of the states: in the order of the states, then of the
-// fan-out.
+// fan-out. Beyond 8 MiB they are without arguments, results and plans.
 func (s *Store) BranchJobs(ctx context.Context, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
 	names := make([]string, len(states))
 	for i, state := range states {
 		names[i] = string(state)
 	}
-	list, err := rows(ctx, s, scanJob, branchJobsSQL, pipeline, id, names, limit)
+	list, err := rows(ctx, s, leanJobs(), branchJobsSQL, pipeline, id, names, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the branches of job %d: %w", id, err)
 	}

@@ -11,10 +11,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-const jobColumns = `id, kind, lane, subject, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
-	pod::text, pipeline_id, parent_id, step, args, planned, result, outcome, reason, error, progress_done, progress_total,
+const jobColumns = columnsToArgs + `planned` + columnsFromResult
+
+const (
+	columnsToArgs = `id, kind, lane, subject, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
+	pod::text, pipeline_id, parent_id, step, args, `
+	columnsFromResult = `, result, outcome, reason, error, progress_done, progress_total,
 	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no,
 	group_id, child_no`
+)
 
 // jobSQL reads one job through the view. Plan: primary keys and done_by_id.
 const jobSQL = `select ` + jobColumns + ` from trapeze.job where id = $1`
@@ -46,7 +51,7 @@ type Filter struct {
 	Cursor   string // of the page before, from [Page]
 }
 
-// Page is one page of jobs, newest first.
+// Page is one page of jobs, newest first: with fewer than the limit where they are large, which the cursor tells from the last page.
 type Page struct {
 	Jobs   []job.Job
 	Cursor string // of the next page; empty: this is the last one
@@ -101,12 +106,12 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	case f.Owner != "":
 		sql, args = ownJobsSQL, append(args, f.Owner)
 	}
-	list, err := rows(ctx, s, scanJob, sql, args...)
+	list, full, err := rowsWithin(ctx, s, scanJob, jobBytes, sql, args...)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
 	}
 	page := Page{Jobs: list}
-	if len(list) == limit {
+	if full || len(list) == limit {
 		last := list[len(list)-1]
 		page.Cursor = pageAfter(last.CreatedAt, last.ID)
 	}

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two changes meet rarely.
 var statements = map[string]string{
 	"approveSQL":           approveSQL,
+	"asksApprovalSQL":      asksApprovalSQL,
 	"auditSQL":             auditSQL,
 	"auditTrailSQL":        auditTrailSQL,
 	"awaitedSQL":           awaitedSQL,

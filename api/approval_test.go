@@ -1,0 +1,67 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// risky makes jobs of the kind hold wait for approval, by the lane of the kind.
+func risky(t *testing.T) *host {
+	is := is.New(t)
+	h := strangers(t)
+	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["hold"]}`, "X-Who", "root").status, http.StatusOK)
+	return h
+}
+
+func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
+	t.Parallel()
+	h := risky(t)
+	for name, body := range map[string]string{
+		"as it is":                        `{"kind":"hold"}`,
+		"in another lane":                 `{"kind":"hold","lane":"default"}`,
+		"as a later step":                 `{"kind":"echo","chain":[{"kind":"echo"},{"kind":"hold"}]}`,
+		"as a later step in another lane": `{"kind":"echo","chain":[{"kind":"hold","lane":"default"}]}`,
+		"before a step":                   `{"kind":"hold","lane":"default","chain":[{"kind":"echo"}]}`,
+		"in the lane, another kind":       `{"kind":"echo","lane":"risky"}`,
+		"a later step in the lane":        `{"kind":"echo","chain":[{"kind":"echo","lane":"risky"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			a := h.send("POST", "/jobs", body, "X-Who", "ana")
+			is.Equal(a.status, http.StatusAccepted)
+			is.Equal(a.body["state"], "awaiting_approval")
+		})
+	}
+	is := is.New(t)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"default","delay":3600,"chain":[{"kind":"echo"}]}`, "X-Who", "ana").body["state"], "pending") // others go
+}
+
+func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := risky(t)
+	ana, root := []string{"X-Who", "ana"}, []string{"X-Who", "root"}
+	id := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"hold","args":{"n":1}}]}`, ana...).body["id"].(string)
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
+	h.untilAs(id, job.Succeeded, ana...)
+	step := h.send("GET", "/jobs?pipeline="+id+"&kind=hold", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	for _, path := range []string{"/jobs/" + step, "/pipelines/" + id} {
+		a := h.send("POST", path+"/retry", `{"args":{"n":2}}`, ana...)
+		is.Equal(a.status, http.StatusForbidden) // nobody approved those
+		is.Equal(a.body["code"], "forbidden")
+	}
+	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ana...).status, http.StatusAccepted) // the old ones were
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // whoever may approve may change them
+
+	free := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"wait"}]}`, ana...).body["id"].(string)
+	h.untilAs(free, job.Succeeded, ana...)
+	last := h.send("GET", "/jobs?pipeline="+free+"&kind=wait", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	is.True(h.send("POST", "/admin/workers/jobs/"+last+"/stop", "", root...).status < 300)
+	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // what needed no approval is free
+}

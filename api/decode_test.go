@@ -1,0 +1,53 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+)
+
+func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, api.Options{})
+	for body, at := range map[string]string{
+		`{"kind":"echo","kind":"wait"}`:                                           "/kind",
+		`{"kind":"echo","KIND":"wait"}`:                                           "/KIND", // both would be read as kind
+		`{"kind":"echo","ſubject":"a","subject":"b"}`:                             "/subject",
+		`{"kind":"echo","args":{"a":{"b":1,"b":2}}}`:                              "/args/a/b",
+		`{"kind":"echo","args":{"a":1},"args":{"a":2}}`:                           "/args",
+		`{"kind":"echo","chain":[{"kind":"echo"},{"kind":"echo","kind":"wait"}]}`: "/chain/1/kind",
+	} {
+		t.Run(body, func(t *testing.T) {
+			is := is.New(t)
+			a := h.send("POST", "/jobs", body)
+			is.Equal(a.status, http.StatusBadRequest)
+			is.Equal(a.body["code"], "invalid_request")
+			is.True(strings.Contains(a.body["detail"].(string), at+" is there twice"))
+		})
+	}
+	is := is.New(t)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","args":{"a":1,"A":2,"b":[{"a":1},{"a":1}]}}`).status, http.StatusAccepted) // the handler's own are told apart
+	is.Equal(h.send("PATCH", "/admin/workers/lanes/default", `{"slots":1,"slots":100}`).status, http.StatusBadRequest)
+}
+
+// FuzzDecode looks for bodies that take the decoder down, and for what it lets through that is not one JSON value.
+func FuzzDecode(f *testing.F) {
+	for _, body := range []string{`{"kind":"echo","args":{"a":[1,{"b":null}]},"delay":"1m"}`, `{"kind":"echo"}{}`, `[[[[`, `{"kind":"\u0000"}`, "\xff", `{"delay":1e400}`, `{"kind":1,"kind":2}`} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		var s api.Submission
+		if api.Decode(strings.NewReader(body), &s) == nil && !json.Valid([]byte(body)) {
+			t.Fatalf("%q is no JSON", body)
+		}
+		var many api.Selection
+		if api.Decode(strings.NewReader(body), &many) == nil {
+			_, _ = many.Jobs()
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it listens to the default log
+	is := is.New(t)
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer r.Close()
+	door := func(path string, do func(*server, echo.Context) error) Route {
+		return Route{http.MethodGet, path, access.Nothing, "A door that breaks", do}
+	}
+	e := echo.New()
+	mount(e.Group(""), r, Options{InsecureAllowAll: true}, []Route{
+		door("/breaks", func(*server, echo.Context) error { panic("secret of the program") }),
+		door("/breaks/off", func(_ *server, c echo.Context) error {
+			_ = c.String(http.StatusOK, "half of")
+			panic("later")
+		}),
+	})
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/breaks", nil))
+	is.Equal(w.Code, http.StatusInternalServerError)
+	var said struct {
+		Code      string
+		RequestID string `json:"request_id"`
+	}
+	is.NoErr(json.Unmarshal(w.Body.Bytes(), &said)) // in the form of every error
+	is.Equal(said.Code, "internal")
+	is.True(!strings.Contains(w.Body.String(), "secret"))
+	is.True(strings.Contains(log.String(), "secret of the program") && strings.Contains(log.String(), "survive_test.go")) // with its stack
+	is.True(strings.Contains(log.String(), said.RequestID))
+	is.Equal(strings.Count(log.String(), "\n"), 1)
+
+	log.Reset()
+	var thrown any
+	func() {
+		defer func() { thrown = recover() }()
+		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/breaks/off", nil))
+	}()
+	is.Equal(thrown, http.ErrAbortHandler) // net/http cuts it off, and it is not taken for the whole
+	is.True(strings.Contains(log.String(), "later"))
+}

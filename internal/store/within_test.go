@@ -1,0 +1,93 @@
+package store
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// large is a MiB of JSON.
+var large = json.RawMessage(`"` + strings.Repeat("x", job.MaxArgsBytes-2) + `"`)
+
+func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, pooler := range map[string]bool{"prepared": false, "behind a pooler": true} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			w := newWorldOn(t, pgtest.Pool(t), Options{BehindPooler: pooler})
+			heavy := func(n *NewJob) { n.Args = large }
+			ids := w.put(heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, plain)
+			seen, pages := map[int64]bool{}, 0
+			for f := (Filter{Limit: 1000}); ; {
+				page, err := w.Jobs(w.ctx(), f)
+				is.NoErr(err)
+				pages++
+				bytes := 0
+				for _, j := range page.Jobs {
+					is.True(!seen[j.ID]) // once
+					seen[j.ID] = true
+					bytes += jobBytes(j)
+				}
+				is.True(len(page.Jobs) > 0)
+				is.True(bytes <= withinBytes+job.MaxArgsBytes) // no page holds more in memory
+				if f.Cursor = page.Cursor; f.Cursor == "" {
+					break
+				}
+			}
+			is.Equal(len(seen), len(ids)) // none is left out
+			is.True(pages > 1)
+		})
+	}
+}
+
+func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t)
+	plan, err := json.Marshal([]job.Step{{Kind: "k", Args: large}, {Kind: "k", Args: large}, {Kind: "k", Args: large}})
+	is.NoErr(err)
+	chain := func(n *NewJob) { n.Planned, n.Pipeline = plan, ptr("heavy") }
+	w.put(chain, chain, chain, chain)
+	first, cursor, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000})
+	is.NoErr(err)
+	is.Equal(len(first), 3) // of 3 MiB each
+	rest, cursor, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000, Cursor: cursor})
+	is.NoErr(err)
+	is.Equal(len(rest), 1)
+	is.Equal(cursor, "")
+}
+
+func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t)
+	boot := w.pod("a")
+	plan, err := json.Marshal([]job.Step{{Kind: "k", Args: large}})
+	is.NoErr(err)
+	heavy := func(n *NewJob) { n.Args, n.Planned = large, plan }
+	w.put(heavy)
+	c := w.one(boot)
+	const steps = 12
+	for range steps - 1 {
+		next := w.new(then(c, heavy))[0]
+		next.Starts = false
+		_, ok := w.end(boot, endingWith(c, next))
+		is.True(ok)
+		c = w.one(boot)
+	}
+	spine, err := w.Spine(w.ctx(), c.PipelineID)
+	is.NoErr(err)
+	is.Equal(len(spine), steps) // every step is in it
+	bytes := 0
+	for _, j := range spine {
+		is.Equal(j.Planned, json.RawMessage(nil)) // the pipeline has what is to come
+		bytes += jobBytes(j)
+	}
+	is.True(bytes <= withinBytes)
+	is.True(spine[0].Args != nil && spine[steps-1].Args == nil) // what is too much is left out
+}
