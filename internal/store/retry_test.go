@@ -56,7 +56,7 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	w.waiting(1)
 	release(true)
 	_, err := retried()
-	w.is.True(errors.Is(err, job.ErrNotFailed))
+	w.is.True(errors.Is(err, job.ErrNotFound))
 	w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
 }
 
