@@ -52,6 +52,7 @@ type Lane struct {
 	SlotsPerPod *int   `json:"slots_per_pod"` // nil: as many as the pod has
 	Wanted      bool   `json:"wanted"`        // another pod waits for its share of them
 	Free        int    `json:"free"`          // slots that no pod holds
+	Held        int    `json:"held"`          // those that this pod holds
 	Over        bool   `json:"over"`          // all pods together hold more than there are
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
@@ -109,7 +110,8 @@ select exists (select from beat), clock_timestamp(), coalesce((select paused or 
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> $1 and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
+			'free', greatest(n.slots - n.granted, 0), 'held', case when n.slots is not null then coalesce((
+				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = $1), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,
