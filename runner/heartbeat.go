@@ -176,6 +176,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 		r.wake()
 	}
 	r.told(b)
+	r.following.told(sent)
 }
 
 // loseLease is what a pod does that others have declared dead: its jobs are theirs. It starts over as a new pod.

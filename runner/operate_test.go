@@ -305,3 +305,20 @@ func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	pgtest.Wait(t, "the one that was resumed is ready", func() bool { ready, _ := first.Ready(); return ready })
 	pgtest.Wait(t, "the other of its name is not", func() bool { return drained(second) })
 }
+
+func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
+	for range 10 {
+		_, err := r.Pause(t.Context(), "ann")
+		is.NoErr(err)
+		s, err := r.Submit(t.Context(), of("k"))
+		is.NoErr(err)
+		is.Equal(s.State, job.Pending) // with the answer the pod itself has heard
+		_, err = r.Unpause(t.Context(), "ann")
+		is.NoErr(err)
+		_, err = runner.Result[any](t.Context(), r, s.ID)
+		is.NoErr(err)
+	}
+}
