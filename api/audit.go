@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
@@ -26,7 +27,7 @@ func (s *server) audit(c echo.Context) error {
 	}
 	next := ""
 	if len(list) == f.Limit {
-		next = sealed("audit", strconv.FormatInt(list[len(list)-1].ID, 10))
+		next = cursor.Sealed("audit", strconv.FormatInt(list[len(list)-1].ID, 10))
 	}
 	if list == nil {
 		list = []store.AuditRow{}
@@ -52,7 +53,7 @@ func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
-			if value, err = opened("audit", value); err == nil && value != "" {
+			if value, err = cursor.Opened("audit", value); err == nil && value != "" {
 				f.Before, err = ParseID(value)
 			}
 		default:

@@ -134,7 +134,11 @@ func routeCode(status int) string {
 func HandleError(err error, c echo.Context) {
 	p, id := problemOf(err), requestID(c)
 	if p.status >= http.StatusInternalServerError {
-		slog.ErrorContext(c.Request().Context(), "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
+		level := slog.LevelError
+		if p.status == http.StatusServiceUnavailable { // it passes, or who asks asks again
+			level = slog.LevelWarn
+		}
+		slog.Log(c.Request().Context(), level, "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
 			telemetry.Status, p.status, telemetry.RequestID, id, telemetry.Err, errors.Unwrap(p))
 	}
 	if c.Response().Committed {

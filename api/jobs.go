@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -80,7 +81,7 @@ func (s *server) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"jobs": s.present(c, page.Jobs), "next_cursor": sealed("jobs", page.Cursor)})
+	return c.JSON(http.StatusOK, map[string]any{"jobs": s.present(c, page.Jobs), "next_cursor": cursor.Sealed("jobs", page.Cursor)})
 }
 
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
@@ -107,7 +108,7 @@ func filterOf(c echo.Context) (store.Filter, error) {
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
-			f.Cursor, err = opened("jobs", value)
+			f.Cursor, err = cursor.Opened("jobs", value)
 		default:
 			err = errors.New("there is no such filter")
 		}

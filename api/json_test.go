@@ -15,7 +15,7 @@ import (
 
 // awkward is JSON that a careless way would come back from changed: signs that pages escape, escapes, characters that end a line in
 // scripts, numbers that no float holds, a field that is there twice.
-const awkward = `{"page":"<b>&amp;'</b>","escaped":"\u003c\/\u00e9","line":"` + "\u2028" + `é","n":9007199254740993,"far":1e400,"n":-0.10}`
+const awkward = `{"page":"<b>&amp;'</b>","escaped":"\u003c\/\u00e9","line":"` + "\u2028" + `é","n":9007199254740993,"far":1e400,"m":-0.10}`
 
 func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -29,11 +30,11 @@ func (s *server) pipelines(c echo.Context) error {
 		return err
 	}
 	filter.Owner = caller(c).Owner(access.JobsRead)
-	list, cursor, err := s.lists.Pipelines(c.Request().Context(), filter)
+	list, next, err := s.lists.Pipelines(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"pipelines": s.present(c, list), "next_cursor": sealed("pipelines", cursor)})
+	return c.JSON(http.StatusOK, map[string]any{"pipelines": s.present(c, list), "next_cursor": cursor.Sealed("pipelines", next)})
 }
 
 // pipelineFilterOf reads the filters of a list of pipelines.
@@ -50,7 +51,7 @@ func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
-			f.Cursor, err = opened("pipelines", value)
+			f.Cursor, err = cursor.Opened("pipelines", value)
 		default:
 			err = errors.New("there is no such filter")
 		}

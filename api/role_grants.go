@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
@@ -25,7 +26,7 @@ func (s *server) roleGrants(c echo.Context) error {
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
-			if value, err = opened("grants", value); err == nil {
+			if value, err = cursor.Opened("grants", value); err == nil {
 				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither holds a control character
 			}
 		default:
@@ -42,7 +43,7 @@ func (s *server) roleGrants(c echo.Context) error {
 	next := ""
 	if len(list) == f.Limit {
 		last := list[len(list)-1]
-		next = sealed("grants", last.Principal+"\n"+last.Role)
+		next = cursor.Sealed("grants", last.Principal+"\n"+last.Role)
 	}
 	if list == nil {
 		list = []store.RoleGrant{}

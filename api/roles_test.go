@@ -119,10 +119,11 @@ func TestACursorIsTheProgramsOwn(t *testing.T) {
 	cursor := h.send("GET", "/jobs?limit=1", "").body["next_cursor"].(string)
 	is.True(cursor != "")
 	is.Equal(h.send("GET", "/jobs?limit=1&cursor="+cursor, "").status, http.StatusOK)
-	for _, wrong := range []string{cursor[1:], cursor[:len(cursor)-1], cursor + "A", "1700000000000000.7", strings.ToUpper(cursor), "%00"} {
+	for _, wrong := range []string{cursor[1:], cursor[:len(cursor)-1], cursor + "A", "1700000000000000.7", strings.ToUpper(cursor), "%20"} {
 		a := h.send("GET", "/jobs?cursor="+wrong, "")
 		is.Equal(a.status, http.StatusBadRequest) // made up or cut off
 		is.Equal(a.body["code"], "invalid_request")
 	}
+	is.Equal(h.send("GET", "/jobs?cursor=%00", "").body["code"], "invalid_text")             // as anywhere in an address
 	is.Equal(h.send("GET", "/admin/audit?cursor="+cursor, "").status, http.StatusBadRequest) // another list's
 }

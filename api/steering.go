@@ -86,6 +86,10 @@ func (s *server) retry(c echo.Context) error {
 	state := job.Waiting // for the branches that go on
 	if len(ids) == 1 && ids[0] == id {
 		state = job.Pending
+	} else if len(ids) == 0 {
+		if j, err := s.r.Get(c.Request().Context(), id); err == nil && j.State == job.AwaitingApproval {
+			state = j.State
+		}
 	}
 	return c.JSON(http.StatusAccepted, retried{ID: id, State: string(state), Retried: idTexts(ids)})
 }

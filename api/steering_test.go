@@ -148,3 +148,20 @@ func TestManyJobsAreSteeredOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+// Approval holds against whoever may cancel and retry his own jobs, and approve none.
+func TestASubmitterDoesNotGetPastAnApprovalByARetry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Authenticate: as("sue", "submitter")})
+	_, err := h.SetLane(t.Context(), "careful", job.LaneChange{RequiresApproval: new(true)}, "ann")
+	is.NoErr(err)
+	id := h.submit(`{"kind":"echo","lane":"careful"}`)
+	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)
+	again := h.send("POST", "/jobs/"+id+"/retry", "")
+	is.Equal(again.status, http.StatusAccepted)
+	is.Equal(again.body["state"], "awaiting_approval")
+	is.Equal(again.body["retried"], []any{})
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "").status, http.StatusForbidden)
+	is.Equal(h.send("GET", "/jobs/"+id, "").body["state"], "awaiting_approval")
+}

@@ -218,6 +218,26 @@ func TestAnOpenTransactionHoldsUpTheStreamOfEverythingOnly(t *testing.T) {
 	is.Equal(len(seen), 7)
 }
 
+func TestEventsOfNoJobHaveCursorsToo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	all := h.watch("/events/stream")
+	is.Equal(all.must(t).event, "snapshot")
+	for _, path := range []string{"lanes/default/drain", "lanes/default/resume", "pause"} {
+		is.Equal(h.send("POST", "/admin/workers/"+path, "").status, http.StatusOK)
+	}
+	before := all.until(t, "lane.drained")
+	drained := before[len(before)-1]
+	var told job.Event
+	drained.of(t, &told)
+	is.True(strings.HasSuffix(drained.id, told.Cursor)) // the same place in the feed
+	again := h.watch("/events/stream", "Last-Event-ID", drained.id)
+	is.Equal(again.must(t).event, "snapshot")
+	is.Equal(again.must(t).event, "lane.resumed") // not the drain again
+	is.Equal(again.must(t).event, "gate.paused")
+}
+
 func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

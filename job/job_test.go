@@ -17,7 +17,7 @@ func TestEveryMoveIsBetweenKnownStatesAndTerminalOnesOpenByAnOperatorOnly(t *tes
 			is.True(to.Known())
 			is.True(CanMove(from, to))
 			if from.Terminal() {
-				is.True(to == Pending || to == Waiting) // an operator's retry, of a job or of the branches that it waits for
+				is.True(to == Pending || to == Waiting || to == AwaitingApproval) // an operator's retry
 			}
 		}
 	}

@@ -8,7 +8,8 @@ package job
 //	                                 ├──handed back─────┤                 ▲
 //	                                 ├──retry, later────┤                 │ last child
 //	                                 │                  └──fan-out──▶ waiting
-//	                                 └──operator's retry── failed, cancelled (of a job that fanned out: waiting)
+//	                                 └──operator's retry── failed, cancelled (of a job that fanned out: waiting;
+//	                                                        of one that nobody approved so: awaiting_approval)
 //
 // A pending job may be cancelled too. Terminal states end an epoch; only an operator opens the next one.
 type State string
@@ -30,8 +31,8 @@ var moves = map[State][]State{
 	Pending:          {Pending, Running, Failed, Cancelled},
 	Running:          {Succeeded, Failed, Cancelled, Pending, Waiting},
 	Waiting:          {Succeeded, Failed, Cancelled},
-	Failed:           {Pending, Waiting},
-	Cancelled:        {Pending, Waiting},
+	Failed:           {Pending, Waiting, AwaitingApproval},
+	Cancelled:        {Pending, Waiting, AwaitingApproval},
 }
 
 // States lists every state in the order of a job's life.

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -115,5 +116,54 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 	j := ended(t, r, id) // by the first round of the maintenance
 	is.Equal(j.State, job.Cancelled)
 	is.Equal(why(j), job.ReasonExpired)
+	checkHistory(t, pool, r)
+}
+
+// Whoever may cancel and retry what he submitted must not get past the approval by it: nobody approved what is to run then.
+func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	r := start(t, pool, runner.Options{}, map[string]does{"fails": unlessTrue})
+	asks := enqueue(t, r, of("fails", "false"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
+	lane := enqueue(t, r, of("fails", "false"), runner.Lane("careful"))
+	for _, id := range []int64{asks, lane} {
+		_, err := r.Cancel(t.Context(), id, "ann")
+		is.NoErr(err)
+	}
+	again, err := r.Retry(t.Context(), asks, "ann", nil)
+	is.NoErr(err)
+	is.Equal(len(again), 0) // none is pending
+	many, err := r.RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
+	is.NoErr(err)
+	is.Equal([]int{many.Done, many.Passed}, []int{1, 0})
+	for _, id := range []int64{asks, lane} {
+		is.Equal(get(t, r, id).State, job.AwaitingApproval)
+		is.NoErr(r.Approve(t.Context(), id, "bob"))
+		pgtest.Wait(t, "it runs then", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
+	}
+	again, err = r.Retry(t.Context(), asks, "ann", nil)
+	is.NoErr(err)
+	is.Equal(again, []int64{asks}) // this was approved
+	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
+	for _, id := range []int64{asks, lane} {
+		_, err = r.Retry(t.Context(), id, "ann", json.RawMessage("true"))
+		is.NoErr(err)
+		is.Equal(get(t, r, id).State, job.AwaitingApproval) // these arguments were not
+		is.NoErr(r.Approve(t.Context(), id, "bob"))
+		is.Equal(inState(t, r, id, job.Succeeded).StartedAt != nil, true)
+	}
+	is.Equal(told(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.claimed", "job.failed",
+		"job.operator_retry", "job.approved", "job.claimed", "job.succeeded"})
+
+	_, err = r.Pause(t.Context(), "bob")
+	is.NoErr(err)
+	free := enqueue(t, r, of("fails", "true"), runner.Delay(time.Hour))
+	_, err = r.Cancel(t.Context(), free, "ann")
+	is.NoErr(err)
+	again, err = r.Retry(t.Context(), free, "ann", nil)
+	is.NoErr(err)
+	is.Equal(again, []int64{free}) // what needs no approval awaits none
 	checkHistory(t, pool, r)
 }

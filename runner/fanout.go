@@ -157,7 +157,7 @@ func (r *Runner) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
 // concludeHeld ends a claim whose last transaction was not committed.
 func (r *Runner) concludeHeld(one *run, err error) *run {
 	if errors.Is(err, job.ErrLeaseLost) && one.isLost() {
-		return r.finished(one, nil, store.Ended{}, "", job.ErrLeaseLost)
+		return r.finished(one, nil, store.Ending{}, store.Ended{}, job.ErrLeaseLost)
 	}
 	if w, ok := errors.AsType[*writeError](err); ok {
 		return r.concludeError(one, w.err, context.Cause(one.ctx))
@@ -168,7 +168,7 @@ func (r *Runner) concludeHeld(one *run, err error) *run {
 	}
 	cause := context.Cause(one.ctx)
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
-		return r.finished(one, nil, store.Ended{}, "", err) // the fence refused it
+		return r.finished(one, nil, store.Ending{}, store.Ended{}, err) // the fence refused it
 	}
 	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
 	// back, which the fence refuses when it is not.

@@ -102,15 +102,15 @@ func (r *Runner) pursue(w *flush) *run {
 		}
 		ended, err = r.flusher.submit(one, e)
 	}
-	return r.finished(one, next, ended, e.Error, err)
+	return r.finished(one, next, e, ended, err)
 }
 
-// finished takes note of an end that was written, or refused (failure is what it would have said), and makes the claim of the next step.
-func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failure string, err error) *run {
+// finished takes note of an end that was written as ended says, or refused, and makes the claim of the next step.
+func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *run {
 	if err != nil {
 		r.steppedBack(one, next)
 		if errors.Is(err, job.ErrLeaseLost) {
-			r.stale(one, failure)
+			r.stale(one, e.Error)
 		} else {
 			// The pod is stopping and the database does not answer: the lease runs out, and the net has it.
 			r.log.ErrorContext(one.ctx, "end of job was not written", append(one.attrs(), telemetry.Err, err)...)
@@ -121,7 +121,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, ended store.Ended, failu
 	committed := time.Now()
 	r.count.finished(ended.State).Inc()
 	one.traceState(ended.State)
-	r.logEnd(one, ended)
+	r.logEnd(one, e.Reason, ended.State)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
 		r.poller.Wake()
@@ -172,14 +172,17 @@ func (r *Runner) steppedBack(one *run, next *store.NewJob) {
 	}
 }
 
-func (r *Runner) logEnd(one *run, ended store.Ended) {
-	if ended.State == job.Succeeded {
-		if r.log.Enabled(one.ctx, slog.LevelDebug) {
-			r.log.DebugContext(one.ctx, "job succeeded", one.attrs()...)
+// logEnd says how a job ended. A cancel that was committed first wins over the reason that its handler gave.
+func (r *Runner) logEnd(one *run, reason job.Reason, state job.State) {
+	switch {
+	case state != job.Succeeded:
+		if state == job.Cancelled {
+			reason = job.ReasonCancelled
 		}
-		return
+		r.log.WarnContext(one.ctx, "job "+string(state), append(one.attrs(), telemetry.Reason, reason)...)
+	case r.log.Enabled(one.ctx, slog.LevelDebug):
+		r.log.DebugContext(one.ctx, "job succeeded", one.attrs()...)
 	}
-	r.log.WarnContext(one.ctx, "job "+string(ended.State), one.attrs()...)
 }
 
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
@@ -213,7 +216,7 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		return found.Ended != nil && *found.Ended == string(ended.State), err
 	})
 	if err == nil {
-		return r.finished(one, next, ended, "", nil)
+		return r.finished(one, next, e, ended, nil)
 	}
 	r.steppedBack(one, next)
 	return r.concludeHeld(one, err)

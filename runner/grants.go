@@ -63,20 +63,21 @@ func (g *grant) settled(s store.Slots, wish int, now time.Time) {
 }
 
 // told takes what a heartbeat told of a lane, and reports whether that is worth a look. That a lane is not overfull any more
-// is believed only when it was asked for: a heartbeat's answer may be older than what we were told meanwhile.
-func (one *lane) told(wanted, over bool, free int) (look bool) {
+// is believed only when it was asked for: a heartbeat's answer may be older than what we were told meanwhile. So is that we hold
+// less than we were given, as after the lane was deleted and made anew.
+func (one *lane) told(b store.Lane) (look bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}
 		return false
 	}
 	// Another pod waits; or we do, and something has come free without our having heard of it.
-	look = wanted && !g.wanted && g.held > 0 || free > 0 && g.waits
-	g.wanted = wanted
-	if over != g.over && g.held > 0 {
+	look = b.Wanted && !g.wanted && g.held > 0 || b.Free > 0 && g.waits
+	g.wanted = b.Wanted
+	if (b.Over != g.over || b.Held < g.held) && g.held > 0 {
 		g.unsure, look = true, true
 	}
-	g.over, g.warned = g.over || over, g.warned || over
+	g.over, g.warned = g.over || b.Over, g.warned || b.Over
 	if idle := !g.touched && g.held > one.used; idle {
 		g.shed, look = true, true
 	}

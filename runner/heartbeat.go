@@ -22,6 +22,7 @@ import (
 type pod struct {
 	mu     sync.Mutex
 	boot   string
+	before string    // the boot id before this one; empty: there was none
 	open   bool      // registered
 	trust  time.Time // end of trust
 	beats  int       // successful heartbeats in a row
@@ -34,6 +35,12 @@ func (p *pod) id() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.boot
+}
+
+func (p *pod) idBefore() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.before
 }
 
 func (p *pod) registered() bool {
@@ -85,7 +92,7 @@ func (p *pod) renew() (old string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old = p.boot
-	p.boot, p.open, p.beats, p.trust = uuid.NewString(), false, 0, time.Time{}
+	p.boot, p.before, p.open, p.beats, p.trust = uuid.NewString(), old, false, 0, time.Time{}
 	return old
 }
 
@@ -95,7 +102,7 @@ var errClosedAtOnce = errors.New("its row was closed before its first heartbeat"
 // register opens the pod's row and learns what a heartbeat tells.
 func (r *Runner) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: r.Boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Drained: r.lanes.isDrained()}
+	info := store.PodInfo{Boot: r.Boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Before: r.pod.idBefore()}
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
@@ -169,6 +176,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 		r.wake()
 	}
 	r.told(b)
+	r.following.told(sent)
 }
 
 // loseLease is what a pod does that others have declared dead: its jobs are theirs. It starts over as a new pod.

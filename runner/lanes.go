@@ -63,7 +63,7 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 		open := told.Enabled && !told.Drained
 		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
 		one.open, one.limit, one.slots, one.every = open, told.SlotsPerPod, told.Slots, lengthOf(told.PollIntervalMS, time.Millisecond)
-		opened = one.told(told.Wanted, told.Over, told.Free) || opened
+		opened = one.told(told) || opened
 		l.order = append(l.order, told.Name)
 	}
 	for name, one := range l.byName {

@@ -124,6 +124,18 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	}
 }
 
+func TestALineAboutAnEndSaysWhyTheJobEnded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	log, said := debugging()
+	r := start(t, pgtest.Pool(t), runner.Options{Logger: log}, map[string]does{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
+	})
+	enqueue(t, r, of("k"), runner.MaxAttempts(2))
+	pgtest.Wait(t, "the log has the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
+	is.True(strings.Contains(said.String(), " reason=attempts_exhausted"))
+}
+
 func TestALineAboutARunNamesItsTrace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -23,15 +23,23 @@ func by(actor string) string {
 	return clean(actor, 200)
 }
 
-// operated is the error of a command, and makes this pod follow it without waiting for a notification.
-func (r *Runner) operated(err error) error {
+// followWithin is how long a command waits at most for this pod's own heartbeat.
+const followWithin = time.Second
+
+// operated is the error of a command. Without one, this pod follows the command before the answer, without waiting for a notification:
+// what is submitted here afterwards meets it.
+func (r *Runner) operated(ctx context.Context, err error) error {
 	if store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
 	}
 	if err != nil {
 		return r.dbError(err)
 	}
-	r.readAnew()
+	if r.pod.registered() {
+		ctx, cancel := context.WithTimeout(ctx, followWithin)
+		defer cancel()
+		r.following.after(ctx, time.Now(), r.readAnew)
+	}
 	return nil
 }
 
@@ -41,7 +49,7 @@ func (r *Runner) operated(err error) error {
 // Errors: [job.ErrInvalidSetting], [job.ErrUnknownLane] when it should exist.
 func (r *Runner) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := r.front.SetLane(ctx, name, c, by(actor))
-	if err := r.operated(err); err != nil || c.DryRun {
+	if err := r.operated(ctx, err); err != nil || c.DryRun {
 		return done, err
 	}
 	done.Moved = 0
@@ -79,7 +87,7 @@ func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dry
 	// Tried first: whoever names a lane that does not exist must not move anything.
 	done, err := r.front.DeleteLane(ctx, name, moveTo, by(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
-		return done, r.operated(err)
+		return done, r.operated(ctx, err)
 	}
 	moved := 0
 	for try, wait := 0, newPause(); ; try++ {
@@ -92,7 +100,7 @@ func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dry
 			continue // somebody holds the row of a job, or submits
 		}
 		done.Moved += moved
-		return done, r.operated(err)
+		return done, r.operated(ctx, err)
 	}
 }
 
@@ -100,7 +108,7 @@ func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dry
 // included. With a wait it waits until nothing of the lane runs. Error: [job.ErrUnknownLane].
 func (r *Runner) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := r.front.DrainLane(ctx, lane, true, by(actor))
-	if err := r.operated(err); err != nil {
+	if err := r.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
 	return r.quiet(ctx, changed, wait, store.Scope{Lane: lane})
@@ -109,7 +117,7 @@ func (r *Runner) DrainLane(ctx context.Context, lane string, wait time.Duration,
 // ResumeLane opens a lane again, and reports whether it was drained. Error: [job.ErrUnknownLane].
 func (r *Runner) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
 	changed, err := r.front.DrainLane(ctx, lane, false, by(actor))
-	return changed, r.operated(err)
+	return changed, r.operated(ctx, err)
 }
 
 // DrainPod keeps the pods of a name, or the one of a boot id, from starting anything until [Runner.ResumePod]: they claim nothing,
@@ -117,7 +125,7 @@ func (r *Runner) ResumeLane(ctx context.Context, lane, actor string) (bool, erro
 // name is drained too. With a wait it waits until nothing runs there. Error: [job.ErrUnknownPod].
 func (r *Runner) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, boots, err := r.front.DrainPod(ctx, pod, true, by(actor))
-	if err := r.operated(err); err != nil {
+	if err := r.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
 	return r.quiet(ctx, changed, wait, store.Scope{Boots: boots})
@@ -126,25 +134,25 @@ func (r *Runner) DrainPod(ctx context.Context, pod string, wait time.Duration, a
 // ResumePod lets pods start jobs again, and reports whether any was drained. Error: [job.ErrUnknownPod].
 func (r *Runner) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
 	changed, _, err := r.front.DrainPod(ctx, pod, false, by(actor))
-	return changed, r.operated(err)
+	return changed, r.operated(ctx, err)
 }
 
 // Pause closes the gate: nothing starts anywhere, also after restarts, until [Runner.Unpause]. It reports whether that is news.
 func (r *Runner) Pause(ctx context.Context, actor string) (bool, error) {
 	changed, err := r.front.Pause(ctx, true, by(actor))
-	return changed, r.operated(err)
+	return changed, r.operated(ctx, err)
 }
 
 // Unpause opens the gate, and reports whether it was paused. One that is frozen stays closed.
 func (r *Runner) Unpause(ctx context.Context, actor string) (bool, error) {
 	changed, err := r.front.Pause(ctx, false, by(actor))
-	return changed, r.operated(err)
+	return changed, r.operated(ctx, err)
 }
 
 // Freeze closes the gate for maintenance until [Runner.Thaw]. With a wait it waits until nothing runs anywhere.
 func (r *Runner) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := r.front.Freeze(ctx, true, by(actor))
-	if err := r.operated(err); err != nil {
+	if err := r.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
 	return r.quiet(ctx, changed, wait, store.Scope{})
@@ -153,7 +161,7 @@ func (r *Runner) Freeze(ctx context.Context, wait time.Duration, actor string) (
 // Thaw ends a freeze, and reports whether there was one. Lanes and pods that were drained stay drained, a paused gate stays closed.
 func (r *Runner) Thaw(ctx context.Context, actor string) (bool, error) {
 	changed, err := r.front.Freeze(ctx, false, by(actor))
-	return changed, r.operated(err)
+	return changed, r.operated(ctx, err)
 }
 
 // Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.

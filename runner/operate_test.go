@@ -281,3 +281,44 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	is.NoErr(err)
 	pgtest.Wait(t, "it is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
+
+// A pod that lapses while it is drained, and is resumed before it comes back, is not drained by what it heard last.
+func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	drained := func(r *runner.Runner) bool {
+		_, reasons := r.Ready()
+		return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]"
+	}
+	first, second := start(t, pool, named("web"), map[string]does{"k": nothing}), start(t, pool, named("web"), map[string]does{"k": nothing})
+	for _, r := range []*runner.Runner{first, second} {
+		_, err := first.DrainPod(t.Context(), r.Boot(), 0, "ann")
+		is.NoErr(err)
+		pgtest.Wait(t, "it has heard", func() bool { return drained(r) })
+	}
+	boots := [2]string{first.Boot(), second.Boot()}
+	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed', drained = boot <> $1`, boots[0])
+	pgtest.Wait(t, "both have registered again", func() bool {
+		return first.Boot() != boots[0] && second.Boot() != boots[1] && one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
+	})
+	pgtest.Wait(t, "the one that was resumed is ready", func() bool { ready, _ := first.Ready(); return ready })
+	pgtest.Wait(t, "the other of its name is not", func() bool { return drained(second) })
+}
+
+func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
+	for range 10 {
+		_, err := r.Pause(t.Context(), "ann")
+		is.NoErr(err)
+		s, err := r.Submit(t.Context(), of("k"))
+		is.NoErr(err)
+		is.Equal(s.State, job.Pending) // with the answer the pod itself has heard
+		_, err = r.Unpause(t.Context(), "ann")
+		is.NoErr(err)
+		_, err = runner.Result[any](t.Context(), r, s.ID)
+		is.NoErr(err)
+	}
+}

@@ -12,7 +12,8 @@ import (
 const quietEvery = 50 * time.Millisecond
 
 // heardBy is which pods have heard of a command that was committed before the first look. A heartbeat that was under way then may
-// not have seen it; the next one has: so a pod has heard when the end of its lease has changed twice.
+// not have seen it; the next one has: so a pod has heard when the end of its lease has changed twice. It has taken the answer in, and
+// what it sent before is over, by the look after that.
 type heardBy map[string]*hearing
 
 type hearing struct {
@@ -20,7 +21,7 @@ type hearing struct {
 	times int
 }
 
-// took takes a look, and reports whether every pod in it has heard.
+// took takes a look, and reports whether every pod in it had heard by the one before.
 func (h heardBy) took(leases map[string]string) (all bool) {
 	all = true
 	for boot, until := range leases {
@@ -29,11 +30,11 @@ func (h heardBy) took(leases map[string]string) (all bool) {
 			one = &hearing{until: until}
 			h[boot] = one
 		}
+		all = all && one.times >= 2
 		if one.until != until {
 			one.until = until
 			one.times++
 		}
-		all = all && one.times >= 2
 	}
 	return all
 }

@@ -63,7 +63,8 @@ type Runner struct {
 	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
 	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing     atomic.Bool
-	reconciled  atomic.Int64  // the latest waiting job whose branches were counted
+	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
+	following   following
 	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry       chan struct{}
 	hurried     sync.Once

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -16,7 +17,7 @@ import (
 // filters are the filters of a list as the form shows them, and as its address holds them.
 type filters struct {
 	url.Values
-	path string
+	path string // also the name of the list, as the API's
 }
 
 // Get is the value of one filter. (Templates call it.)
@@ -41,6 +42,23 @@ func (f filters) With(name, value string) string {
 
 // First is the address of the first page.
 func (f filters) First() string { return f.With("cursor", "") }
+
+// From is the address of the page that begins at a cursor of the store's; empty: there is none.
+func (f filters) From(at string) string {
+	if at == "" {
+		return ""
+	}
+	return f.With("cursor", cursor.Sealed(f.path, at))
+}
+
+// begins is where the page begins, as the store says it; empty: it is the first.
+func (f filters) begins() (string, error) {
+	at, err := cursor.Opened(f.path, f.Get("cursor"))
+	if err != nil {
+		return "", invalid("cursor", f.Get("cursor"), "that of the page before")
+	}
+	return at, nil
+}
 
 // Set reports whether anything is filtered.
 func (f filters) Set() bool {
@@ -96,7 +114,10 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 
 // jobFilter reads the filters of the list of jobs.
 func jobFilter(f *filters, now time.Time) (s store.Filter, err error) {
-	s = store.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Cursor: f.Get("cursor"), Limit: perPage}
+	s = store.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
+	if s.Cursor, err = f.begins(); err != nil {
+		return s, err
+	}
 	switch state := f.Get("state"); state {
 	case "":
 	case "open":
@@ -126,7 +147,10 @@ func jobFilter(f *filters, now time.Time) (s store.Filter, err error) {
 
 // pipelineFilter reads the filters of the list of pipelines.
 func pipelineFilter(f *filters, now time.Time) (s store.PipelineFilter, err error) {
-	s = store.PipelineFilter{Name: f.Get("name"), Cursor: f.Get("cursor"), Limit: perPage}
+	s = store.PipelineFilter{Name: f.Get("name"), Limit: perPage}
+	if s.Cursor, err = f.begins(); err != nil {
+		return s, err
+	}
 	switch status := job.Status(f.Get("status")); status {
 	case "":
 	case job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled:

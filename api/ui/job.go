@@ -16,6 +16,7 @@ type jobPage struct {
 	Newest    []job.Event // the events, newest first
 	Actions   []action
 	CanReprio bool
+	Editable  string // the arguments for a retry with others; empty: there is none
 }
 
 // action is a button that sends a request to the API.
@@ -41,6 +42,9 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)
 	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
+	if p.Sees(access.JobsRetry, h.Submitter) && p.Sees(access.JobsArgs, h.Submitter) && (h.State == job.Failed || h.State == job.Cancelled) {
+		show.Editable = editable(h.Args)
+	}
 	p.Title, p.Data = "Job "+strconv.FormatInt(id, 10), show
 	p.Live, p.Still = "jobs/"+strconv.FormatInt(id, 10)+"/stream", h.State.Terminal()
 	return nil

@@ -31,10 +31,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l.Jobs = found.Jobs
-	if found.Cursor != "" {
-		l.Next = l.With("cursor", found.Cursor)
-	}
+	l.Jobs, l.Next = found.Jobs, l.From(found.Cursor)
 	lanes, err := d.o.Store.BoardLanes(r.Context(), 0)
 	for _, one := range lanes {
 		l.Lanes = append(l.Lanes, one.Name)
@@ -69,13 +66,12 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, cursor, err := d.o.Store.Pipelines(r.Context(), filter)
+	filter.Owner = p.Owner(access.JobsRead)
+	found, next, err := d.o.Store.Pipelines(r.Context(), filter)
 	for _, one := range found {
 		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(plannedOf(one.Planned))})
 	}
-	if cursor != "" {
-		l.Next = l.With("cursor", cursor)
-	}
+	l.Next = l.From(next)
 	p.Title, p.Data = "Pipelines", l
 	if p.Still = l.Later; !l.Later {
 		p.Live = "events/stream"
@@ -95,16 +91,19 @@ type auditList struct {
 func (d *dashboard) audit(p *page, r *http.Request) error {
 	l := auditList{filters: filtersOf(r, "audit")}
 	filter := store.AuditFilter{Actor: l.Get("actor"), Action: l.Get("action"), Target: l.Get("target"), Limit: perPage}
-	if cursor := l.Get("cursor"); cursor != "" {
-		before, err := strconv.ParseInt(cursor, 36, 64)
-		if err != nil || before <= 0 {
-			return invalid("cursor", cursor, "that of the page before")
+	at, err := l.begins()
+	if err != nil {
+		return err
+	}
+	if at != "" {
+		if filter.Before, err = parseID(at); err != nil {
+			return err
 		}
-		filter.Before, l.Later = before, true
+		l.Later = true
 	}
 	rows, err := d.o.Store.AuditTrail(r.Context(), filter)
 	if len(rows) == perPage {
-		l.Next = l.With("cursor", strconv.FormatInt(rows[len(rows)-1].ID, 36))
+		l.Next = l.From(strconv.FormatInt(rows[len(rows)-1].ID, 10))
 	}
 	l.Rows = rows
 	p.Title, p.Data, p.Still = "Audit", l, l.Later

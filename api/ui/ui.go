@@ -64,7 +64,7 @@ type view struct {
 
 var pages = []view{
 	{false, "/{$}", "now.html", "now", access.WorkersView, (*dashboard).now},
-	{false, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
+	{true, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
 	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
 	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
 	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},

@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
@@ -69,7 +70,8 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 		is.Equal(w.Code, http.StatusNotFound)
 		is.True(strings.Contains(w.Body.String(), "There is no"))
 	}
-	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!"} {
+	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!",
+		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Sealed("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusBadRequest) // a filter that is not understood would show too much
 		is.True(strings.Contains(w.Body.String(), "cannot be understood"))

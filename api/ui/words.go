@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -18,7 +19,7 @@ import (
 var words = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
 	"calls": calls, "text": text[string], "reason": text[job.Reason], "quality": text[job.Quality], "file": files.address, "percent": percent, "title": title, "at": at,
-	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known,
+	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
 }
 
 // moment is a point in time as pages show it.
@@ -156,6 +157,28 @@ func pretty(raw json.RawMessage) string {
 	}
 	return lines(strings.ToValidUTF8(b.String()[:mostJSON], "")) + fmt.Sprintf("\n… %s more bytes", number(b.Len()-mostJSON))
 }
+
+// editable is JSON for a person to change: complete, with what cannot be seen written as escapes. Empty: it is too long for a form.
+func editable(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if len(raw) > mostJSON || json.Indent(&b, raw, "", "  ") != nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, r := range b.String() {
+		if r == '\n' || unicode.IsPrint(r) {
+			text.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) { // outside of strings there is none
+			fmt.Fprintf(&text, `\u%04x`, unit)
+		}
+	}
+	return text.String()
+}
+
+// rowsFor is how many lines a field for a list of words has.
+func rowsFor(list []string) int { return min(max(len(list)+1, 2), 12) }
 
 func text[S ~string](s *S) string {
 	if s == nil {

@@ -43,6 +43,8 @@ type backend interface {
 
 	Pods(ctx context.Context, closed bool) ([]job.Pod, error)
 	Lanes(ctx context.Context) ([]store.LaneUse, error)
+	// Status is all of the gate, the lanes, the pods and what is in their slots, at one moment.
+	Status(ctx context.Context) (store.Status, error)
 	SetLane(ctx context.Context, name string, change job.LaneChange) (job.LaneChanged, error)
 	DeleteLane(ctx context.Context, name, moveTo string, dryRun bool) (job.LaneChanged, error)
 

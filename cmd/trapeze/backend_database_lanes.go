@@ -4,8 +4,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
+
+func (d *databaseBackend) Status(ctx context.Context) (store.Status, error) {
+	return d.Store().Status(ctx)
+}
 
 // The commands for lanes, pods and the gate wake the pods themselves.
 

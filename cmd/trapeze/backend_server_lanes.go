@@ -22,6 +22,11 @@ func (s *server) Lanes(ctx context.Context) ([]store.LaneUse, error) {
 	return answer.Lanes, err
 }
 
+func (s *server) Status(ctx context.Context) (now store.Status, err error) {
+	err = s.get(ctx, "/admin/workers/status", nil, &now)
+	return now, err
+}
+
 // SetLane changes a lane that is there, or makes one.
 func (s *server) SetLane(ctx context.Context, name string, change job.LaneChange) (done job.LaneChanged, err error) {
 	path := fmt.Sprintf("%s/%s?dry_run=%t", lanesPath, url.PathEscape(name), change.DryRun)

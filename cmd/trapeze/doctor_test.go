@@ -93,6 +93,11 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 	}{
 		{"a kind without a handler", func(p patient) { p.enqueue("lost.kind") }, "kinds", failing, `"lost.kind": 1 job waits`, nil},
 		{"no pod at all", func(p patient) {}, "pods", warning, "none of 0 open pods", nil},
+		{"pods of different leases", func(p patient) {
+			p.join("web-1", 8)
+			p.join("web-2", 60)
+			p.exec(`update trapeze.pods set closed_at = now(), closed = 'lapsed' where name = 'web-2'`)
+		}, "pods", warning, "web-2", nil},
 		{"a pod that lapses", func(p patient) { p.join("web-1", -30) }, "pods", warning, "web-1", nil},
 		{"a pod that is drained", func(p patient) {
 			p.join("web-1", 600)

@@ -9,8 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// pods finds those that are about to be taken for dead, and whether there are any.
+// pods finds those that are about to be taken for dead, or were although their leases had not ended, and whether there are any.
 func (d *doctor) pods(ctx context.Context) error {
+	if err := d.leases(ctx); err != nil {
+		return err
+	}
 	pods, err := d.store.PodHealth(ctx)
 	if err != nil {
 		return err
@@ -39,6 +42,23 @@ func (d *doctor) pods(ctx context.Context) error {
 		return nil
 	}
 	d.find("pods", healthy, fmt.Sprintf("%s with %s", countOf(alive, "pod starts jobs", "pods start jobs"), countOf(slots, "slot", "slots")), "")
+	return nil
+}
+
+// leases finds pods that others took for dead while their leases lasted. A pod does that to a lease of more than twice its own.
+func (d *doctor) leases(ctx context.Context) error {
+	pods, err := d.store.Pods(ctx, true)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if p.Closed == nil || *p.Closed != "lapsed" || !p.LeaseUntil.After(*p.ClosedAt) {
+			continue
+		}
+		d.find("pods", warning, fmt.Sprintf("%s (%s) was taken for dead %s before its lease ended", p.Name, p.Boot, round(p.LeaseUntil.Sub(*p.ClosedAt))),
+			"give all pods the same lease (TRAPEZE_LEASE): one pod takes a lease of more than twice its own for lapsed; or the database's clock was set back")
+		break // the others say the same
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -35,13 +36,30 @@ func newJobCommand() *cobra.Command {
 			if wantsJSON(c) {
 				return printJSON(c, j)
 			}
-			return printJob(c, j)
+			return printJob(c, j, podOf(c.Context(), from, j))
 		},
 	}
 }
 
+// podOf names the pod of a job. Its boot id alone must do when the pod's row is gone, or who asks may not see pods.
+func podOf(ctx context.Context, from backend, j job.Job) string {
+	if j.Pod == nil {
+		return ""
+	}
+	pods, err := from.Pods(ctx, true)
+	if err != nil {
+		return *j.Pod
+	}
+	for _, p := range pods {
+		if p.Boot == *j.Pod {
+			return p.Name + " (boot " + p.Boot + ")"
+		}
+	}
+	return *j.Pod
+}
+
 // printJob prints what is known of a job, a line a fact, without those that say nothing.
-func printJob(c *cobra.Command, j job.Job) error {
+func printJob(c *cobra.Command, j job.Job, pod string) error {
 	var b strings.Builder
 	colours := inkFor(c.OutOrStdout())
 	line := func(name, value string) { fact(&b, colours, name, value) }
@@ -69,7 +87,7 @@ func printJob(c *cobra.Command, j job.Job) error {
 		line("crashes", strconv.Itoa(j.Crashes))
 	}
 	line("fence", strconv.FormatInt(j.Fence, 10))
-	line("pod", text(j.Pod))
+	line("pod", pod)
 	line("pipeline", fmt.Sprintf("%d, step %d", j.PipelineID, j.Step))
 	if j.ParentID != nil {
 		line("parent", strconv.FormatInt(*j.ParentID, 10))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,27 +14,29 @@ import (
 )
 
 func newLanesCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "lanes",
 		Short: "List lanes: how they are set, what runs and waits in them",
 		Long: `List lanes. USED is what runs in all pods together, LIMIT how much may, WAITING what is due, OLDEST since when the first of
 that waits. A kind is in the lane that lists it under KINDS, else in the lane default.
 
 Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			at, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer at.Close()
-			lanes, err := at.Lanes(c.Context())
-			if err != nil {
-				return err
-			}
-			return printLanes(c, lanes, time.Now())
-		},
+		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
+		Args:    cobra.NoArgs,
 	}
+	every := watchFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return onBackend(c, func(at backend) error {
+			return watching(c, *every, func(ctx context.Context) error {
+				lanes, err := at.Lanes(ctx)
+				if err != nil {
+					return err
+				}
+				return printLanes(c, lanes, time.Now())
+			})
+		})
+	}
+	return c
 }
 
 func printLanes(c *cobra.Command, lanes []store.LaneUse, now time.Time) error {

@@ -53,7 +53,9 @@ func aJob() job.Job {
 }
 
 func TestAJobIsShownLineByLine(t *testing.T) {
-	golden(t, "job.txt", func(c *cobra.Command) error { return printJob(c, aJob()) })
+	golden(t, "job.txt", func(c *cobra.Command) error {
+		return printJob(c, aJob(), "web-1 (boot 79e1bf4c-8247-44ef-b442-9ddb90e322f0)")
+	})
 }
 
 func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
@@ -64,7 +66,7 @@ func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
 		j.State, j.Reason, j.Outcome, j.Error, j.Progress = job.Failed, &reason, &outcome, &text, nil
 		ended := noon
 		j.FinishedAt, j.Result = &ended, nil
-		return printJob(c, j)
+		return printJob(c, j, *j.Pod)
 	})
 }
 
@@ -109,9 +111,15 @@ func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
 func TestPsShowsSlotsAndLanes(t *testing.T) {
 	limit, oldest := 2, noon.Add(-3*time.Hour)
 	golden(t, "ps.txt", func(c *cobra.Command) error {
-		return printPs(c, []occupied{{aJob(), "web-1"}}, []store.LaneUse{
-			{Name: "default", Enabled: true, Running: 1},
-			{Name: "maintenance", Slots: &limit, SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},
+		j := aJob()
+		return printPs(c, store.Status{
+			Gate: job.Gate{Frozen: true},
+			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Priority: j.Priority, Attempt: j.Attempt,
+				Boot: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
+			Lanes: []store.LaneUse{
+				{Name: "default", Enabled: true, Running: 1},
+				{Name: "maintenance", Slots: &limit, SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},
+			},
 		}, noon)
 	})
 }

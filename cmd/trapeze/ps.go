@@ -13,92 +13,74 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// occupied is a slot in use: the job in it, and the pod by its name.
-type occupied struct {
-	job.Job
-	PodName string `json:"pod_name"`
-}
-
 func newPsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ps",
 		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
 		Long: `Show what occupies which slot on which pod, since when and how far it is, and below it the lanes: slots used, limit, what
-waits, how long the oldest of it has been due, and whether the lane is open.`,
+waits, how long the oldest of it has been due, and whether the lane is open. All of it is as of one moment. A closed gate comes first.`,
 		Example: `  trapeze ps
   trapeze ps --watch=1s
-  trapeze ps --json | jq '.running[].id'`,
+  trapeze ps --json | jq '.running[].job'`,
 		Args: cobra.NoArgs,
 	}
 	every := watchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		from, err := reach(c)
-		if err != nil {
-			return err
-		}
-		defer from.Close()
-		return watching(c, *every, func(ctx context.Context) error { return showPs(ctx, c, from) })
+		return onBackend(c, func(from backend) error {
+			return watching(c, *every, func(ctx context.Context) error {
+				now, err := from.Status(ctx)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(c) {
+					return printJSON(c, now)
+				}
+				return printPs(c, now, time.Now())
+			})
+		})
 	}
 	return c
 }
 
-func showPs(ctx context.Context, c *cobra.Command, from backend) error {
-	running, err := slotsInUse(ctx, from)
-	if err != nil {
-		return err
+func printPs(c *cobra.Command, s store.Status, now time.Time) error {
+	out := c.OutOrStdout()
+	if closed := gateCloses(s.Gate); closed != "" {
+		fmt.Fprintf(out, "%s\n\n", inkFor(out).colour(red, closed))
 	}
-	lanes, err := from.Lanes(ctx)
-	if err != nil {
-		return err
-	}
-	if wantsJSON(c) {
-		return printJSON(c, map[string]any{"running": running, "lanes": lanes})
-	}
-	return printPs(c, running, lanes, time.Now())
-}
-
-// slotsInUse lists all running jobs, newest first.
-func slotsInUse(ctx context.Context, from backend) ([]occupied, error) {
-	pods, err := from.Pods(ctx, true)
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]string{}
-	for _, p := range pods {
-		names[p.Boot] = p.Name
-	}
-	list := []occupied{}
-	for filter := (store.Filter{States: []job.State{job.Running}, Limit: 1000}); ; {
-		page, err := from.Jobs(ctx, filter)
-		if err != nil {
-			return nil, err
-		}
-		for _, j := range page.Jobs {
-			list = append(list, occupied{Job: j, PodName: names[text(j.Pod)]})
-		}
-		if filter.Cursor = page.Cursor; filter.Cursor == "" {
-			return list, nil
-		}
-	}
-}
-
-func printPs(c *cobra.Command, running []occupied, lanes []store.LaneUse, now time.Time) error {
 	var rows [][]string
-	for _, j := range running {
+	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), j.PodName,
-			since(j.StartedAt, now), strconv.Itoa(j.Attempt), short(remark(j.Job), 60),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), j.Pod,
+			since(&j.Since, now), strconv.Itoa(j.Attempt), short(remarkOfSlot(j), 60),
 		})
 	}
 	if err := printTable(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
 		return err
 	}
-	fmt.Fprintln(c.OutOrStdout())
+	fmt.Fprintln(out)
 	rows = nil
-	for _, l := range lanes {
+	for _, l := range s.Lanes {
 		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), since(l.Oldest, now), laneState(l)})
 	}
 	return printTable(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
+}
+
+// gateCloses says why nothing starts in any lane, and what opens the gate; empty: it is open.
+func gateCloses(g job.Gate) string {
+	switch {
+	case g.Paused && g.Frozen:
+		return "Nothing starts: the gate is paused and frozen; trapeze unpause and trapeze thaw open it."
+	case g.Paused:
+		return "Nothing starts: the gate is paused; trapeze unpause opens it."
+	case g.Frozen:
+		return "Nothing starts: the gate is frozen; trapeze thaw opens it."
+	}
+	return ""
+}
+
+// remarkOfSlot is what a person wants to know of a running job beside its slot.
+func remarkOfSlot(j job.Slot) string {
+	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
 }
 
 // limitOf is how many jobs of a lane may run: on all pods together, on each.

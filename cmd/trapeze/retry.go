@@ -23,7 +23,9 @@ func newRetryCommand() *cobra.Command {
 			return printJSON(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": idTexts(again)})
 		}
 		text := "is pending again"
-		if len(again) != 1 || again[0] != id {
+		if len(again) == 0 {
+			text = fmt.Sprintf("waits: trapeze job %d says what for", id)
+		} else if len(again) != 1 || again[0] != id {
 			text = "waits again for " + countOf(len(again), "job", "jobs")
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "job %d %s\n", id, text)
@@ -33,7 +35,8 @@ func newRetryCommand() *cobra.Command {
 		Use:   "retry [ID]",
 		Short: "Run a failed or cancelled job again, or all of a filter",
 		Long: `Run a job again that failed or was cancelled, if need be with other arguments. Its attempts are counted anew, its history goes on.
-Of a job that fanned out, the branches are tried again that had not succeeded. A whole pipeline: trapeze pipeline retry.
+Of a job that fanned out, the branches are tried again that had not succeeded. One that needs approval awaits it again if it never
+ran, or is to run with other arguments. A whole pipeline: trapeze pipeline retry.
 
 With a filter instead of an id all jobs are tried again that it selects and that failed, at most 10,000 at a time; cancelled
 ones only with --state cancelled. Look first with --dry-run.

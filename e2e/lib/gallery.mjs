@@ -63,7 +63,7 @@ export async function furnish(pod) {
   await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });
   await pod.api("POST", "/admin/workers/unpause");
   await pod.api("POST", "/admin/workers/lanes/reports/drain", {}, "viewer").catch(() => {});
-  await pod.submit("demo.echo", { box: 18 }, { lane: "archive", subject: "box/18" });
+  await pod.submitWaiting("demo.echo", { box: 18 }, { lane: "archive" });
   ids.chain = chain;
   return { ids, other };
 }

@@ -83,6 +83,15 @@ export class Pod {
     return (await this.api("POST", "/jobs", { kind, args, ...more }, as)).id;
   }
 
+  // submitWaiting submits jobs until one waits, and gives its id. What closes a lane or the gate is in force a moment after it is
+  // said: until then a job may be born running.
+  submitWaiting(kind, args = {}, more = {}) {
+    return until("a job waits", async () => {
+      const { id, state } = await this.api("POST", "/jobs", { kind, args, ...more });
+      return state === "pending" && id;
+    });
+  }
+
   job(id) { return this.api("GET", `/jobs/${id}`); }
 
   // reaches waits until a job is in one of the states.

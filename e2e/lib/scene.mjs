@@ -20,17 +20,20 @@ after(async () => {
   for (const thing of started.reverse()) await (thing.close?.() ?? thing.stop());
 }, { timeout: 60_000 });
 
-// scene runs a test with a page of its own. It fails, whatever else it does, when a page complained.
+// scene runs a test with a page of its own. It fails, whatever else it does, when a page complained. What it hands to undo is done at
+// its end, also when it fails: others come after it.
 export function scene(name, act, { on = pod, ...options } = {}) {
   test(name, { timeout: 60_000 }, async () => {
     const there = await on();
     const { page, context, complaints } = await visit(await browser(), there, options);
+    const undone = [];
     try {
-      await act({ page, pod: there, complaints });
+      await act({ page, pod: there, undo: (what) => undone.push(what) });
     } catch (error) {
       const seen = await page.evaluate(() => document.body.innerText).catch(() => "nothing any more");
       throw new Error(`${error.message}\nat ${page.url()}, which says:\n${seen.slice(0, 2000)}\nand complains: ${complaints.join("\n") || "nothing"}`, { cause: error });
     } finally {
+      for (const what of undone.reverse()) await what();
       await context.close();
     }
     assert.deepEqual(complaints, [], "pages complained");

@@ -18,7 +18,7 @@ scene("a lane is drained, what is submitted waits and it is said why, and it run
   await row.getByText("drained").waitFor();
 
   await page.goto("/ui/");
-  const id = await pod.submit("demo.echo", { paid: true }, { lane: name, subject: "invoice/1" });
+  const id = await pod.submitWaiting("demo.echo", { paid: true }, { lane: name });
   const waiting = page.locator("#h-waiting ~ table tbody tr", { hasText: name });
   await waiting.getByText("The lane is drained").waitFor();
   assert.equal((await pod.job(id)).state, "pending");
@@ -76,11 +76,12 @@ scene("a lane is added by its name, and takes work", async ({ page, pod }) => {
   await pod.reaches(await pod.submit("demo.noop", {}, { lane: "parcels" }), "succeeded");
 });
 
-scene("everything is paused, the first page says so, and goes on when it is unpaused", async ({ page, pod }) => {
+scene("everything is paused, the first page says so, and goes on when it is unpaused", async ({ page, pod, undo }) => {
+  undo(() => pod.api("POST", "/admin/workers/unpause"));
   await page.goto("/ui/");
   await press(page, "Pause");
   await page.locator(".flag.bad", { hasText: "Paused" }).waitFor();
-  const id = await pod.submit("demo.noop");
+  const id = await pod.submitWaiting("demo.noop");
   await page.locator("#h-waiting ~ table").getByText("The gate is closed").first().waitFor();
   assert.equal((await pod.job(id)).state, "pending");
   await press(page, "Unpause");
@@ -88,7 +89,8 @@ scene("everything is paused, the first page says so, and goes on when it is unpa
   await pod.reaches(id, "succeeded");
 });
 
-scene("a freeze ends with a thaw, and a lane that was drained before stays drained", async ({ page, pod }) => {
+scene("a freeze ends with a thaw, and a lane that was drained before stays drained", async ({ page, pod, undo }) => {
+  undo(() => pod.api("POST", "/admin/workers/thaw"));
   const name = await lane(pod, "archive");
   await pod.api("POST", `/admin/workers/lanes/${name}/drain`);
   await page.goto("/ui/");
@@ -99,14 +101,17 @@ scene("a freeze ends with a thaw, and a lane that was drained before stays drain
   await page.locator(`#lane-${name}`, { hasText: "drained" }).waitFor();
 });
 
-scene("a pod is drained and resumed, and another one is there for the work meanwhile", async ({ page, pod }) => {
+scene("a pod is drained and resumed, and another one is there for the work meanwhile", async ({ page, pod, undo }) => {
+  undo(() => pod.api("POST", "/admin/workers/pods/web-1/resume"));
   const other = keep(await start("web-2", { beside: pod }));
   await page.goto("/ui/pods");
   const row = page.locator("tr", { hasText: "web-1" });
   await press(page, "Drain pod web-1", row);
   await row.getByText("drained").waitFor();
-  const job = await pod.reaches(await pod.submit("demo.noop"), "succeeded");
-  assert.equal(job.pod, other.ready.boot, "the other pod ran it");
+  await until("the other pod runs what is submitted", async () => {
+    const job = await pod.reaches(await pod.submit("demo.noop"), "succeeded");
+    return job.pod === other.ready.boot;
+  });
   await press(page, "Resume pod web-1", row);
   await row.getByText("alive").waitFor();
   await other.stop();

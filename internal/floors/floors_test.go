@@ -43,7 +43,8 @@ var plan = []floor{
 	// hands and clocks
 	{folder: "internal/store", imports: "job internal/failpoint internal/mutant"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
-	{folder: "internal/access", imports: "job"}, // who may do what
+	{folder: "internal/access", imports: "job"},     // who may do what
+	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
 	{folder: "poller", imports: "internal/failpoint"},
 	{folder: "scheduler", imports: "internal/failpoint"},
 
@@ -65,8 +66,8 @@ var plan = []floor{
 	{folder: "handlers", imports: "runner"},
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
 	{folder: "internal/demokinds", imports: "job runner"},
-	{folder: "api/ui", imports: "job internal/store internal/access"}, // the dashboard's pages
-	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/telemetry api/ui"},
+	{folder: "api/ui", imports: "job internal/store internal/access internal/cursor"}, // the dashboard's pages
+	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/cursor internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/telemetry remote/remotepb", noDatabase: true},

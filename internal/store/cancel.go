@@ -134,8 +134,9 @@ type cancelled struct {
 	ended bool
 }
 
-// lockLiveSQL locks a job's row before a command looks. A statement that waited for the row behind a claim would see the
-// row as the claim left it, but not the run that the same claim put into current_runs, and leave that subject taken.
+// lockLiveSQL locks a job's row before a command looks there. A statement that waited for the row behind a claim would see the
+// row as the claim left it, but not the run that the same claim put into current_runs, and leave that subject taken: where nothing
+// was locked, nothing is looked for. The row may have been put anew meanwhile, by a nice or a promotion; then it is for the next look.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
 	shortWaitSQL   = `select set_config('lock_timeout', $1::bigint::text, true)`
@@ -153,10 +154,11 @@ func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor strin
 		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.in(lockLiveSQL), id); err != nil {
+		locked, err := tx.Exec(ctx, s.in(lockLiveSQL), id)
+		if err != nil {
 			return err
 		}
-		for _, look := range []struct {
+		looks := []struct {
 			sql   string
 			args  []any
 			ended bool
@@ -164,7 +166,11 @@ func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor strin
 			{cancelLiveSQL, []any{id, stop, actor}, false},
 			{cancelParkedSQL, []any{id, stop, actor}, false},
 			{doneStateSQL, []any{id}, true},
-		} {
+		}
+		if locked.RowsAffected() == 0 {
+			looks = looks[1:]
+		}
+		for _, look := range looks {
 			result, err := tx.Query(ctx, s.in(look.sql), look.args...)
 			if err != nil {
 				return err

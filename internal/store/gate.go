@@ -79,12 +79,8 @@ type Scope struct {
 }
 
 // Running counts what runs, and tells the end of the lease of each pod that could start more: one that differs twice from what
-// it was has heard of everything that was committed before.
+// it was has heard of everything that was committed before. What runs is counted last: it began before its pod had heard.
 func (s *Store) Running(ctx context.Context, of Scope) (running int, leases map[string]string, err error) {
-	n, err := rows(ctx, s, pgx.RowTo[int], runningSQL, some(of.Lane), of.Boots)
-	if err != nil {
-		return 0, nil, fmt.Errorf("count what runs: %w", err)
-	}
 	type beat struct {
 		Boot  string
 		Until string
@@ -96,6 +92,10 @@ func (s *Store) Running(ctx context.Context, of Scope) (running int, leases map[
 	leases = make(map[string]string, len(list))
 	for _, b := range list {
 		leases[b.Boot] = b.Until
+	}
+	n, err := rows(ctx, s, pgx.RowTo[int], runningSQL, some(of.Lane), of.Boots)
+	if err != nil {
+		return 0, nil, fmt.Errorf("count what runs: %w", err)
 	}
 	return n[0], leases, nil
 }

@@ -18,16 +18,18 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
-	Drained bool // this process was told to start nothing, under an earlier boot id
+	Before  string // the boot id that this process had before, if it lost that one; else empty
 }
 
 // registerSQL opens a pod's row. A boot id is used once. A pod that an operator drained comes back drained: it is its name
-// that was, whatever became of the process, until it is resumed. Plan: pods is small, and this runs once a start.
+// that was, whatever became of the process, until it is resumed. A process that comes back with another boot id goes by its row
+// of before, which tells it from others of its name. Plan: pods is small, and this runs once a start.
 const registerSQL = `
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
 	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
-		$7::boolean or coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.started_at desc limit 1), false)
+		coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.boot = $7::uuid desc nulls last, o.started_at desc limit 1),
+			false)
 	on conflict (boot) do nothing
 	returning boot
 )
@@ -36,7 +38,7 @@ select 1, boot, 'pod.joined', $2 from joined`
 
 // Register opens the row of a pod with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := rows(ctx, s, pgx.RowTo[int], registerSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), p.Drained)
+	_, err := rows(ctx, s, pgx.RowTo[int], registerSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), some(p.Before))
 	if err != nil {
 		return fmt.Errorf("register pod %s: %w", p.Boot, err)
 	}
@@ -50,6 +52,7 @@ type Lane struct {
 	SlotsPerPod *int   `json:"slots_per_pod"` // nil: as many as the pod has
 	Wanted      bool   `json:"wanted"`        // another pod waits for its share of them
 	Free        int    `json:"free"`          // slots that no pod holds
+	Held        int    `json:"held"`          // those that this pod holds
 	Over        bool   `json:"over"`          // all pods together hold more than there are
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
@@ -107,7 +110,8 @@ select exists (select from beat), clock_timestamp(), coalesce((select paused or 
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> $1 and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
+			'free', greatest(n.slots - n.granted, 0), 'held', case when n.slots is not null then coalesce((
+				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = $1), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,

@@ -8,32 +8,40 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// matching is the condition on a job j that stands in s: a null argument selects all.
-const matching = `($2::text[] is null or s.state = any($2)) and ($3::text is null or j.kind = $3) and ($4::text is null or s.lane = $4)
-	and ($5::text is null or j.subject = $5) and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
-	and ($8::timestamptz is null or j.created_at >= $8)`
+// ofJob is the condition on the job of a row s that only its row of jobs can answer: a null argument selects all. The offset keeps the
+// planner from beginning with jobs, all of them, on whose few it counts because of so many conditions.
+const ofJob = `cross join lateral (
+	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
+		and ($8::timestamptz is null or j.created_at >= $8)`
 
 // matchOpenSQL lists jobs that have neither ended nor been asked to, in the order of their ids.
-// Plan: live_pkey and parked_pkey from an id on, jobs_pkey; stops at the limit.
+// Plan: live_pkey and parked_pkey from an id on, each until the limit; jobs_pkey for those of the kind, lane, subject and state.
 const matchOpenSQL = `
-select s.id from (
-	select l.id, l.state, l.lane from trapeze.live l where l.id > $1 and not l.cancel_requested
-	union all
-	select p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end, p.lane
-	from trapeze.parked p where p.id > $1
-) s join trapeze.jobs j on j.id = s.id
-where ` + matching + `
-order by s.id limit $9`
+(
+	select s.id from trapeze.live s ` + ofJob + ` offset 0) j
+	where s.id > $1 and not s.cancel_requested and ($2::text[] is null or s.state = any($2)) and ($3::text is null or s.kind = $3)
+		and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+	order by s.id limit $9
+) union all (
+	select s.id from trapeze.parked s ` + ofJob + ` offset 0) j
+	where s.id > $1 and ($2::text[] is null
+			or case s.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end = any($2))
+		and ($3::text is null or s.kind = $3) and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+	order by s.id limit $9
+)
+order by id limit $9`
 
-// matchEndedSQL lists jobs that have ended, in the order of their ids. Plan: done_by_id of each day from an id on, jobs_pkey; stops at
-// the limit.
+// matchEndedSQL lists jobs that failed or were cancelled, in the order of their ids. Plan: done_by_id of each day of those from an id on,
+// jobs_pkey for each; stops at the limit.
 const matchEndedSQL = `
-select s.id from trapeze.done s join trapeze.jobs j on j.id = s.id
-where s.id > $1 and ` + matching + `
+select s.id from trapeze.done s ` + ofJob + `
+		and ($3::text is null or j.kind = $3) and ($5::text is null or j.subject = $5) offset 0) j
+where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::text[]) and ($4::text is null or s.lane = $4)
 order by s.id limit $9`
 
 // Match lists the ids of jobs that a filter selects, branches of fan-outs too, in their order and after the given one: with ended those
-// that have ended, else those that have neither ended nor been asked to. At most limit; the filter's own page counts for nothing.
+// that failed or were cancelled, whichever states it names, else those that have neither ended nor been asked to. At most limit; the
+// filter's own page counts for nothing.
 func (s *Store) Match(ctx context.Context, f Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {

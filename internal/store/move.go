@@ -16,17 +16,18 @@ type Moving struct {
 
 // moveLiveSQL moves the due jobs of one page of live to another lane: each keeps its priority and its turn. A row that
 // somebody holds is passed by: a claim of it is its start in the lane where it was. Running jobs stay where their slots are.
-// Plan: Index Scan on live_pkey over the page, in id order, as a recovery; lane_kinds_pkey.
+// Plan: Index Scan on live_pkey over the page, in id order, as a recovery; lane_kinds_pkey. The page brings what is asked of its rows:
+// joined to live again they would be looked for among all rows of their lane, each of those against the whole page; and that a row is
+// still in its lane is asked in a way that no index answers, for the same reason.
 const moveLiveSQL = `
 with page as materialized (
-	select l.id from trapeze.live l where l.id > $2 order by l.id limit $3
+	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
 ), wrong as materialized (
-	select l.id, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = l.kind), 'default') as lane
-	from page p join trapeze.live l on l.id = p.id
-	where l.lane = $1 and l.state = 'pending' and ($4::text[] is null or l.kind = any($4::text[]))
+	select p.id, p.lane as was, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default') as lane
+	from page p where p.lane = $1 and p.state = 'pending' and ($4::text[] is null or p.kind = any($4::text[]))
 ), hit as materialized (
 	select l.id, w.lane from wrong w join trapeze.live l on l.id = w.id
-	where w.lane <> $1 and l.state = 'pending' and exists (select from trapeze.lanes n where n.name = w.lane)
+	where w.lane <> $1 and l.lane is not distinct from w.was and l.state = 'pending' and exists (select from trapeze.lanes n where n.name = w.lane)
 	order by l.id for update of l skip locked
 ), moved as (
 	update trapeze.live l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
@@ -41,14 +42,13 @@ select (select count(*) from page)::int, coalesce((select max(id) from page), 0)
 // moveParkedSQL is the same for what waits for its moment, for approval or for others. Plan: Index Scan on parked_pkey.
 const moveParkedSQL = `
 with page as materialized (
-	select p.id from trapeze.parked p where p.id > $2 order by p.id limit $3
+	select p.id, p.lane, p.kind from trapeze.parked p where p.id > $2 order by p.id limit $3
 ), wrong as materialized (
-	select l.id, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = l.kind), 'default') as lane
-	from page p join trapeze.parked l on l.id = p.id
-	where l.lane = $1 and ($4::text[] is null or l.kind = any($4::text[]))
+	select p.id, p.lane as was, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default') as lane
+	from page p where p.lane = $1 and ($4::text[] is null or p.kind = any($4::text[]))
 ), hit as materialized (
 	select l.id, w.lane from wrong w join trapeze.parked l on l.id = w.id
-	where w.lane <> $1 and exists (select from trapeze.lanes n where n.name = w.lane)
+	where w.lane <> $1 and l.lane is not distinct from w.was and exists (select from trapeze.lanes n where n.name = w.lane)
 	order by l.id for update of l skip locked
 ), moved as (
 	update trapeze.parked l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id

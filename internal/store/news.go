@@ -13,6 +13,7 @@ import (
 type News struct {
 	job.Event
 	Xid       uint64
+	No        int        // of the event in its transaction, where it is of no job; else its EventNo
 	Pipeline  int64      // 0: of no job, or of one that is no longer kept
 	Submitter string     // of its job
 	Status    job.Status // of the pipeline when this was read, where the event may have ended or reopened it; else empty
@@ -27,12 +28,9 @@ type Position struct {
 
 // Position returns the event's position in the feed of all.
 func (n News) Position() Position {
-	p := Position{Xid: n.Xid}
+	p := Position{Xid: n.Xid, EventNo: n.No}
 	if n.Job != nil {
 		p.Job = *n.Job
-	}
-	if n.EventNo != nil {
-		p.EventNo = *n.EventNo
 	}
 	return p
 }
@@ -52,7 +50,7 @@ func (p Position) After(q Position) bool {
 }
 
 // newsColumns are those of an event e whose job is j, all but the status of its pipeline.
-const newsColumns = eventColumns + `, e.xid, coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
+const newsColumns = eventColumns + `, e.xid, coalesce(e.event_no, 0), coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
 
 // newsStatus is the status of the pipeline, where an event of a job that no fan-out contains ends that job or opens it again.
 const newsStatus = `coalesce(case when ('{succeeded,failed,cancelled}'::text[] && array[e.from_state, e.to_state])
@@ -143,5 +141,5 @@ func scanNews(row pgx.CollectableRow) (n News, err error) { return n, row.Scan(n
 // columns are where newsColumns go.
 func (n *News) columns() []any {
 	return []any{&n.Cursor, &n.Job, &n.EventNo, &n.Event.At, &n.From, &n.To, &n.Actor, &n.Boot, &n.Pod, &n.Fence, &n.Level, &n.Event.Event,
-		&n.Message, (*[]byte)(&n.Fields), &n.Xid, &n.Pipeline, &n.Submitter, &n.Status}
+		&n.Message, (*[]byte)(&n.Fields), &n.Xid, &n.No, &n.Pipeline, &n.Submitter, &n.Status}
 }

@@ -90,6 +90,20 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	w.end(boot, ending(c))
 }
 
+// Whoever deletes a job has its row of jobs first, then that of done: whoever tries it again does the same, lest each have one.
+func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.failing(w.pod("a"))
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id)
+	retried := async(func() ([]int64, error) { return w.Retry(w.ctx(), id, nil, "bob") })
+	w.waiting(1)
+	w.exec(`select from trapeze.done where id = $1 for update nowait`, id)
+	release(false)
+	_, err := retried()
+	w.is.NoErr(err)
+}
+
 // Whoever deletes and whoever tries again meet: one of them is refused, and nothing is left half.
 func TestADeleteAndARetryTakeTurns(t *testing.T) {
 	t.Parallel()

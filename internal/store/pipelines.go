@@ -39,8 +39,8 @@ func (s *Store) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 const pipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.pipeline p
 where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
-	and ($3::timestamptz is null or p.created_at >= $3)
-	and ($4::timestamptz is null or (p.created_at, p.id) < ($4, $5::bigint))
+	and p.created_at >= coalesce($3::timestamptz, '-infinity')
+	and (p.created_at, p.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
 // ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, the newest such job first, which is where a

@@ -57,17 +57,24 @@ type Page struct {
 	Cursor string // of the next page; empty: this is the last one
 }
 
-// jobsSQL lists jobs newest first. A null argument selects all. Plan: jobs_by_age backwards, stops at the limit.
+// jobsSQL lists jobs newest first. A null argument selects all. Plan: jobs_by_age backwards, from the cursor on to the moment that is
+// named, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from trapeze.job where ` + jobsChosen
 
-// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, stops at the limit.
+// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
 const ownJobsSQL = `select ` + jobColumns + ` from trapeze.job where submitter = $12 and submitter <> '' and ` + jobsChosen
 
-const jobsChosen = `
+// jobsChosen has its moments as coalesce: that can begin and end a scan of an index, and "is null or" cannot, for the plan must do for
+// all arguments.
+const jobsChosen = jobsMatched + `
+	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)` + jobsOrdered
+
+const jobsMatched = `
 	($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
 	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
-	and ($7::timestamptz is null or created_at >= $7)
-	and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ($11 or group_id is null)
+	and ($11 or group_id is null)`
+
+const jobsOrdered = `
 order by created_at desc, id desc limit $10`
 
 // Jobs lists jobs, newest first.
@@ -91,7 +98,12 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	}
 	sql, args := jobsSQL, []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
 		at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0}
-	if f.Owner != "" {
+	switch ids, rare, err := s.rareOpen(ctx, f, states); {
+	case err != nil:
+		return Page{}, err
+	case rare:
+		sql, args = openJobsSQL, append(args, ids, some(f.Owner))
+	case f.Owner != "":
 		sql, args = ownJobsSQL, append(args, f.Owner)
 	}
 	list, full, err := rowsWithin(ctx, s, scanJob, jobBytes, sql, args...)
@@ -161,12 +173,13 @@ func someID(id int64) *int64 {
 	return &id
 }
 
-// podsSQL lists processes, open ones first. Plan: pods is small; live is read once for the number of running jobs.
+// podsSQL lists processes, open ones first. Plan: pods is small; live is read once, whatever the number of pods.
 const podsSQL = `
-select p.boot::text, p.name, p.version, p.kinds, p.slots,
-	(select count(*) from trapeze.live l where l.pod = p.boot)::int as running,
+select p.boot::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
 	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed
-from trapeze.pods p
+from trapeze.pods p left join (
+	select l.pod, count(*)::int as running from trapeze.live l where l.pod is not null group by l.pod
+) u on u.pod = p.boot
 where $1 or p.closed_at is null
 order by p.closed_at is not null, p.started_at, p.boot`
 

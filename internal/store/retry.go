@@ -34,23 +34,32 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 
 // retryJobsSQL makes jobs that failed or were cancelled pending again, in their next epoch: the fence stays, attempts and crashes
 // begin anew. A unique key, which must have been taken, is kept until the claim: held for longer it could swallow what comes after
-// that. A lane that is gone is replaced by that of the kind. Plan: done_by_id; primary keys; inserts.
+// that. A lane that is gone is replaced by that of the kind. One that never ran, or that is to run with other arguments ($3), awaits
+// approval, if its lane asks for that or it did before: nobody has approved this. Plan: done_by_id; primary keys; job_events_of_job
+// for those; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
-), again as (
-	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, unique_while, lane, kind, subject)
-	select g.id, now(), g.started_at, g.fence, g.event_no + 1, g.epoch + 1, g.priority, 'pending',
-		case when j.unique_key is not null then 'pending' end,
-		coalesce((select n.name from trapeze.lanes n where n.name = g.lane),
-			(select k.lane from trapeze.lane_kinds k where k.kind = j.kind), 'default'), j.kind, j.subject
+), back as materialized (
+	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority,
+		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject,
+		(g.fence = 0 or $3::boolean) and j.parent_id is null and (coalesce(n.requires_approval, false)
+			or coalesce((select true from trapeze.job_events e where e.job = g.id and e.from_state = 'awaiting_approval' limit 1), false)) as asks
 	from gone g join trapeze.jobs j on j.id = g.id
+	left join trapeze.lanes n on n.name = g.lane left join trapeze.lane_kinds k on k.kind = j.kind
+), due as (
+	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, unique_while, lane, kind, subject)
+	select id, now(), started_at, fence, event_no, epoch, priority, 'pending', unique_while, lane, kind, subject from back where not asks
+), asking as (
+	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, priority, unique_while, lane, kind, subject)
+	select id, 'approval', now(), started_at, fence, event_no, epoch, priority, unique_while, lane, kind, subject from back where asks
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
-	select id, event_no + 1, fence, claim_xid, state, 'pending', 'job.operator_retry', $2, json_build_object('epoch', epoch + 1)
-	from gone
+	select id, event_no, fence, claim_xid, state, case when asks then 'awaiting_approval' else 'pending' end, 'job.operator_retry', $2,
+		json_build_object('epoch', epoch)
+	from back
 )
-select id from gone`
+select id from back where not asks`
 
 // reopenSQL makes a job wait again for branches of it that are tried again. Plan: as retryJobsSQL, one row.
 const reopenSQL = `

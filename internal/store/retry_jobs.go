@@ -47,7 +47,7 @@ type endedJob struct {
 
 // Retry makes a job that failed or was cancelled pending again, in its next epoch, with other arguments when args is not nil. A job
 // that had fanned out waits again, for those branches that had not succeeded, each of which goes on likewise; one that was deferred is
-// performed again, and its parts that succeeded count. A branch whose fan-out has not ended is waited for again; one whose fan-out has
+// performed again, and its parts that succeeded count. One that nobody approved, as it is now, awaits that. A branch whose fan-out has not ended is waited for again; one whose fan-out has
 // ended is on its own, and is not counted a second time. It returns the jobs that are pending again.
 //
 // Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] when branches are no longer kept;
@@ -153,7 +153,7 @@ func (s *Store) retryIn(ctx context.Context, tx pgx.Tx, ids []int64, args json.R
 			r.Refused[id] = job.ErrKeyHeld
 		}
 	}
-	if err := s.pendAgain(ctx, tx, free, args, actor); err != nil {
+	if free, err = s.pendAgain(ctx, tx, free, args, actor); err != nil {
 		return r, err
 	}
 	r.Again = append(on.pending, free...)
@@ -189,7 +189,8 @@ func (s *Store) retryLinked(ctx context.Context, tx pgx.Tx, e endedJob, args jso
 	if len(free) < len(on.pending) {
 		return on, fmt.Errorf("of %d jobs that are to go on with job %d, %d cannot: %w", len(on.pending), e.ID, len(on.pending)-len(free), job.ErrKeyHeld)
 	}
-	return on, s.pendAgain(ctx, tx, on.pending, args, actor)
+	on.pending, err = s.pendAgain(ctx, tx, on.pending, args, actor)
+	return on, err
 }
 
 // isRefusal reports whether a job is not tried again for a reason that others beside it need not share.
@@ -230,19 +231,19 @@ func (s *Store) retakeKeys(ctx context.Context, tx pgx.Tx, ids []int64) (free []
 	return free, nil
 }
 
-// pendAgain makes jobs pending again that have ended, one with other arguments when args is not nil.
-func (s *Store) pendAgain(ctx context.Context, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (err error) {
+// pendAgain makes jobs pending again that have ended, one with other arguments when args is not nil. Those that await approval first
+// are not among what it returns.
+func (s *Store) pendAgain(ctx context.Context, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (pending []int64, err error) {
 	if len(ids) == 0 {
-		return nil
+		return nil, nil
 	}
 	if args != nil {
 		if _, err := tx.Exec(ctx, s.in(newArgsSQL), ids[0], string(args)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if _, err := tx.Exec(ctx, s.in(undeferSQL), ids); err != nil {
-		return err
+		return nil, err
 	}
-	_, err = pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(retryJobsSQL), []any{ids, actor})
-	return err
+	return pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(retryJobsSQL), []any{ids, actor, args != nil})
 }

@@ -140,6 +140,8 @@ var statements = map[string]string{
 	"oldDaysSQL":           oldDaysSQL,
 	"openBranchesSQL":      openBranchesSQL,
 	"openCountSQL":         openCountSQL,
+	"openIDsSQL":           openIDsSQL,
+	"openJobsSQL":          openJobsSQL,
 	"openOfPipelineSQL":    openOfPipelineSQL,
 	"operatorEventSQL":     operatorEventSQL,
 	"overdueSQL":           overdueSQL,

@@ -36,6 +36,7 @@ const (
 	Pipeline     = "pipeline" // the id of its first job
 	Pod          = "pod"      // its name
 	Port         = "port"
+	Reason       = "reason"     // why a job ended as it did
 	RequestID    = "request_id" // of HTTP; also the audit's
 	Result       = "result"     // what a result that came too late would have been
 	Route        = "route"      // of HTTP, with its parameters' names

@@ -107,11 +107,14 @@
 
   const verbs = /^(\S+) (.*)$/;
 
-  // send sends one request to the API and returns what is to be said if it was refused.
-  async function send(what, body) {
+  // send sends one request to the API, its body as JSON text, and returns what is to be said if it was refused.
+  async function send(what, body = "{}", reason = "") {
     const [, method, path] = verbs.exec(what);
+    const headers = { "Content-Type": "application/json", Accept: "application/json" };
+    // A header holds bytes, which here are UTF-8; there are no lines in it.
+    if (reason) headers["X-Reason"] = String.fromCharCode(...new TextEncoder().encode(reason.replace(/[\0-\x1f\x7f]+/g, " ")));
     try {
-      const answer = await fetch(new URL(path, api), { method, headers: { "Content-Type": "application/json", Accept: "application/json" }, body: JSON.stringify(body ?? {}) });
+      const answer = await fetch(new URL(path, api), { method, headers, body });
       if (answer.ok) return "";
       const said = await answer.json().catch(() => ({}));
       return [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
@@ -127,28 +130,32 @@
     if (good || wrong) scrollTo({ top: 0, behavior: "instant" });
   }
 
-  // ask shows what is about to happen, and says whether to go on. A dialog tells of its end a moment later: by then the next may be open.
+  // ask shows what is about to happen. It returns the reason that was given, which may be empty, or null: not to go on. A dialog tells of
+  // its end a moment later: by then the next may be open.
   let answered = () => {};
-  $("#ask").addEventListener("close", () => { if (!$("#ask").open) answered($("#ask").returnValue === "yes"); });
+  $("#ask").addEventListener("close", () => {
+    if (!$("#ask").open) answered($("#ask").returnValue === "yes" ? $("#ask-reason").value.trim() : null);
+  });
 
   function ask(title, text, list, danger) {
     const box = $("#ask"), yes = $("#ask-yes");
-    answered(false);
+    answered(null);
     $("#ask-title").textContent = title + "?";
     $("#ask-text").textContent = text;
     $("#ask-list").replaceChildren(...list.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
     yes.textContent = title;
     yes.className = danger ? "danger" : "primary";
-    box.returnValue = "";
+    box.returnValue = $("#ask-reason").value = "";
     box.showModal();
     return new Promise((go) => { answered = go; });
   }
 
   async function press(button) {
     const { send: what, label, ask: text } = button.dataset;
-    if (text && !(await ask(label, text, [], button.classList.contains("danger")))) return;
+    const reason = text ? await ask(label, text, [], button.classList.contains("danger")) : "";
+    if (reason === null) return;
     button.disabled = true;
-    const wrong = await send(what);
+    const wrong = await send(what, undefined, reason);
     button.disabled = false;
     tell(wrong ? "" : label + ": done", wrong ? label + ": " + wrong : "");
     revive();
@@ -163,29 +170,47 @@
     if (ended && document.body.dataset.live) follow(document.body.dataset.live);
   }
 
-  // fill returns what a person changed in a form, by the names of its fields.
+  // valueOf is the JSON text of a field: that of a field for JSON as it stands, for a number may have more digits than we can hold.
+  function valueOf(field) {
+    if ("json" in field.dataset) { JSON.parse(field.value); return field.value; }
+    if ("lines" in field.dataset) return JSON.stringify(field.value.split("\n").filter((line) => line !== ""));
+    if (field.type === "checkbox") return JSON.stringify(field.checked);
+    if (field.value === "") return "null";
+    return JSON.stringify(field.type === "number" ? Number(field.value) : field.value);
+  }
+
+  // changed reports whether a person changed a field.
+  function changed(field) {
+    if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+    return field.value !== (field.type === "select-one" ? "" : field.defaultValue);
+  }
+
+  // fill returns what a person changed in a form, by the names of its fields, as JSON text; empty: nothing.
   function fill(form) {
-    const body = {};
+    const texts = [];
     for (const field of form.elements) {
       if (!field.name || "path" in field.dataset) continue;
-      if (field.type === "checkbox") {
-        if (field.checked !== field.defaultChecked) body[field.name] = field.checked;
-      } else if (field.value !== field.defaultValue || "always" in field.dataset) {
-        body[field.name] = field.value === "" ? null : field.type === "number" ? Number(field.value) : field.value;
-      }
+      if (changed(field) || "always" in field.dataset) texts.push(JSON.stringify(field.name) + ":" + valueOf(field));
     }
-    return body;
+    return texts.length ? "{" + texts.join(",") + "}" : "";
   }
 
   async function submit(form) {
-    let what = form.dataset.form;
+    const { label, ask: text } = form.dataset;
+    let what = form.dataset.form, body;
     for (const field of all("[data-path]", form)) what = what.replace("{" + field.name + "}", encodeURIComponent(field.value));
-    const body = fill(form), label = form.dataset.label;
-    if (what.startsWith("PATCH") && Object.keys(body).length === 0) { tell("", label + ": nothing was changed"); return; }
-    const wrong = await send(what, body);
+    try { body = fill(form); } catch (wrong) { tell("", label + ": this is no JSON: " + wrong.message); return; }
+    if (what.startsWith("PATCH") && !body) { tell("", label + ": nothing was changed"); return; }
+    const reason = text ? await ask(label, text, [], Boolean($("button.danger", form))) : "";
+    if (reason === null) return;
+    const wrong = await send(what, body || undefined, reason);
     if (wrong) { tell("", label + ": " + wrong); return; }
-    for (const field of form.elements) { field.defaultValue = field.value; field.defaultChecked = field.checked; }
-    tell(label + ": saved", "");
+    for (const field of form.elements) {
+      if (field.type === "select-one") continue;
+      field.defaultValue = field.value;
+      field.defaultChecked = field.checked;
+    }
+    tell(label + ": " + (what.startsWith("P") && !text ? "saved" : "done"), "");
     revive();
   }
 
@@ -205,11 +230,12 @@
     const left = picks().length - fit.length;
     const title = `${label} ${fit.length} ${fit.length === 1 ? "job" : "jobs"}`;
     const text = left ? `${left} of the picked jobs stay as they are: for their state this means nothing.` : "";
-    if (!(await ask(title, text, fit.map(({ id, row }) => `#${id} ${row.kind}, ${row.state.replaceAll("_", " ")}`), verb === "cancel"))) return;
+    const reason = await ask(title, text, fit.map(({ id, row }) => `#${id} ${row.kind}, ${row.state.replaceAll("_", " ")}`), verb === "cancel");
+    if (reason === null) return;
     button.disabled = true;
     const wrong = [];
     for (const { id } of fit) {
-      const said = await send(`POST jobs/${id}/${verb}`);
+      const said = await send(`POST jobs/${id}/${verb}`, undefined, reason);
       if (said) wrong.push(`#${id}: ${said}`);
     }
     for (const box of all("input[name=pick], #pick-all")) box.checked = false;
@@ -225,6 +251,12 @@
     if (!event.target.dataset.form) return;
     event.preventDefault();
     submit(event.target);
+  });
+  // Who has given a reason goes on with the enter key, which else would press the first button of the dialog.
+  $("#ask-reason").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    $("#ask").close("yes");
   });
   document.addEventListener("change", (event) => {
     if (event.target.id === "pick-all") for (const box of all("input[name=pick]")) box.checked = event.target.checked;

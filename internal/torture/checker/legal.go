@@ -23,7 +23,8 @@ var moves = map[string][][2]job.State{
 	"job.cancel_requested": {{job.Running, job.Running}},
 	"job.stale_result":     {{job.Running, job.Running}, {job.Pending, job.Pending}, {job.Waiting, job.Waiting}},
 	"job.niced":            {{job.Pending, job.Pending}, {job.Waiting, job.Waiting}},
-	"job.operator_retry":   {{job.Failed, job.Pending}, {job.Cancelled, job.Pending}, {job.Failed, job.Waiting}, {job.Cancelled, job.Waiting}},
+	"job.operator_retry": {{job.Failed, job.Pending}, {job.Cancelled, job.Pending}, {job.Failed, job.Waiting}, {job.Cancelled, job.Waiting},
+		{job.Failed, job.AwaitingApproval}, {job.Cancelled, job.AwaitingApproval}},
 }
 
 // historyLegal (I7): a job's events are numbered from 1 without a gap, each begins where the one before ended and tells of

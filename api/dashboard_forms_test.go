@@ -1,0 +1,94 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+	"golang.org/x/net/html"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// form finds the form that sends a request.
+func form(page *html.Node, sends string) *html.Node {
+	for n := range page.Descendants() {
+		if attribute(n, "data-form") == sends {
+			return n
+		}
+	}
+	return &html.Node{}
+}
+
+// field is what a field of a form holds.
+func field(form *html.Node, name string) string {
+	for n := range form.Descendants() {
+		if attribute(n, "name") == name {
+			return said(n)
+		}
+	}
+	return ""
+}
+
+func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{InsecureAllowAll: true})
+	kinds := []string{hostile[0], "a b", "c,d"}
+	_, err := p.SetLane(t.Context(), "reports", job.LaneChange{Kinds: &kinds}, "ana")
+	is.NoErr(err)
+	_, page := p.get(p.url + "lanes")
+	is.Equal(strings.TrimSpace(field(form(page, "PATCH admin/workers/lanes/default"), "kinds")), "")
+	shown := strings.Split(strings.TrimSpace(field(form(page, "PATCH admin/workers/lanes/reports"), "kinds")), "\n")
+	slices.Sort(shown)
+	slices.Sort(kinds)
+	is.Equal(shown, kinds) // one a line, whatever is in them
+	others := strings.Split(strings.TrimSpace(field(form(page, "DELETE admin/workers/lanes/reports"), "move_to")), "\n")
+	is.Equal(others, []string{"nowhere: only if it has no jobs", "default"})
+	is.Equal(form(page, "DELETE admin/workers/lanes/default").Data, "") // it stays
+
+	request, err := http.NewRequestWithContext(t.Context(), "DELETE", strings.TrimSuffix(p.url, "ui/")+"admin/workers/lanes/reports", strings.NewReader(`{"move_to":"default"}`))
+	is.NoErr(err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // as the page's script sends it: UTF-8
+	response, err := http.DefaultClient.Do(request)
+	is.NoErr(err)
+	is.NoErr(response.Body.Close())
+	is.Equal(response.StatusCode, http.StatusOK)
+	trail, err := p.Store().AuditTrail(t.Context(), store.AuditFilter{Target: "lane reports", Limit: 1})
+	is.NoErr(err)
+	is.Equal(trail[0].Reason, "für das neue Jahr – 新年")
+}
+
+func TestArgumentsToBeChangedAreWholeAndHideNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: nameAndRole})
+	args := `{"n":12345678901234567890123,"note":"</textarea><script>alert(1)</script>\n\u202egnp.exe` + "\u202e\u00a0\U000e0041" + `","ä":"é"}`
+	id := p.put(runner.Raw{Name: "fail", JSON: []byte(args)}, runner.Submitter("ana"))
+	p.until(id, job.Failed)
+	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "bob", "X-Role", access.PlatformAdmin)
+	mustBeHarmless(t, "the page", page)
+	shown := strings.TrimSpace(field(form(page, "POST jobs/"+text(id)+"/retry"), "args"))
+	is.True(!strings.ContainsAny(shown, "\u202e\u00a0\U000e0041")) // what cannot be seen is written as an escape
+	exact := func(text string) (v any) {
+		d := json.NewDecoder(bytes.NewReader([]byte(text)))
+		d.UseNumber()
+		is.NoErr(d.Decode(&v))
+		return v
+	}
+	is.Equal(exact(shown), exact(args))
+
+	long := p.put(runner.Raw{Name: "fail", JSON: []byte(`"` + strings.Repeat("x", 1<<17) + `"`)}, runner.Submitter("ana"))
+	p.until(long, job.Failed)
+	_, page = p.get(p.url+"jobs/"+text(long), "X-Name", "ana", "X-Role", "submitter")
+	is.Equal(form(page, "POST jobs/"+text(long)+"/retry").Data, "") // too long for a form
+}

@@ -1,0 +1,71 @@
+package api_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"golang.org/x/net/html"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+var thingLink = regexp.MustCompile(`^\./(?:jobs|pipelines)/(\d+)$`)
+
+// listed are the ids of a list's page, and the address of the next one.
+func listed(page *html.Node) (ids []string, next string) {
+	for n := range page.Descendants() {
+		if at := thingLink.FindStringSubmatch(attribute(n, "href")); at != nil {
+			ids = append(ids, at[1])
+		}
+		if attribute(n, "rel") == "next" {
+			next = attribute(n, "href")
+		}
+	}
+	return ids, next
+}
+
+func TestAListOfOnesOwnIsReadPageByPageToItsEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: nameAndRole})
+	var hers []string
+	for range 60 {
+		hers = append(hers, text(p.put(raw("echo"), runner.Submitter("ana"), runner.Delay(time.Hour))))
+		p.put(raw("echo"), runner.Submitter("bob"), runner.Delay(time.Hour))
+	}
+	slices.Reverse(hers)
+	at, err := url.Parse(p.url)
+	is.NoErr(err)
+	var found []string
+	pages := 0
+	for next := "./jobs"; next != ""; pages++ {
+		there, err := at.Parse(next)
+		is.NoErr(err)
+		response, page := p.get(there.String(), "X-Name", "ana", "X-Role", "submitter")
+		is.Equal(response.StatusCode, http.StatusOK)
+		var ids []string
+		ids, next = listed(page)
+		found = append(found, ids...)
+	}
+	is.Equal(pages, 2)
+	is.Equal(found, hers) // all of hers, and none of his
+
+	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("echo"))), runner.Submitter("ana"))
+	p.put(runner.Chain(raw("echo"), runner.Step(raw("echo"))), runner.Submitter("bob"))
+	p.until(chain, job.Succeeded)
+	response, page := p.get(p.url+"pipelines", "X-Name", "ana", "X-Role", "submitter")
+	is.Equal(response.StatusCode, http.StatusOK)
+	found, _ = listed(page)
+	is.Equal(found, []string{text(chain)})
+	response, page = p.get(p.url+"audit", "X-Name", "opa", "X-Role", "operator")
+	is.Equal(response.StatusCode, http.StatusOK)
+	_, next := listed(page)
+	is.Equal(next, "")
+}

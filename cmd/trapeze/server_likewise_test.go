@@ -1,0 +1,194 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// pair is a database, and a server that has it.
+type pair struct {
+	t      *testing.T
+	db     database
+	server string
+}
+
+func newPair(t *testing.T) pair {
+	db := database{t, pgtest.EmptyURL(t)}
+	return pair{t, db, serve(t, db.url, nil).HTTP}
+}
+
+// reads runs a command that changes nothing both ways.
+func (p pair) reads(args ...string) string {
+	p.t.Helper()
+	got := bothWays(p.t, p.db, p.server, args...)
+	if got.code != 0 {
+		p.t.Fatalf("trapeze %v: exit code %d: %s", args, got.code, got.err)
+	}
+	return got.out
+}
+
+// moving runs a command whose output has moments of heartbeats in it through the server.
+func (p pair) moving(args ...string) string {
+	p.t.Helper()
+	got := through(p.t, p.server, args...)
+	if got.code != 0 {
+		p.t.Fatalf("trapeze %v: exit code %d: %s", args, got.code, got.err)
+	}
+	return got.out
+}
+
+// does runs a command of one thing through the server, and on the database of another that is like it; the word IT of the command
+// stands for them. What is said must be the same but for their names.
+func (p pair) does(there, here string, args ...string) said {
+	p.t.Helper()
+	is := is.New(p.t)
+	put := func(thing string) []string {
+		return strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "IT", thing), "\x00")
+	}
+	take := func(s said, thing string) said {
+		name := regexp.MustCompile(`\b` + thing + `\b`)
+		return said{name.ReplaceAllString(s.out, "IT"), name.ReplaceAllString(s.err, "IT"), s.code}
+	}
+	far, near := take(through(p.t, p.server, put(there)...), there), take(p.db.run(put(here)...), here)
+	is.Equal(far, near) // output, error and exit code
+	return near
+}
+
+func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPair(t)
+	p.db.enqueue("demo.noop") // takes the id 1, which is also a number like others
+	two := func(args ...string) (there, here string) { return p.db.enqueue(args...), p.db.enqueue(args...) }
+	state := func(id string, want job.State) {
+		t.Helper()
+		pgtest.Wait(t, "the job is "+string(want), func() bool { return p.db.job(id).State == want })
+	}
+
+	a, b := two("demo.noop", "--delay", "1h")
+	is.Equal(p.does(a, b, "nice", "IT", "77").code, 0)
+	is.Equal(p.does(a, b, "nice", "IT", "1", "--json").code, 0)
+	is.Equal(p.does(a, b, "kill", "IT", "--json").code, 0)
+	is.Equal(p.does(a, b, "nice", "IT", "1").code, 1) // it has ended
+	is.Equal(p.does(a, b, "retry", "IT").code, 0)     // it was cancelled
+
+	a, b = two("demo.fail", "--args", `{"message":"broken"}`)
+	state(a, job.Failed)
+	state(b, job.Failed)
+	is.Equal(p.does(a, b, "retry", "IT", "--args", `{"message":"again"}`, "--json").code, 0)
+	is.Equal(p.does(a, b, "complete", "IT", "--token", "none").code, 1)
+
+	a, b = two("demo.noop", "--needs-approval")
+	is.Equal(p.does(a, b, "retry", "IT").code, 1) // it has not failed
+	is.Equal(p.does(a, b, "approve", "IT").code, 0)
+	state(a, job.Succeeded)
+	state(b, job.Succeeded)
+	is.Equal(p.does(a, b, "approve", "IT").code, 1)
+	is.Equal(p.does("999998", "999999", "approve", "IT").code, 1)
+
+	for _, subject := range []string{"far", "near", "far", "near"} {
+		p.db.enqueue("demo.noop", "--delay", "1h", "--subject", subject)
+	}
+	dry := func(args ...string) { // two jobs of each, with ids of their own
+		t.Helper()
+		many := func(s said) (m struct{ Matched, Changed int }) {
+			is.Equal(s.code, 0)
+			return decoded[struct{ Matched, Changed int }](t, s.out)
+		}
+		is.Equal(many(through(t, p.server, append(args, "--subject", "far", "--json")...)), many(p.db.run(append(args, "--subject", "near", "--json")...)))
+	}
+	dry("kill", "--dry-run")
+	is.Equal(p.does("far", "near", "kill", "--subject", "IT").out, "2 jobs cancelled\n")
+	is.Equal(p.does("far", "near", "kill", "--subject", "IT", "-n").out, "no job would be cancelled\n")
+	dry("retry", "--dry-run", "--state", "cancelled")
+	is.Equal(p.does("far", "near", "retry", "--subject", "IT", "--state", "cancelled").out, "2 jobs tried again\n")
+	is.Equal(p.does("far", "near", "kill", "--subject", "IT", "--state", "happy").code, 2)
+	is.Equal(p.does("far", "near", "retry", "--subject", "IT", "--state", "running").code, 2)
+	p.reads("audit", "--json")
+	is.True(strings.Contains(p.reads("audit", "--action", "job.cancel"), "job.cancel"))
+}
+
+func TestCommandsOfPipelinesDoTheSameThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPair(t)
+	p.db.enqueue("demo.noop") // takes the id 1
+	made := func(kind, next string) string {
+		return p.db.enqueue(kind, "--chain", `[{"kind":"`+next+`"}]`)
+	}
+	status := func(id, want string) {
+		t.Helper()
+		pgtest.Wait(t, "the pipeline is "+want, func() bool {
+			return decoded[job.Pipeline](t, p.db.ok("pipeline", id, "--json")).Status == job.Status(want)
+		})
+	}
+	a, b := made("demo.noop", "demo.fail"), made("demo.noop", "demo.fail")
+	status(a, "failed")
+	status(b, "failed")
+	p.reads("pipelines", "--status", "failed", "--json")
+	p.reads("pipeline", a)
+	p.reads("pipeline", a, "--json")
+	is.Equal(bothWays(t, p.db, p.server, "pipeline", "999999").code, 1)
+	is.Equal(p.does(a, b, "abort", "IT").code, 1) // it is over
+	far, near := through(t, p.server, "pipeline", "retry", a), p.db.run("pipeline", "retry", b)
+	is.Equal([]int{far.code, near.code}, []int{0, 0})
+	is.Equal(len(strings.Fields(far.out)), len(strings.Fields(near.out)))
+
+	p.db.ok("freeze")
+	a, b = made("demo.noop", "demo.echo"), made("demo.noop", "demo.echo")
+	is.Equal(p.does(a, b, "abort", "IT").code, 0)
+	status(a, "cancelled")
+	status(b, "cancelled")
+}
+
+func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPair(t)
+	a, b := "far", "near"
+	is.Equal(p.does(a, b, "lane", "set", "IT", "slots=3", "max_age_s=1h", "--dry-run").code, 0)
+	is.Equal(p.does(a, b, "lane", "set", "IT", "slots=3", "max_age_s=1h").code, 0)
+	is.Equal(p.does(a, b, "lane", "set", "IT", "slots=4", "kinds=kind.IT", "--json").code, 0)
+	is.Equal(p.does(a, b, "lane", "set", "unmade-IT", "slots=-1").code, 2)
+	p.reads("lanes")
+	p.reads("lanes", "--json")
+	is.Equal(p.does(a, b, "drain", "IT", "--wait", "10s", "--json").code, 0)
+	is.Equal(p.does(a, b, "drain", "IT", "--wait", "10s").code, 0)
+	is.Equal(p.does(a, b, "resume", "IT").code, 0)
+	is.Equal(p.does(a, b, "resume", "IT", "--json").code, 0) // it is open
+	is.Equal(p.does(a, b, "drain", "unmade-IT").code, 1)     // there is none
+	is.Equal(p.does(a, b, "lane", "rm", "IT", "--move-to", "default").code, 0)
+	is.Equal(p.does(a, b, "lane", "rm", "IT").code, 1)
+	is.Equal(bothWays(t, p.db, p.server, "lane", "rm", "default").code, 2) // it stays
+	is.Equal(bothWays(t, p.db, p.server, "drain", "--pod", "nobody").code, 1)
+
+	pod := decoded[job.Pod](t, p.moving("pods", "--json")).Name
+	for _, c := range []struct{ shut, open []string }{
+		{[]string{"drain", "--pod", pod, "--wait", "10s"}, []string{"resume", "--pod", pod}},
+		{[]string{"freeze", "--wait", "10s"}, []string{"thaw"}},
+		{[]string{"pause"}, []string{"unpause"}},
+	} {
+		far := []said{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
+		shown := p.reads("ps") // while it is shut
+		is.Equal(strings.Contains(shown, "Nothing starts: the gate is"), c.shut[0] != "drain")
+		far = append(far, through(t, p.server, c.open...), through(t, p.server, c.open...))
+		near := []said{p.db.run(c.shut...), p.db.run(c.shut...), p.db.run(c.open...), p.db.run(c.open...)}
+		is.Equal(far, near) // done, and found done already
+		is.Equal(near[0].code, 0)
+		is.Equal(near[2].code, 0)
+	}
+	id := p.db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
+	pgtest.Wait(t, "the job runs", func() bool { return p.db.job(id).State == job.Running })
+	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // by its name
+	now := decoded[store.Status](t, p.moving("ps", "--json"))
+	is.Equal(len(now.Running), 1)
+	is.Equal([]any{now.Running[0].Pod, now.Gate, len(now.Lanes), len(now.Pods)}, []any{pod, job.Gate{}, 1, 1})
+	p.reads("audit", "--target", "gate", "--json")
+}

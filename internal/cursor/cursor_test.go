@@ -1,0 +1,26 @@
+package cursor_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/cursor"
+)
+
+func TestACursorOpensForItsOwnListOnly(t *testing.T) {
+	is := is.New(t)
+	given := cursor.Sealed("jobs", "1700000000.7")
+	at, err := cursor.Opened("jobs", given)
+	is.NoErr(err)
+	is.Equal(at, "1700000000.7")
+	is.Equal(cursor.Sealed("jobs", ""), "") // there is no next page
+	at, err = cursor.Opened("jobs", "")
+	is.NoErr(err)
+	is.Equal(at, "") // the first page
+	for _, foreign := range []string{"1700000000.7", given[1:], given[:len(given)-2], given + "AA", cursor.Sealed("pipelines", "1700000000.7"), "AQ"} {
+		_, err := cursor.Opened("jobs", foreign)
+		is.True(errors.Is(err, cursor.ErrForeign))
+	}
+}

@@ -1,0 +1,23 @@
+package cursor
+
+import "testing"
+
+// A cursor that we gave out gives itself back to its own list, and to no other.
+func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
+	f.Add("1700000000000000.42", Sealed("jobs", "1700000000000000.42"))
+	f.Add("", "")
+	f.Add("\xff", Sealed("pipelines", "\x00"))
+	f.Add("7", "AQ")
+	f.Fuzz(func(t *testing.T, place, text string) {
+		ours := Sealed("jobs", place)
+		if back, err := Opened("jobs", ours); err != nil || back != place {
+			t.Errorf("%q is sealed as %q and opened as %q: %v", place, ours, back, err)
+		}
+		if _, err := Opened("pipelines", ours); err == nil && place != "" {
+			t.Errorf("the cursor %q of one list is taken by another", ours)
+		}
+		if back, err := Opened("jobs", text); err == nil && Sealed("jobs", back) != text {
+			t.Errorf("%q is opened as %q, which is %q", text, back, Sealed("jobs", back))
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package floors
+
+import (
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// licences are those that what we link may have. What tests alone import goes to nobody.
+var licences = []string{"MIT", "BSD-3-Clause", "Apache-2.0", "Unlicense"}
+
+// TestEveryDependencyIsInTheTableWithItsReason holds docs/dependencies.md against go.mod and against what is imported: a new dependency
+// is a decision that somebody writes down.
+func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
+	is := is.New(t)
+	dir := root(t)
+	text, err := os.ReadFile(filepath.Join(dir, "docs", "dependencies.md"))
+	is.NoErr(err)
+	table := map[string][]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z][\w./-]+) \| (.+) \| (.+) \| (.+) \|$`).FindAllStringSubmatch(string(text), -1) {
+		table[row[1]] = row[2:]
+	}
+	used := importers(t, dir)
+	is.Equal(slices.Sorted(maps.Keys(table)), slices.Sorted(maps.Keys(used))) // docs/dependencies.md against the direct ones of go.mod
+	for name, row := range table {
+		licence, in, why := row[0], row[1], row[2]
+		by := strings.Join(used[name], " ")
+		if by == "" {
+			by = "tests"
+		}
+		if strings.ReplaceAll(in, "`", "") != by {
+			t.Errorf("%s is imported by %s, and docs/dependencies.md says %s", name, by, in)
+		}
+		if !slices.Contains(licences, licence) && (by != "tests" || licence != "MPL-2.0") {
+			t.Errorf("%s has the licence %s, which nothing that we link has", name, licence)
+		}
+		is.True(len(why) > 10) // somebody says why
+	}
+}
+
+// importers are the folders whose programs and packages import each direct dependency of go.mod; none: tests alone do.
+func importers(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string][]string{}
+	for _, line := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(text), -1) {
+		by[line[1]] = nil
+	}
+	for file, imports := range importsOf(t, dir) {
+		if f, ok := at(path.Dir(file)); strings.HasSuffix(file, "_test.go") || ok && f.testOnly {
+			continue
+		}
+		for _, imported := range imports {
+			module := ""
+			for name := range by {
+				if (imported == name || strings.HasPrefix(imported, name+"/")) && len(name) > len(module) {
+					module = name
+				}
+			}
+			if folder := path.Dir(file); module != "" && !slices.Contains(by[module], folder) {
+				by[module] = append(by[module], folder)
+				slices.Sort(by[module])
+			}
+		}
+	}
+	return by
+}

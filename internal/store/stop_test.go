@@ -1,0 +1,43 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A stop waits for a nice, which puts the row anew, while a claim takes that: it ends the run that the claim began, too.
+func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	for i := range 150 {
+		id := w.put(about("s"))[0]
+		niced := async(func() (int, error) {
+			for p := 0; ; p++ {
+				if err := w.Nice(context.Background(), id, p%100, false, "ann"); err != nil {
+					return p, err
+				}
+			}
+		})
+		claimed := async(func() (Claims, error) {
+			for {
+				found, err := w.Claim(context.Background(), boot, []Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+				if err != nil || len(found.Jobs) > 0 || w.count(`select count(*) from trapeze.live`) == 0 {
+					return found, err
+				}
+			}
+		})
+		_, err := w.Cancel(w.ctx(), id, true, "bob", untold)
+		w.is.NoErr(err)
+		_, err = niced()
+		w.is.True(errors.Is(err, job.ErrNotQueued) || errors.Is(err, job.ErrAlreadyTerminal))
+		_, err = claimed()
+		w.is.NoErr(err)
+		if n := w.count(`select count(*) from trapeze.current_runs where state = 'running'`); n > 0 {
+			t.Fatalf("round %d: the subject of a job that was stopped is taken", i)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A lane that is deleted and made anew between two heartbeats has forgotten who holds its slots: the holder is to ask again.
+func TestALaneThatIsMadeAnewIsNotOverfilledByWhoHeldTheOldOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
+	var c crowd
+	wait, open := gate(t)
+	pods := fleet(t, url, 2, runner.Options{Slots: 2, DirectURL: "off"}, map[string]does{"k": c.handler(5 * time.Millisecond), "blocks": until(wait)})
+	begun(t, pods[0], of("blocks"), runner.Lane("one"))
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	for _, sql := range []string{`delete from trapeze.lanes where name = 'one'`, `insert into trapeze.lanes (name, slots) values ('one', 1)`} {
+		_, err := tx.Exec(t.Context(), sql)
+		is.NoErr(err)
+	}
+	is.NoErr(tx.Commit(t.Context()))
+	pgtest.Wait(t, "the holder says what it runs", func() bool {
+		return one[int](t, pool, `select granted from trapeze.lanes where name = 'one'`) == 1
+	})
+	ctx := context.WithoutCancel(t.Context())
+	for i := range 100 {
+		_, err := pods[i%2].Enqueue(ctx, of("k"), runner.Lane("one"))
+		is.NoErr(err)
+	}
+	is.Equal(c.all.Load(), int64(0)) // the lane is full
+	open()
+	quiet(t, pool)
+	is.Equal(c.most.Load(), int64(1))
+	accounted(t, pool)
+}
