@@ -13,7 +13,7 @@ import (
 )
 
 // podConnections is how many connections a pod opens at most beside the host's pool: see Connections in docs/operating.md.
-const podConnections = 12
+const podConnections = 16
 
 func (d *doctor) server(ctx context.Context) error {
 	s, err := d.store.Server(ctx)
