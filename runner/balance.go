@@ -53,6 +53,9 @@ func (u *unbalanced) take() (ids []int64, around bool) {
 	return ids, around
 }
 
+// balanceTries is how often a fan-out is read anew that has changed since it was read; after that, the next heartbeat tells of it.
+const balanceTries = 3
+
 // balanceAtOnce is how many fan-outs a look around sees.
 const balanceAtOnce = 100
 
@@ -105,24 +108,31 @@ func (r *Runner) balance(ctx context.Context, ids ...int64) error {
 
 // balanceOne balances one fan-out, and returns those that this leaves off balance.
 func (r *Runner) balanceOne(ctx context.Context, id int64) (more []int64, err error) {
-	w, err := r.store.Waiting(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
-		return r.endWaiting(ctx, w)
-	case !w.Waits && w.Open > 0:
-		return r.cancelOpen(ctx, job.ReasonCancelled, "system", nil, false, func(ctx context.Context, limit int) ([]int64, error) {
-			return r.store.OpenBranches(ctx, w.PipelineID, id, limit)
-		}, nil)
+	for range balanceTries {
+		w, err := r.store.Waiting(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
+			if more, ended, err := r.endWaiting(ctx, w); ended || err != nil {
+				return more, err
+			}
+		case !w.Waits && w.Open > 0:
+			return r.cancelOpen(ctx, job.ReasonCancelled, "system", nil, false, func(ctx context.Context, limit int) ([]int64, error) {
+				return r.store.OpenBranches(ctx, w.PipelineID, id, limit)
+			}, nil)
+		default:
+			return nil, nil
+		}
 	}
 	return nil, nil
 }
 
-// endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours.
-func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64, err error) {
-	e := store.Ending{ID: w.ID, Fence: w.Fence, Epoch: w.Epoch, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
+// endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours. It reports whether
+// the job has ended by that.
+func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64, ok bool, err error) {
+	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
 		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
 		e.Error = fmt.Sprintf("%d of %d branches failed", w.Failed, w.Branches)
@@ -137,7 +147,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 	if e.State == job.Succeeded {
 		next, err := r.stepAfter(ctx, w, e.Impaired)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if e.Next = next; next != nil {
 			boot, reserved = r.reserveFor(next.Kind, next.Lane, 0)
@@ -166,7 +176,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 		r.lanes.release(e.Next.Lane)
 	}
 	if err != nil || !ok {
-		return nil, err
+		return nil, false, err
 	}
 	r.count.finished(e.State).Inc()
 	r.waiters.seen(w.ID)
@@ -180,7 +190,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 	if e.State == job.Failed {
 		more = append(more, w.ID) // its open branches are to be cancelled
 	}
-	return more, nil
+	return more, true, nil
 }
 
 // readWaitingBack tells what became of the end of a waiting job whose reply was lost. When nobody knows yet, the next heartbeat tells.

@@ -43,7 +43,7 @@ func (w *world) endOf(id int64) Ending {
 	w.t.Helper()
 	f, err := w.Waiting(w.ctx(), id)
 	w.is.NoErr(err)
-	e := Ending{ID: id, Fence: f.Fence, Epoch: f.Epoch, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Branch: f.Branch}
+	e := Ending{ID: id, Fence: f.Fence, EventNo: f.EventNo, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Branch: f.Branch}
 	if f.Failed > 0 {
 		e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonChildrenFailed
 	}
@@ -231,6 +231,26 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
+}
+
+// Whoever has read a fan-out before its job was given another priority, or moved, does not end it with a step that has the old one.
+func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	w.fanOut(boot, parent, FanOut{}, plain)
+	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
+	old := w.endOf(parent.ID)
+	w.is.NoErr(w.Nice(w.ctx(), parent.ID, 50, true, "ann"))
+	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
+	w.is.NoErr(err)
+	w.is.True(!ok)
+	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	w.is.NoErr(err)
+	w.is.True(ok)
+	w.is.Equal(w.at(parent.ID).Priority, 50)
 }
 
 // What is no longer kept cannot be tried again: to go on without it would be taken for success.

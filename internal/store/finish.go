@@ -22,7 +22,7 @@ type Ending struct {
 	Error   string          // empty: none
 	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
 	Branch                  // of the job that ends
-	Epoch   int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
+	EventNo int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
 }
 
 // Ended is what became of an ending that was accepted.

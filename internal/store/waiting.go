@@ -25,7 +25,7 @@ func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 
 // waitingSQL reads a fan-out with what its job's end needs. Plan: primary keys.
 const waitingSQL = `
-select f.id, coalesce(p.fence, 0), coalesce(p.epoch, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
+select f.id, coalesce(p.fence, 0), coalesce(p.event_no, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
 	coalesce(p.priority, 0), coalesce(p.lane, ''), j.kind, j.subject, j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
 	j.impaired
 from trapeze.fan_outs f join trapeze.jobs j on j.id = f.id
@@ -36,7 +36,7 @@ where f.id = $1`
 type Waiting struct {
 	ID                             int64
 	Fence                          int64
-	Epoch                          int // of the wait
+	EventNo                        int // of its latest event: what is read here is as it was after that
 	Branches, Open, Failed, Harmed int
 	FailFast                       bool
 	Waits                          bool // it has not ended
@@ -65,18 +65,19 @@ func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
 
 func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 	var result, plan []byte
-	err = row.Scan(&w.ID, &w.Fence, &w.Epoch, &w.Branches, &w.Open, &w.Failed, &w.Harmed, &w.FailFast, &w.Waits, &w.Outcome, &result, &plan,
+	err = row.Scan(&w.ID, &w.Fence, &w.EventNo, &w.Branches, &w.Open, &w.Failed, &w.Harmed, &w.FailFast, &w.Waits, &w.Outcome, &result, &plan,
 		&w.Priority, &w.Lane, &w.Kind, &w.Subject, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired)
 	w.Result, w.Plan = result, plan
 	return w, err
 }
 
 // endWaitingSQL ends a job that waited, once its fan-out calls for it, and inserts the step that follows: whoever deletes the
-// row of parked is the one that does. The epoch tells a wait from the one before a retry, whose fence is the same. Plan: primary keys; inserts; as enqueueSQL for the step.
+// row of parked is the one that does. The number of its latest event tells a wait from the one before a retry, whose fence is the same,
+// and from what it was before a nice or a move, which the step is to heed. Plan: primary keys; inserts; as enqueueSQL for the step.
 const endWaitingSQL = `
 with gone as (
 	delete from trapeze.parked p
-	where p.id = $1 and p.fence = $2 and p.epoch = $34::int and p.why = 'children'
+	where p.id = $1 and p.fence = $2 and p.event_no = $34::int and p.why = 'children'
 		and exists (select from trapeze.fan_outs f where f.id = p.id and not f.ended and (f.open = 0 or f.fail_fast and f.failed > 0))
 	returning *
 ), wish as (
@@ -109,7 +110,8 @@ type EndedWaiting struct {
 	OffBalance *int64 // the fan-out around it that this leaves off balance
 }
 
-// EndWaiting ends a job that waited. ok is false when somebody else has, or nothing calls for it. After an error for which
+// EndWaiting ends a job that waited. ok is false when somebody else has, when nothing calls for it, or when it has changed since it was
+// read: look again. After an error for which
 // [Unknown] is true, look with [Store.Whereabouts].
 func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended EndedWaiting, ok bool, err error) {
 	var c columns
@@ -117,7 +119,7 @@ func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended En
 		c.add(*e.Next)
 	}
 	args := append([]any{e.ID, e.Fence, string(e.State), string(e.Outcome), string(e.Reason), text(e.Result), some(e.Error), boot},
-		append(c.all(), e.Group, e.Impaired, e.Epoch)...)
+		append(c.all(), e.Group, e.Impaired, e.EventNo)...)
 	found, err := rows(ctx, s, func(row pgx.CollectableRow) (x EndedWaiting, err error) {
 		return x, row.Scan(&x.Next, &x.OffBalance)
 	}, endWaitingSQL, args...)
