@@ -128,5 +128,9 @@ func (p *pulse) end() {
 
 // watchPulse watches over the signs of life of a run from now on, if its kind or its lane asks for some.
 func (one *run) watchPulse() {
-	one.pulse.begin(one.cancel, one.r.staleAfter(one))
+	after := one.r.staleAfter(one)
+	one.pulse.begin(one.cancel, after)
+	if now := one.r.staleAfter(one); now != after { // its lane says otherwise since, and may have said it before the watch began
+		one.pulse.watch(now)
+	}
 }

@@ -46,13 +46,14 @@ func (s *Store) deleteLaneIn(ctx context.Context, tx pgx.Tx, name, to, actor str
 	if name == job.DefaultLane || name == to {
 		return done, fmt.Errorf("the lane %q stays: %w", name, job.ErrInvalidSetting)
 	}
+	target := to // of its kinds
+	if to == "" {
+		target = job.DefaultLane
+	}
 	var before job.Lane
-	lanes := []string{name, to}
+	lanes := []string{name, target}
 	slices.Sort(lanes) // the order of every other transaction
 	for _, one := range lanes {
-		if one == "" {
-			continue
-		}
 		lane, err := askOne[job.Lane](ctx, s, tx, fmt.Errorf("%q: %w", one, job.ErrUnknownLane), lockLaneSQL, one)
 		if err != nil {
 			return done, err
@@ -68,10 +69,6 @@ func (s *Store) deleteLaneIn(ctx context.Context, tx pgx.Tx, name, to, actor str
 	}
 	if err := s.emptyLane(ctx, tx, m, done.Running, actor); err != nil {
 		return done, err
-	}
-	target := to
-	if to == "" {
-		target = job.DefaultLane
 	}
 	if _, err := tx.Exec(ctx, s.in(moveKindsSQL), name, target); err != nil {
 		return done, err

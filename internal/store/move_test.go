@@ -90,3 +90,19 @@ func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 }
+
+// Lanes are locked before kinds, also the one to which the kinds of a lane go that nobody named: else two changes wait for each other.
+func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.lanes (name) values ('old')`)
+	w.exec(`insert into trapeze.lane_kinds values ('k', 'old')`)
+	release := w.freeze(`select from trapeze.lanes where name = 'default' for update`)
+	deleted := async(func() (job.LaneChanged, error) { return w.DeleteLane(w.ctx(), "old", "", "ann", false) })
+	w.waiting(1)
+	w.exec(`select from trapeze.lane_kinds where kind = 'k' for update nowait`)
+	release(true)
+	_, err := deleted()
+	w.is.NoErr(err)
+	w.is.Equal(w.count(`select count(*) from trapeze.lane_kinds where lane = 'default'`), 1)
+}
