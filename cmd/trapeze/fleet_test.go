@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// fleet is several processes on one database, and what a test asks of that.
+type fleet struct {
+	database
+	is   *is.I
+	pool *pgxpool.Pool
+	pods []*pod
+}
+
+// serveFleet starts processes with four slots each, of which the lane narrow gives all of them together three.
+func serveFleet(t *testing.T, n int) *fleet {
+	t.Helper()
+	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
+	f.pool = pgtest.Connect(t, f.url)
+	for i := range n {
+		f.pods = append(f.pods, serve(t, f.url, []string{fmt.Sprint("TRAPEZE_POD=web-", i), "TRAPEZE_SLOTS=4", "TRAPEZE_LEASE=2s",
+			"TRAPEZE_HEARTBEAT=500ms", "TRAPEZE_LANES=narrow=3:demo.sleep"}))
+	}
+	return f
+}
+
+func (f *fleet) count(sql string, args ...any) (n int) {
+	f.t.Helper()
+	f.is.NoErr(f.pool.QueryRow(f.t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+func (f *fleet) running() int {
+	return f.count(`select count(*) from trapeze.live where lane = 'narrow' and state = 'running'`)
+}
+
+func (f *fleet) waiting() int {
+	return f.count(`select count(*) from trapeze.live where lane = 'narrow' and state = 'pending'`)
+}
+
+// submit gives the fleet jobs from outside.
+func (f *fleet) submit(n int) {
+	f.t.Helper()
+	r, err := runner.New(f.pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	f.is.NoErr(err)
+	defer r.Close()
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = runner.Raw{Name: "demo.sleep", JSON: []byte(`{"ms":40}`)}
+	}
+	_, err = r.EnqueueMany(f.t.Context(), list, runner.Foreign())
+	f.is.NoErr(err)
+	f.is.NoErr(r.Store().Notify(f.t.Context(), f.pool))
+}
+
+// most looks for a while at how many run at once.
+func (f *fleet) most(d time.Duration) (most int) {
+	f.t.Helper()
+	for until := time.Now().Add(d); time.Now().Before(until); {
+		most = max(most, f.running())
+	}
+	return most
+}
+
+// Whatever an operator sets on one process's database holds for all of them, and no one of them does all the work.
+func TestSeveralProcessesFollowTheOperator(t *testing.T) {
+	t.Parallel()
+	f := serveFleet(t, 3)
+	f.submit(400)
+	f.is.Equal(f.most(1500*time.Millisecond), 3) // full, and never more, over all of them
+	f.is.Equal(f.count(`select count(distinct boot) from trapeze.job_event where event = 'job.succeeded'`), 3)
+
+	f.ok("lane", "set", "narrow", "slots=1")
+	pgtest.Wait(t, "what runs beyond it has ended", func() bool { return f.running() <= 1 })
+	f.is.Equal(f.most(time.Second), 1)
+	f.ok("lane", "set", "narrow", "slots=0")
+	pgtest.Wait(t, "what runs has ended", func() bool { return f.running() == 0 })
+	f.is.Equal(f.most(500*time.Millisecond), 0) // and the poll goes by
+	f.is.True(f.waiting() > 0)
+	f.ok("lane", "set", "narrow", "slots=3")
+	pgtest.Wait(t, "it goes on", func() bool { return f.running() == 3 })
+
+	f.ok("drain", "narrow", "--wait", "20s")
+	f.is.Equal(f.running(), 0)
+	f.submit(1)
+	f.is.Equal(f.most(500*time.Millisecond), 0)
+	f.ok("freeze", "--wait", "20s")
+	f.ok("resume", "narrow")
+	f.is.Equal(f.most(500*time.Millisecond), 0) // still frozen
+	f.ok("thaw")
+	pgtest.Wait(t, "it goes on", func() bool { return f.running() == 3 })
+
+	f.ok("drain", "--pod", "web-1", "--wait", "20s")
+	on := func(name string) int {
+		return f.count(`select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1`, name)
+	}
+	for until := time.Now().Add(500 * time.Millisecond); time.Now().Before(until); {
+		f.is.Equal(on("web-1"), 0)
+	}
+	pgtest.Wait(t, "the others have its slots", func() bool { return f.running() == 3 })
+	f.pods[2].signal(syscall.SIGKILL)
+	f.is.True(f.most(4*time.Second) <= 3) // also while its slots are still its own, or are the survivors'
+	f.ok("resume", "--pod", "web-1")
+	pgtest.Wait(t, "every job has ended", func() bool { return f.count(`select count(*) from trapeze.live`) == 0 })
+	f.is.Equal(f.count(`select count(*) from trapeze.done where state <> 'succeeded'`), 0)
+	f.is.Equal(f.count(`select count(*) from trapeze.done`), 401)
+	f.is.Equal(f.count(`select granted from trapeze.lanes where name = 'narrow'`), f.count(`select coalesce(sum(slots), 0) from trapeze.slot_grants where lane = 'narrow'`))
+	f.is.Equal(f.count(`select count(*) from trapeze.audit where action <> 'lane.set' or actor <> 'system'`), 9) // one for each command
+	f.mostAtOnce(3)
+}
+
+// mostAtOnce checks by the history what no look can: how many claims of the lane were open at any moment. Those of a process that was
+// killed end with their recovery.
+func (f *fleet) mostAtOnce(limit int) {
+	f.t.Helper()
+	n := f.count(`
+with turns as (
+	select e.xid, e.job, e.event_no, case when e.to_state = 'running' and e.from_state = 'pending' then 1 else -1 end as by
+	from trapeze.job_event e
+	where e.to_state = 'running' and e.from_state = 'pending' or e.from_state = 'running' and e.to_state <> 'running'
+)
+select max(open) from (select sum(by) over (order by xid, by) as open from turns) t`)
+	f.is.True(n <= limit)
+}
