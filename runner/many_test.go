@@ -26,7 +26,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 			return runner.FanOut(of("k"), of("waits")).Join(of("k")), nil
 		},
 	})
-	lone := enqueue(t, r, of("k"))
+	lone := enqueue(t, r, of("k"), runner.IdempotencyKey("key"))
 	inState(t, r, lone, job.Succeeded)
 	n, err := r.Delete(t.Context(), lone, "ann")
 	is.NoErr(err)
@@ -37,6 +37,12 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	is.Equal(deeds(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
 	_, err = r.Delete(t.Context(), lone, "ann")
 	is.True(errors.Is(err, job.ErrNotFound))
+	anew, err := r.Submit(t.Context(), of("k"), runner.IdempotencyKey("key"))
+	is.NoErr(err)
+	is.True(!anew.Duplicate) // its key does not answer with a job that is not there
+	inState(t, r, anew.ID, job.Succeeded)
+	_, err = r.Delete(t.Context(), anew.ID, "ann")
+	is.NoErr(err)
 
 	parent := enqueue(t, r, of("fans"))
 	pgtest.Wait(t, "a branch has ended", func() bool {

@@ -20,10 +20,13 @@ from (
 	select s.id, s.pipeline_id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
 ) j`
 
-// deleteEndsSQL deletes where jobs ended, and the row of their pipeline. Plan: done_by_id of each day; pipelines_pkey.
+// deleteEndsSQL deletes where jobs ended, the row of their pipeline, and the idempotency keys that would answer with them. Plan:
+// done_by_id of each day; pipelines_pkey; one pass over submissions, those of a day.
 const deleteEndsSQL = `
 with pipeline as (
 	delete from trapeze.pipelines where id = $1
+), answers as (
+	delete from trapeze.submissions where job_id = any($2::bigint[])
 )
 delete from trapeze.done where id = any($2::bigint[])`
 
