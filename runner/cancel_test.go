@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -129,5 +130,33 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 	}
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject stays taken
+	checkHistory(t, pool, r)
+}
+
+// What a handler kept before it was killed stays: its progress, its checkpoint and what it had committed.
+func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (job bigint)`)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if err := j.Tx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
+			return err
+		}, "half"); err != nil {
+			return nil, err
+		}
+		j.Progress(5, 10)
+		<-ctx.Done() // its next yield
+		return nil, context.Cause(ctx)
+	}})
+	id := begun(t, r, of("k"))
+	pgtest.Wait(t, "it is half done", func() bool { j := get(t, r, id); return j.Progress != nil && j.Progress.Done != nil })
+	_, err := r.Cancel(t.Context(), id, "ada")
+	is.NoErr(err)
+	j := inState(t, r, id, job.Cancelled)
+	is.Equal([]int64{*j.Progress.Done, *j.Progress.Total}, []int64{5, 10})
+	is.Equal(one[int](t, pool, `select count(*)::int from rows`), 1)
+	is.Equal(one[string](t, pool, `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"half"`)
 	checkHistory(t, pool, r)
 }

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -180,5 +181,17 @@ func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
 		if j := ended(t, r, id); j.State != job.Succeeded {
 			t.Errorf("lane %d: %s", n+1, j.State)
 		}
+	}
+}
+
+func TestWhatSaysNothingOfItsPriorityHasTen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"a": nothing})
+	is.Equal(get(t, r, enqueue(t, r, of("a"))).Priority, 10)
+	is.Equal(get(t, r, enqueue(t, r, of("a"), runner.Priority(0))).Priority, 0) // which is one too
+	for _, beyond := range []int{-101, 101} {
+		_, err := r.Enqueue(t.Context(), of("a"), runner.Priority(beyond))
+		is.True(errors.Is(err, job.ErrInvalid))
 	}
 }
