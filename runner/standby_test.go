@@ -104,7 +104,7 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			})
 			took := time.Since(began)
 			t.Logf("in %s: %v", took, heard)
-			delete(heard, "discard plans") // not of a pod at rest: the machine is so busy that a statement took long
+			delete(heard, "discard plans")                                           // not of a pod at rest: the machine is so busy that a statement took long
 			is.True(heard["heartbeat"] <= int(took/c.beat)+1)                        // no more heartbeats than were due
 			is.True(heard["poll"] <= int(took/(c.poll*9/10))+1)                      // no more looks than were due
 			is.Equal(slices.Sorted(maps.Keys(heard)), []string{"heartbeat", "poll"}) // and nothing else
