@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 
@@ -38,9 +37,7 @@ func (s *server) audit(c echo.Context) error {
 // auditFilterOf reads the filters of the audit; one that is not known is an error.
 func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
 	f := store.AuditFilter{Limit: 50}
-	for name, values := range c.QueryParams() {
-		value := values[len(values)-1]
-		var err error
+	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "actor":
 			f.Actor, err = storable(value)
@@ -57,13 +54,11 @@ func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
 				f.Before, err = ParseID(value)
 			}
 		default:
-			err = errors.New("there is no such filter")
+			err = errNoFilter
 		}
-		if err != nil {
-			return f, invalid("filter %s: %s", name, err)
-		}
-	}
-	return f, nil
+		return err
+	})
+	return f, err
 }
 
 // storable refuses text that PostgreSQL cannot compare with its own.

@@ -70,19 +70,7 @@ func newPod(t *testing.T, o api.Options) *pod {
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), r, o)
 	web := httptest.NewServer(e)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		r.HandBackNow()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		web.Close()
-		r.Close()
-	})
-	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	runs(t, r, web)
 	return &pod{Runner: r, t: t, url: web.URL + "/trapeze/ui/"}
 }
 

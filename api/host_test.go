@@ -106,20 +106,7 @@ func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http
 	web.Config.ConnContext = api.ConnContext
 	set(web.Config)
 	web.Start()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	h.url, h.stop = web.URL+"/trapeze", cancel
-	t.Cleanup(func() {
-		r.HandBackNow()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		web.Close()
-		r.Close()
-	})
-	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	h.url, h.stop = web.URL+"/trapeze", runs(t, r, web)
 	return h
 }
 
@@ -197,4 +184,23 @@ func (h *host) untilAs(id string, state job.State, header ...string) answer {
 // as lets every request be of one principal.
 func as(name string, roles ...string) func(*http.Request) (api.Principal, error) {
 	return func(*http.Request) (api.Principal, error) { return api.Principal{Name: name, Roles: roles}, nil }
+}
+
+// runs runs a pod behind a server until the test ends, and returns what drains it before.
+func runs(t *testing.T, r *runner.Runner, web *httptest.Server) (drain context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		r.HandBackNow()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		web.Close()
+		r.Close()
+	})
+	pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+	return cancel
 }

@@ -87,9 +87,7 @@ func (s *server) list(c echo.Context) error {
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
 func filterOf(c echo.Context) (store.Filter, error) {
 	var f store.Filter
-	for name, values := range c.QueryParams() {
-		value := values[len(values)-1]
-		var err error
+	err := eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "state":
 			f.States, err = ParseStates(values)
@@ -110,13 +108,11 @@ func filterOf(c echo.Context) (store.Filter, error) {
 		case "cursor":
 			f.Cursor, err = cursor.Opened("jobs", value)
 		default:
-			err = errors.New("there is no such filter")
+			err = errNoFilter
 		}
-		if err != nil {
-			return f, invalid("filter %s: %s", name, err)
-		}
-	}
-	return f, nil
+		return err
+	})
+	return f, err
 }
 
 // ParseStates reads states, each value one or several separated by commas.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -39,8 +38,7 @@ func (s *server) pipelines(c echo.Context) error {
 
 // pipelineFilterOf reads the filters of a list of pipelines.
 func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
-	for name, values := range c.QueryParams() {
-		value := values[len(values)-1]
+	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "status":
 			f.Statuses, err = ParseStatuses(values)
@@ -53,13 +51,11 @@ func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
 		case "cursor":
 			f.Cursor, err = cursor.Opened("pipelines", value)
 		default:
-			err = errors.New("there is no such filter")
+			err = errNoFilter
 		}
-		if err != nil {
-			return f, invalid("filter %s: %s", name, err)
-		}
-	}
-	return f, nil
+		return err
+	})
+	return f, err
 }
 
 // ParseStatuses reads statuses of pipelines, each value one or several separated by commas.

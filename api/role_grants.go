@@ -15,9 +15,7 @@ import (
 
 func (s *server) roleGrants(c echo.Context) error {
 	f := store.RoleGrantFilter{Limit: 50}
-	for name, values := range c.QueryParams() {
-		value := values[len(values)-1]
-		var err error
+	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "principal":
 			f.Principal, err = storable(value)
@@ -30,11 +28,12 @@ func (s *server) roleGrants(c echo.Context) error {
 				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither holds a control character
 			}
 		default:
-			err = errors.New("there is no such filter")
+			err = errNoFilter
 		}
-		if err != nil {
-			return invalid("filter %s: %s", name, err)
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	list, err := s.lists.RoleGrants(c.Request().Context(), f)
 	if err != nil {
