@@ -1,22 +1,31 @@
-// Package scheduler is the clock of the calendar, on gocron: it knows when, never what. What must happen once on all pods
-// together is decided by rows, not here.
+// Package scheduler is the clock and the calendar: it knows when, never what. What must happen once on all pods together is decided by
+// rows, not here.
+//
+// A [Scheduler] runs functions at intervals, on gocron, and at moments. A [Calendar] is an expression such as "30 2 * * *", read in a
+// time zone: it computes when a schedule fires, and asks no clock.
 package scheduler
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 )
 
-// Scheduler runs functions at intervals. Make one with [New].
+// Scheduler runs functions at intervals and at moments. Make one with [New].
 type Scheduler struct {
 	cron gocron.Scheduler
 	log  *slog.Logger
 	ctx  context.Context // of Run, for the functions; it ends with it
 	stop context.CancelFunc
+
+	mu      sync.Mutex
+	alarms  map[string]*alarm
+	started bool
+	runs    sync.WaitGroup // of alarms
 }
 
 // New returns a scheduler that does nothing before [Scheduler.Run].
@@ -25,7 +34,7 @@ func New(log *slog.Logger) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the scheduler: %w", err)
 	}
-	s := &Scheduler{cron: cron, log: log}
+	s := &Scheduler{cron: cron, log: log, alarms: map[string]*alarm{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -45,11 +54,12 @@ func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx conte
 	return nil
 }
 
-// Run keeps the time until ctx ends, then ends the context of what runs and waits for it.
+// Run keeps the time until ctx ends, then ends the context of what runs and waits for it. Call it once.
 func (s *Scheduler) Run(ctx context.Context) {
 	s.cron.Start()
+	s.startAlarms()
 	<-ctx.Done()
-	s.stop()
+	s.stopAlarms()
 	if err := s.cron.Shutdown(); err != nil {
 		s.log.WarnContext(ctx, "scheduler did not stop cleanly", "err", err)
 	}
