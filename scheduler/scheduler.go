@@ -21,11 +21,6 @@ type Scheduler struct {
 	log  *slog.Logger
 	ctx  context.Context // of Run, for the functions; it ends with it
 	stop context.CancelFunc
-
-	mu      sync.Mutex
-	alarms  map[string]*alarm
-	started bool
-	runs    sync.WaitGroup // of alarms
 }
 
 // New returns a scheduler that does nothing before [Scheduler.Run].
@@ -34,7 +29,7 @@ func New(log *slog.Logger) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the scheduler: %w", err)
 	}
-	s := &Scheduler{cron: cron, log: log, alarms: map[string]*alarm{}}
+	s := &Scheduler{cron: cron, log: log}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -54,26 +49,17 @@ func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx conte
 	return nil
 }
 
-// Run keeps the time until ctx ends, then ends the context of what runs and waits for it. Call it once.
-func (s *Scheduler) Run(ctx context.Context) {
-	s.cron.Start()
-	s.startAlarms()
-	<-ctx.Done()
-	s.stopAlarms()
-	if err := s.cron.Shutdown(); err != nil {
-		s.log.WarnContext(ctx, "scheduler did not stop cleanly", "err", err)
-	}
-}
-
-// After runs do once, after a wait, instead of what was to run once under the same name. Nothing runs before [Scheduler.Run].
+// After runs do once, after a wait, instead of what was to run once under the same name and has not begun. Nothing runs before
+// [Scheduler.Run], of which the wait then counts. Call it from one goroutine at a time for each name.
 //
 // It is an interval of which one run is wanted: gocron's one-time jobs are of a moment, and one that has passed before its loop looks
 // at it keeps that loop busy for ever.
 func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.Context)) error {
 	s.cron.RemoveByTags(name)
+	var once sync.Once // a short wait may come twice before the limit is known
 	_, err := s.cron.NewJob(
 		gocron.DurationJob(max(wait, time.Millisecond)),
-		gocron.NewTask(func() { do(s.ctx) }),
+		gocron.NewTask(func() { once.Do(func() { do(s.ctx) }) }),
 		gocron.WithName(name), gocron.WithTags(name),
 		gocron.WithLimitedRuns(1),
 	)
@@ -81,4 +67,14 @@ func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.C
 		return fmt.Errorf("schedule %s: %w", name, err)
 	}
 	return nil
+}
+
+// Run keeps the time until ctx ends, then ends the context of what runs and waits for it. Call it once.
+func (s *Scheduler) Run(ctx context.Context) {
+	s.cron.Start()
+	<-ctx.Done()
+	s.stop()
+	if err := s.cron.Shutdown(); err != nil {
+		s.log.WarnContext(ctx, "scheduler did not stop cleanly", "err", err)
+	}
 }
