@@ -185,6 +185,7 @@ var statements = map[string]string{
 	"rolesSQL":             rolesSQL,
 	"runningSQL":           runningSQL,
 	"runsSQL":              runsSQL,
+	"scheduleHealthSQL":    scheduleHealthSQL,
 	"searchEventsSQL":      searchEventsSQL,
 	"serverSQL":            serverSQL,
 	"setGateSQL":           setGateSQL,
