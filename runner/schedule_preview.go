@@ -7,6 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
+// PreviewSchedule is the function of this name for what may be set here: nothing that fires more often than Options.MinScheduleInterval.
+func (r *Runner) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
+	if _, err := r.calendarOf(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
+		return job.SchedulePreview{}, err
+	}
+	return PreviewSchedule(expression, zone, after, n)
+}
+
 // PreviewSchedule says in words what an expression means in a zone (empty: UTC), and when it would fire after a moment: n times, or fewer
 // when it is over. It asks no database. Errors: [job.ErrInvalidSchedule].
 func PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
