@@ -109,9 +109,9 @@ func (p pattern) minute(w time.Time) bool {
 type window struct {
 	zone   string
 	change time.Time
-	start  time.Time               // of what is known
-	first  map[string]time.Time    // what the clock shows, by the minute: the first moment at which it does
-	leaps  map[time.Time][2]string // where it leaps ahead: from what it would have shown, to what it shows
+	start  time.Time                  // of what is known
+	first  map[time.Time]time.Time    // what the clock shows, by the minute, written in UTC: the first moment at which it does
+	leaps  map[time.Time][2]time.Time // where it leaps ahead: from what it would have shown, to what it shows
 }
 
 const toMinute = "2006-01-02 15:04"
@@ -138,18 +138,17 @@ func windows(t *testing.T, zone string, year int) (list []window) {
 }
 
 func look(zone string, loc *time.Location, change time.Time) window {
-	w := window{zone: zone, change: change, start: change.Add(-36 * time.Hour), first: map[string]time.Time{}, leaps: map[time.Time][2]string{}}
-	due := ""
+	w := window{zone: zone, change: change, start: change.Add(-36 * time.Hour), first: map[time.Time]time.Time{}, leaps: map[time.Time][2]time.Time{}}
+	var due time.Time
 	for m := w.start; m.Before(change.Add(36 * time.Hour)); m = m.Add(time.Minute) {
-		shown := m.In(loc).Format(toMinute)
+		shown, _ := time.Parse(toMinute, m.In(loc).Format(toMinute))
 		if _, again := w.first[shown]; !again {
 			w.first[shown] = m
 		}
-		if due != "" && shown > due {
-			w.leaps[m] = [2]string{due, shown}
+		if !due.IsZero() && shown.After(due) {
+			w.leaps[m] = [2]time.Time{due, shown}
 		}
-		next, _ := time.Parse(toMinute, shown)
-		due = next.Add(time.Minute).Format(toMinute)
+		due = shown.Add(time.Minute)
 	}
 	return w
 }
@@ -158,15 +157,14 @@ func look(zone string, loc *time.Location, change time.Time) window {
 func (w window) fires(p pattern) []time.Time {
 	set := map[time.Time]bool{}
 	for shown, m := range w.first {
-		if wall, _ := time.Parse(toMinute, shown); p.minute(wall) {
+		if p.minute(shown) {
 			for s := range p.sets[0] {
 				set[m.Add(time.Duration(s)*time.Second)] = true
 			}
 		}
 	}
 	for m, leap := range w.leaps {
-		until, _ := time.Parse(toMinute, leap[1])
-		for wall, _ := time.Parse(toMinute, leap[0]); wall.Before(until); wall = wall.Add(time.Minute) {
+		for wall := leap[0]; wall.Before(leap[1]); wall = wall.Add(time.Minute) {
 			if p.minute(wall) {
 				set[m] = true
 			}

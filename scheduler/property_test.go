@@ -109,10 +109,10 @@ func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 		p, _ := read(text)
 		begin, end := time.Date(2093, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2106, 1, 1, 0, 0, 0, 0, time.UTC)
 		calendar, err := scheduler.Parse(text, "UTC", begin)
-		if err != nil {
-			t.Fatal(err) // some day of the week fires always, or the day of the month with *
+		next := time.Time{} // of what is refused, since it never fires
+		if err == nil {
+			next = calendar.Next(begin)
 		}
-		next := calendar.Next(begin)
 		for day := begin.AddDate(0, 0, 1); day.Before(end); day = day.AddDate(0, 0, 1) {
 			if fires := p.onDay(day.Month(), day.Day(), day.Weekday()); fires != next.Equal(day) {
 				t.Fatalf("%q on %s: %v, and next is %s", text, day, fires, next)
