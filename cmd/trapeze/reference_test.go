@@ -223,7 +223,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	t.Parallel()
 	const heading = "## States, reasons, events"
 	var states []string
-	events := literals(t, "internal/store/*.go", `(?:'|event :?= ")((?:job|pod|lane|gate|schedule)\.[a-z_]+)['"]`)
+	events := literals(t, "internal/store/*.go", `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule)\.[a-z_]+)['"]`)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {
