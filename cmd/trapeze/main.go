@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	_ "time/tzdata" // schedules name time zones, and a container of this program alone has none
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +70,7 @@ NO_COLOR=1 turns colours off.`,
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
-		newPauseCommand(), newUnpauseCommand(),
+		newPauseCommand(), newUnpauseCommand(), newCronCommand(),
 		newKillCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
 		newDoctorCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
