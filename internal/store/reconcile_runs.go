@@ -14,11 +14,11 @@ const (
 	// Plan: one pass over current_runs_one_running; live_pkey.
 	strayRunsSQL = `
 select c.kind, c.subject, c.job_id from trapeze.current_runs c
-where c.state = 'running' and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) is null
+where c.state = 'running' and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' and l.kind = c.kind and l.subject = c.subject limit 1) is null
 order by c.kind, c.subject limit $1 for update of c skip locked`
 	endStraySQL = `
 update trapeze.current_runs c set state = 'ended' where c.kind = $1 and c.subject = $2 and c.job_id = $3 and c.state = 'running'
-	and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' limit 1) is null`
+	and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' and l.kind = c.kind and l.subject = c.subject limit 1) is null`
 )
 
 // StrayRun is a run that stood as running without a job that ran.
