@@ -114,7 +114,7 @@ func (d *doctor) examine(ctx context.Context) {
 		name string
 		do   func(context.Context) error
 	}{
-		{"tables", d.tables}, {"partitions", d.partitions}, {"pods", d.pods}, {"lanes", d.lanes},
+		{"tables", d.tables}, {"partitions", d.partitions}, {"maintenance", d.maintenance}, {"pods", d.pods}, {"lanes", d.lanes},
 	} {
 		d.check(ctx, check.name, check.do)
 	}
