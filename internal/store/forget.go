@@ -80,23 +80,26 @@ where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timesta
 )
 
 // awaitedSQL lists what ended in one state on one day and may still be read by a step that has not ended yet: the result of its
-// parent, or those of the branches of the fan-out that it joins, or that waits. Plan: one pass over live and parked, primary keys,
-// done_by_id, jobs_of_pipeline; once for each day that is to go.
+// parent, or those of the branches of the fan-out that it joins, or that waits. Each step of it is a probe by design: as joins, they
+// were planned as one over all jobs, and over the whole day. Plan: one pass over live and parked, primary keys, jobs_of_pipeline, the
+// day's index on id; once for each day that is to go.
 const awaitedSQL = `
 with parents as materialized (
-	select distinct j.parent_id as id
-	from (select id from trapeze.live union all select id from trapeze.parked) u join trapeze.jobs j on j.id = u.id
-	where j.parent_id is not null
+	select distinct (select j.parent_id from trapeze.jobs j where j.id = u.id limit 1) as id
+	from (select id from trapeze.live union all select id from trapeze.parked) u
 ), fans as materialized (
-	select id from parents union select id from trapeze.parked where why = 'children'
-), read as (
+	select id, (select j.pipeline_id from trapeze.jobs j where j.id = w.id limit 1) as pipeline_id
+	from (select id from parents union select id from trapeze.parked where why = 'children') w
+	where (select true from trapeze.fan_outs f where f.id = w.id limit 1)
+), read as materialized (
 	select id from parents
-	union all
-	select b.id from fans w join trapeze.fan_outs f on f.id = w.id join trapeze.jobs j on j.id = f.id
-	join trapeze.jobs b on b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = f.id and b.step > 0
+	union
+	select b.id from fans w cross join lateral (
+		select b.id from trapeze.jobs b where b.pipeline_id = w.pipeline_id and coalesce(b.group_id, 0) = w.id and b.step > 0 offset 0
+	) b
 )
-select d.id from read r join trapeze.done d on d.id = r.id
-where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day'`
+select r.id from read r where (select true from trapeze.done d
+	where d.id = r.id and d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' limit 1)`
 
 // forgetAtOnce is how many jobs one transaction deletes.
 const forgetAtOnce = 2000
