@@ -125,12 +125,13 @@ func (l *leader) has(ctx context.Context) bool {
 	return true
 }
 
+// drop gives the connection up. It says so first: when the lock is free, another pod says at once that it leads.
 func (l *leader) drop() {
+	l.r.metrics.Leader.Set(0)
 	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = l.conn.Close(closing)
 	l.conn, l.held = nil, false
-	l.r.metrics.Leader.Set(0)
 }
 
 func (l *leader) resign() {
