@@ -68,24 +68,3 @@ func (r *Runner) RetryPipeline(ctx context.Context, id int64, actor string, args
 	r.wentAgain(ctx)
 	return again, nil
 }
-
-// reconcilePage is how many waiting jobs one round of the reconciliation looks at.
-const reconcilePage = 100
-
-// reconcile counts the branches of waiting jobs anew, and reports what it had to correct.
-func (r *Runner) reconcile(ctx context.Context) (corrected int, err error) {
-	last, drifts, err := r.front.Reconcile(ctx, r.reconciled.Load(), reconcilePage)
-	for _, d := range drifts {
-		r.metrics.Drift.Inc()
-		r.log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
-			telemetry.JobID, d.ID, telemetry.OpenBefore, d.OpenBefore, telemetry.Open, d.Open, telemetry.FailedBefore, d.FailedBefore, telemetry.Failed, d.Failed)
-	}
-	if err != nil {
-		return len(drifts), err
-	}
-	r.reconciled.Store(last)
-	if len(drifts) > 0 {
-		r.unbalanced.lookAround()
-	}
-	return len(drifts), nil
-}

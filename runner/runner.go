@@ -42,37 +42,38 @@ type Runner struct {
 	started  bool
 	declared []declaration // schedules
 
-	mine        map[string]bool // kinds this pod runs; fixed by Run
-	mineAll     []string
-	lanes       *lanes
-	pod         *pod
-	runs        *runs
-	hands       *hands
-	flights     flights
-	flusher     *flusher
-	poller      *poller.Poller
-	due         dueTimes
-	freed       freedSubjects
-	unbalanced  unbalanced
-	marks       marks
-	backlog     backlog
-	waiters     *waiters
-	firstEvents firstEvents
-	fleet       fleet
-	collecting  sync.Mutex
-	look        atomic.Bool // something may be due, whatever its subject
-	round       round       // of the poller alone
-	looked      time.Time   // of the poller alone: the latest look at everything
-	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
-	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
-	closing     atomic.Bool
-	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
-	following   following
-	calendar    *calendar
-	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
-	hurry       chan struct{}
-	hurried     sync.Once
-	peers       chan struct{} // asks for a wake-up of the other pods
+	mine         map[string]bool // kinds this pod runs; fixed by Run
+	mineAll      []string
+	lanes        *lanes
+	pod          *pod
+	runs         *runs
+	hands        *hands
+	flights      flights
+	flusher      *flusher
+	poller       *poller.Poller
+	due          dueTimes
+	freed        freedSubjects
+	unbalanced   unbalanced
+	marks        marks
+	backlog      backlog
+	waiters      *waiters
+	firstEvents  firstEvents
+	fleet        fleet
+	collecting   sync.Mutex
+	look         atomic.Bool // something may be due, whatever its subject
+	round        round       // of the poller alone
+	looked       time.Time   // of the poller alone: the latest look at everything
+	heard        atomic.Bool // other pods may have changed what we can have of limited lanes
+	doubt        doubts      // a reply was lost: the table may give us jobs that we do not know
+	closing      atomic.Bool
+	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
+	mayNotVacuum atomic.Bool  // has been said
+	following    following
+	calendar     *calendar
+	reread       chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	hurry        chan struct{}
+	hurried      sync.Once
+	peers        chan struct{} // asks for a wake-up of the other pods
 }
 
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does

@@ -203,6 +203,18 @@ func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
 	pgtest.Wait(t, "the statistics say so", func() bool { return p.finds("tables", warning, "trapeze.parked has 12000 dead rows") })
 }
 
+func TestADoctorFindsMaintenanceThatIsLateOrFails(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	p.join("web-1", 60, "k")
+	is.True(p.finds("maintenance", healthy, "0 chores"))
+	p.exec(`insert into trapeze.maintenance (chore, begun_at, done_at, pod) values ('retention', now() - interval '9 hours', now() - interval '9 hours', 'web-1')`)
+	is.True(p.finds("maintenance", warning, "retention (9h"))
+	p.exec(`update trapeze.maintenance set done_at = now(), error = 'permission denied'`)
+	is.True(p.finds("maintenance", warning, "failed on web-1: permission denied"))
+}
+
 func TestADoctorFindsAServerThatForgets(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

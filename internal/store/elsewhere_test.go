@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,7 +20,7 @@ func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
 	w := newWorldOn(t, pgtest.Connect(t, url), Options{Schema: "other_home"})
 	w.is.Equal(w.Schema(), "other_home")
 	w.liveALife()
-	n, err := w.Forget(w.ctx(), "succeeded", time.Now())
+	n, err := w.Forget(w.ctx(), "succeeded", 0, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 }

@@ -269,7 +269,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 	succeeded := w.count(`select id from trapeze.done where state = 'succeeded'`)
 	w.age(int64(succeeded))
-	n, err := w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour))
+	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
@@ -296,7 +296,7 @@ func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
 	w.exec(`insert into trapeze.fan_outs (id, fence, branches, open, ended, outcome) select -g, 1, 0, 0, true, 'ok' from generate_series(1, 3000) g`)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) select -g, 'k', 'default', '{}', -g, pg_current_xact_id() from generate_series(1, 20000) g`)
 	began := time.Now()
-	n, err := w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour))
+	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	if took := time.Since(began); took > 3*time.Second {

@@ -38,18 +38,22 @@ with recursive names(schedule) as (
 )
 delete from trapeze.schedule_fires f using old o where f.schedule = o.schedule and f.fire_at = o.fire_at returning 1`
 
-// PruneFires forgets fires that are older than keep, but for the latest twenty of each schedule, page by page, and returns how many.
-// Safe on several pods at once.
-func (s *Store) PruneFires(ctx context.Context, keep time.Duration) (total int, err error) {
+// PruneFires forgets fires that are older than keep (negative: none is), but for the latest twenty of each schedule, page by page, and
+// returns how many. Safe on several pods at once.
+func (s *Store) PruneFires(ctx context.Context, keep time.Duration, pace Pace) (total int, err error) {
 	const limit = 5000
-	for {
+	for keep >= 0 {
+		if err := pace(ctx); err != nil {
+			return total, err
+		}
 		gone, err := rows(ctx, s, pgx.RowTo[int], pruneFiresSQL, keep.Milliseconds(), keptFires, limit)
 		total += len(gone)
 		if err != nil {
 			return total, fmt.Errorf("prune fires: %w", err)
 		}
 		if len(gone) < limit {
-			return total, nil
+			break
 		}
 	}
+	return total, nil
 }

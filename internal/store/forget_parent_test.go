@@ -19,7 +19,7 @@ func TestTheResultOfAParentIsKeptAsLongAsItsChildWaits(t *testing.T) {
 	w.end(a, e)
 	day := time.Now().UTC().AddDate(0, 0, -1)
 	w.exec(`update trapeze.done set finished_at = $1`, day)
-	_, err := w.Forget(w.ctx(), "succeeded", time.Now())
+	_, err := w.Forget(w.ctx(), "succeeded", 0, unpaced)
 	w.is.NoErr(err)
 	_, err = w.Result(w.ctx(), parent.ID)
 	w.is.NoErr(err)

@@ -200,26 +200,30 @@ func (m *model) Promote(limit int) int {
 	return len(due)
 }
 
-// Forget deletes the jobs that ended in a state on a day that is over, unless somebody may still read the result of one;
-// dropDay then drops the day.
+// Forget deletes the jobs that ended in a state on a day that is over, except those whose result somebody may still read. Without
+// such, dropDay then drops the day; with them the ends of the others go at once.
 func (m *model) Forget(state job.State) (n int, drops bool) {
+	awaited := map[int64]bool{}
 	for _, j := range m.jobs {
 		if j.done() || j.ParentID == nil {
 			continue
 		}
 		if parent := m.jobs[*j.ParentID]; parent != nil && parent.old && parent.state == state {
-			return 0, false
+			awaited[parent.ID] = true
 		}
 	}
-	for _, j := range m.pick(func(j *modelJob) bool { return j.old && j.state == state }) {
+	drops = len(awaited) == 0
+	for _, j := range m.pick(func(j *modelJob) bool { return j.old && j.state == state && !awaited[j.ID] }) {
 		if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID && r.state == "ended" {
 			delete(m.runs, j.key())
 		}
 		delete(m.jobs, j.ID)
-		m.graves[j.ID] = grave{j.state, j.fence}
+		if drops {
+			m.graves[j.ID] = grave{j.state, j.fence}
+		}
 		n++
 	}
-	return n, true
+	return n, drops
 }
 
 func (m *model) dropDay(state job.State) {

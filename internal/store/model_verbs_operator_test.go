@@ -120,7 +120,7 @@ func swept(boots []string) verb {
 
 func prunesPods() verb {
 	return in("prune pods",
-		func(ctx context.Context, s *Store) (int, error) { return s.PrunePods(ctx, 0) },
+		func(ctx context.Context, s *Store) (int, error) { return s.PrunePods(ctx, 0, 500) },
 		func(m *model) (int, error) { return m.PrunePods(), nil })
 }
 
@@ -156,7 +156,7 @@ func forgets(state job.State) verb {
 	drops := false
 	return verb{"forget " + string(state),
 		func(ctx context.Context, s *Store) (any, error) {
-			_, err := s.Forget(ctx, string(state), time.Now().Add(-retention))
+			_, err := s.Forget(ctx, string(state), retention, unpaced)
 			return nil, err
 		},
 		[]func(*model) (any, error){
@@ -173,7 +173,7 @@ func forgets(state job.State) verb {
 func forgetsEvents() verb {
 	return bare("forget events",
 		func(ctx context.Context, s *Store) error {
-			_, err := s.ForgetEvents(ctx, time.Now().Add(-retention))
+			_, err := s.ForgetEvents(ctx, retention, unpaced)
 			return err
 		},
 		func(m *model) error { m.ForgetEvents(); return nil })

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -55,6 +56,7 @@ func (s *Store) Reconcile(ctx context.Context, after int64, limit int) (last int
 		return 0, nil, fmt.Errorf("list waiting jobs: %w", err)
 	}
 	type count struct{ Open, Failed int }
+	var errs []error // one that cannot be counted holds up no other
 	for _, w := range list {
 		err := s.Tx(ctx, func(tx pgx.Tx) error {
 			before, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[count], s.in(lockFanOutSQL), []any{w.ID})
@@ -68,11 +70,14 @@ func (s *Store) Reconcile(ctx context.Context, after int64, limit int) (last int
 			return err
 		})
 		if err != nil {
-			return 0, drifts, fmt.Errorf("recount the branches of job %d: %w", w.ID, err)
+			errs = append(errs, fmt.Errorf("recount the branches of job %d: %w", w.ID, err))
+			if Transient(err) || ctx.Err() != nil {
+				return 0, drifts, errors.Join(errs...)
+			}
 		}
 	}
 	if len(list) < limit {
-		return 0, drifts, nil
+		return 0, drifts, errors.Join(errs...)
 	}
-	return list[len(list)-1].ID, drifts, nil
+	return list[len(list)-1].ID, drifts, errors.Join(errs...)
 }

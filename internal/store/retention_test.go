@@ -85,24 +85,24 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values ($1, now(), 1, 4, 2, 10, 'pending', 'default', 'k', '')`, old[2])
 
-	n, err := w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour))
+	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 3)
 	for _, id := range old[:2] {
 		_, err := w.Job(w.ctx(), id)
 		w.is.True(errors.Is(err, job.ErrNotFound))
 	}
-	w.is.Equal(w.at(old[2]).State, job.Pending)                            // what lives again stays
-	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1))                      // with its progress and checkpoint
-	w.is.Equal(w.at(young[0]).State, job.Succeeded)                        // and what is younger
-	w.is.Equal(w.at(failed[0]).State, job.Failed)                          // and what has another retention
-	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)    //
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)    // the pointer of s is gone, that of t is not
-	n, err = w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) //
+	w.is.Equal(w.at(old[2]).State, job.Pending)                         // what lives again stays
+	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1))                   // with its progress and checkpoint
+	w.is.Equal(w.at(young[0]).State, job.Succeeded)                     // and what is younger
+	w.is.Equal(w.at(failed[0]).State, job.Failed)                       // and what has another retention
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1) //
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1) // the pointer of s is gone, that of t is not
+	n, err = w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)      //
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 	w.is.Equal(w.count(`select count(*) from pg_inherits where inhparent = 'trapeze.done_succeeded'::regclass`), 9)
-	days, err := w.ForgetEvents(w.ctx(), time.Now().Add(-30*time.Hour))
+	days, err := w.ForgetEvents(w.ctx(), 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(days, 1)
 	w.exec(`delete from trapeze.live where id = $1`, old[2]) // it has no history of its own any more
@@ -119,7 +119,7 @@ func TestTwoPodsMayForgetAtOnce(t *testing.T) {
 		w.end(boot, ending(c))
 	}
 	w.age(old...)
-	forget := func() (int, error) { return w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) }
+	forget := func() (int, error) { return w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced) }
 	x, y := async(forget), async(forget)
 	_, err1 := x()
 	_, err2 := y()
@@ -133,11 +133,11 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
-	n, err := w.PrunePods(w.ctx(), time.Hour)
+	n, err := w.PrunePods(w.ctx(), time.Hour, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0) // its jobs have not been looked for
 	w.recover(b, 100)
-	n, err = w.PrunePods(w.ctx(), time.Hour)
+	n, err = w.PrunePods(w.ctx(), time.Hour, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	pods, err := w.Pods(w.ctx(), true)

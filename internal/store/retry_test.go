@@ -24,12 +24,13 @@ func (w *world) failing(boot string, changes ...func(*NewJob)) int64 {
 func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.shortWait = time.Minute
 	boot := w.pod("a")
 	other, id := w.failing(boot), w.failing(boot)
 	w.age(other, id)
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, min(other, id))
 	id = max(other, id)
-	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "failed", time.Now().Add(-30*time.Hour)) })
+	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "failed", 30*time.Hour, unpaced) })
 	w.waiting(1)
 	_, err := w.RetryPipeline(w.ctx(), id, nil, "me")
 	w.is.NoErr(err)
@@ -155,10 +156,10 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	forget := func() {
 		t.Helper()
 		for _, state := range []string{"succeeded", "failed", "cancelled"} {
-			_, err := w.Forget(w.ctx(), state, time.Now().Add(-30*time.Hour))
+			_, err := w.Forget(w.ctx(), state, 30*time.Hour, unpaced)
 			w.is.NoErr(err)
 		}
-		_, err := w.PrunePipelines(w.ctx(), 0)
+		_, err := w.PrunePipelines(w.ctx(), 0, unpaced)
 		w.is.NoErr(err)
 	}
 	w.put(plain)
@@ -228,6 +229,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.shortWait = time.Minute
 	boot := w.pod("a")
 	w.put(plain)
 	other := w.one(boot)
@@ -243,7 +245,7 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	w.is.True(ok)
 	w.age(other.ID, claims[0].ID)
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, other.ID)
-	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "succeeded", time.Now().Add(-30*time.Hour)) })
+	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced) })
 	w.waiting(1)
 	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
 	w.is.NoErr(err)

@@ -156,7 +156,7 @@ func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
 	_, err = reserve(3, `{"n":2}`)
 	w.is.True(errors.Is(err, job.ErrKeyReused)) // the same key for other content is a mistake
 	w.exec(`update trapeze.submissions set created_at = now() - interval '2 days'`)
-	n, err := w.PruneSubmissions(w.ctx(), lease)
+	n, err := w.PruneSubmissions(w.ctx(), lease, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	holder, err = reserve(3, `{"n":2}`)

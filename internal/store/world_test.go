@@ -261,3 +261,6 @@ func ptr[T any](v T) *T { return &v }
 
 // untold is for commands whose job no transaction holds.
 func untold(job.Lease) {}
+
+// unpaced is maintenance without a pause.
+func unpaced(context.Context) error { return nil }

@@ -13,6 +13,7 @@ const (
 	Cause        = "cause" // why a context has ended
 	Chore        = "chore" // of the maintenance
 	Count        = "count"
+	Dead         = "dead" // rows of a table
 	Dir          = "dir"
 	Err          = "err"
 	Events       = "events" // a number of them
@@ -49,6 +50,7 @@ const (
 	SpanID       = "span_id"
 	Status       = "status" // of HTTP
 	Step         = "step"
+	Table        = "table"
 	TraceID      = "trace_id"
 	Wait         = "wait" // before another try
 	Why          = "why"

@@ -22,6 +22,10 @@ type Metrics struct {
 	WaitSeconds     *prometheus.HistogramVec // lane
 	DBErrors        *prometheus.CounterVec   // sqlstate_class
 	Leader          prometheus.Gauge
+	Chores          *prometheus.CounterVec   // chore
+	ChoreErrors     *prometheus.CounterVec   // chore
+	ChoreSeconds    *prometheus.HistogramVec // chore
+	ChoreDone       *prometheus.GaugeVec     // chore
 	Listening       prometheus.Gauge
 	LaneSlots       *prometheus.GaugeVec // lane, state
 	StreamClients   prometheus.Gauge
@@ -88,6 +92,10 @@ func New() *Metrics {
 	m.WaitSeconds = histograms("trapeze_wait_seconds", "From due to claimed.", long, Lane)
 	m.DBErrors = counters("trapeze_db_errors_total", "Errors of the database, by class of SQLSTATE.", "sqlstate_class")
 	m.Leader = gauge("trapeze_leader", "1 while this pod does the maintenance.")
+	m.Chores = counters("trapeze_maintenance_total", "What the maintenance of this pod removed, ended, made or mended.", Chore)
+	m.ChoreErrors = counters("trapeze_maintenance_errors_total", "Rounds of the maintenance that failed on this pod.", Chore)
+	m.ChoreSeconds = histograms("trapeze_maintenance_seconds", "How long a round of the maintenance took on this pod.", long, Chore)
+	m.ChoreDone = gauges("trapeze_maintenance_last_seconds", "When this pod last did it without an error, in seconds since 1970.", Chore)
 	m.Listening = gauge("trapeze_listen_connected", "1 while wake-ups by NOTIFY arrive.")
 	m.LaneSlots = gauges("trapeze_lane_slots", "This pod's slots of a lane.", Lane, "state")
 	m.LaneWaiting = gauges("trapeze_lane_waiting", "Jobs of the lane that are due and wait, on all pods together; counted up to 100,000.", Lane)

@@ -1,0 +1,267 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ended makes jobs of a kind that succeeded on a day that is over, without a history, and returns the first and the last id.
+func (w *world) ended(kind string, n int) (first, last int64) {
+	w.t.Helper()
+	ids, err := w.NewIDs(w.ctx(), n)
+	w.is.NoErr(err)
+	first, last = ids[0], ids[n-1]
+	w.is.Equal(int(last-first), n-1) // one block
+	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid)
+		select g, $1, 'default', '{}', g, pg_current_xact_id() from generate_series($2::bigint, $3::bigint) g`, kind, first, last)
+	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
+		select g, 'succeeded', 'ok', 'ok', 1, 1, 1, 1, 0, 10, 'default' from generate_series($1::bigint, $2::bigint) g`, first, last)
+	w.age(ids...)
+	return first, last
+}
+
+// left counts the jobs of a kind, those of which only the end is left included.
+func (w *world) left(first, last int64) (jobs, ends int) {
+	w.t.Helper()
+	return w.count(`select count(*) from trapeze.jobs where id between $1 and $2`, first, last),
+		w.count(`select count(*) from trapeze.done where id between $1 and $2`, first, last)
+}
+
+func (w *world) oldDays() int {
+	w.t.Helper()
+	return w.count(`select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'trapeze.done_succeeded'::regclass
+		and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'UTC')::date - 1`)
+}
+
+func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	forget := func(keep time.Duration) int {
+		t.Helper()
+		n, err := w.Forget(w.ctx(), "succeeded", keep, unpaced)
+		w.is.NoErr(err)
+		return n
+	}
+	a1, a9 := w.ended("audited", 3)
+	b1, b9 := w.ended("chatty", 2500)
+	c1, c9 := w.ended("other", 4)
+	w.exec(`insert into trapeze.kind_retention values ('chatty', 'succeeded', 3600), ('audited', 'succeeded', 0), ('other', 'failed', 1)`)
+
+	w.is.Equal(forget(-1), 2500) // a kind may go where all others are kept for ever
+	jobs, ends := w.left(b1, b9)
+	w.is.Equal([]int{jobs, ends}, []int{0, 0}) // nothing is left of it
+	w.is.Equal(forget(-1), 0)                  // and the day is not read again
+	jobs, ends = w.left(c1, c9)
+	w.is.Equal([]int{jobs, ends}, []int{4, 4}) // another state's rule is not this one's
+
+	w.is.Equal(forget(30*time.Hour), 4) // a day that is over loses all but the kind that is kept
+	jobs, ends = w.left(a1, a9)
+	w.is.Equal([]int{jobs, ends}, []int{3, 3})
+	w.is.Equal(w.oldDays(), 1)
+
+	w.exec(`update trapeze.kind_retention set keep_s = 7200 where kind = 'audited'`)
+	w.is.Equal(forget(30*time.Hour), 3) // the rule is read anew
+	w.is.Equal(w.oldDays(), 0)          // and the day goes with its last row
+}
+
+func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, last := w.ended("k", 2*forgetAtOnce+10)
+	lost := errors.New("the lead is lost")
+	batches := 0
+	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, func(context.Context) error {
+		if batches++; batches == 3 {
+			return lost
+		}
+		return nil
+	})
+	w.is.True(errors.Is(err, lost))     // it stops at once
+	w.is.Equal(n, 2*forgetAtOnce)       // with what it has done
+	jobs, ends := w.left(first, last)   //
+	w.is.Equal(jobs, 10)                //
+	w.is.Equal(ends, 2*forgetAtOnce+10) // the day stays
+	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	w.is.NoErr(err)
+	w.is.Equal(n, 10) // nothing is counted twice
+	w.is.Equal(w.oldDays(), 0)
+}
+
+func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, last := w.ended("k", 50)
+	other := time.Now().UTC().AddDate(0, 0, -4)
+	w.exec(fmt.Sprintf(`create table trapeze.done_succeeded_%s (like trapeze.done_succeeded including all)`, other.Format("20060102")))
+	w.exec(fmt.Sprintf(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_%s for values from ('%s 00:00+00') to ('%s 00:00+00')`,
+		other.Format("20060102"), other.Format(time.DateOnly), other.AddDate(0, 0, 1).Format(time.DateOnly)))
+	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // an older day, with the bad ones
+	w.exec(`create function refuse() returns trigger language plpgsql as 'begin raise exception ''no''; end'`)
+	w.exec(fmt.Sprintf(`create trigger refuse before delete on trapeze.jobs for each row when (old.id = %d) execute function refuse()`, first))
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, first+1)
+	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	w.is.True(err != nil && strings.Contains(err.Error(), fmt.Sprintf("job %d:", first))) // it says which
+	w.is.Equal(n, 48)                                                                     // all others went, those of the next day too
+	w.is.Equal(w.oldDays(), 1)                                                            // and that day with them
+	release(true)
+	w.exec(`drop trigger refuse on trapeze.jobs`)
+	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	w.is.NoErr(err)
+	w.is.Equal(n, 2)
+	jobs, ends := w.left(first, last)
+	w.is.Equal([]int{jobs, ends}, []int{0, 0})
+}
+
+func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	parent := w.one(boot)
+	child := w.new(then(parent, func(n *NewJob) { n.Starts, n.DelayMillis = false, 30*24*3600*1000 }))[0]
+	w.end(boot, endingWith(parent, child))
+	w.age(parent.ID)
+	first, last := w.ended("k", 20)
+	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	w.is.NoErr(err)
+	w.is.Equal(n, 20)
+	jobs, ends := w.left(first, last)
+	w.is.Equal([]int{jobs, ends}, []int{0, 0})
+	w.is.Equal(w.at(parent.ID).State, job.Succeeded) // the child can read it
+	w.exec(`update trapeze.parked set run_after = now()`)
+	_, err = w.Promote(w.ctx(), 10)
+	w.is.NoErr(err)
+	w.end(boot, ending(w.one(boot)))
+	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1) // then it goes too
+	w.is.Equal(w.oldDays(), 0)
+}
+
+func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.put(plain)[0]
+	w.exec(`insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'mine', $1), ('k', 'old', $1 + 1000000), ('k', 'taken', $1 + 2000000)`, id)
+	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // as who is about to take it over
+	prune := func() (int, error) { return w.PruneKeys(w.ctx(), unpaced) }
+	x, y := async(prune), async(prune)
+	n1, err1 := x()
+	n2, err2 := y()
+	w.is.NoErr(errors.Join(err1, err2))
+	w.is.Equal(n1+n2, 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.unique_keys where key in ('mine', 'taken')`), 2)
+	release(false)
+	n1, err1 = w.PruneKeys(w.ctx(), unpaced)
+	w.is.NoErr(err1)
+	w.is.Equal(n1, 1)
+	w.exec(`delete from trapeze.unique_keys`)
+}
+
+func TestASubjectThatNobodyRunsIsFreedAndOneThatRunsIsNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(about("busy"), about("lost"))
+	claims := w.claims(boot, 2)
+	w.is.Equal(len(claims), 2)
+	w.exec(`insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 'stray', 1, 1, 'running')`)
+	ended, err := w.ReconcileRuns(w.ctx(), 10)
+	w.is.NoErr(err)
+	w.is.Equal(ended, []StrayRun{{"k", "stray", 1}})
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 2)
+	for _, c := range claims {
+		w.end(boot, ending(c))
+	}
+	w.exec(`delete from trapeze.current_runs where subject = 'stray'`)
+}
+
+func TestGrantedSlotsAreSummedUpAnewAndThoseOfNobodyTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.exec(`insert into trapeze.lanes (name, slots) values ('l', 5), ('m', 5)`)
+	_, err := w.SettleSlots(w.ctx(), boot, []Ask{{"l", 2, 2, 2}, {"m", 1, 1, 1}}, []string{"k"})
+	w.is.NoErr(err)
+	lanes, err := w.ReconcileGrants(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(len(lanes), 0)
+	w.exec(`insert into trapeze.slot_grants (lane, boot, slots, asked) values ('l', '00000000-0000-4000-8000-000000000001', 3, 1)`)
+	w.exec(`update trapeze.lanes set granted = granted + 3`)
+	lanes, err = w.ReconcileGrants(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(lanes, []string{"default", "l", "m"})
+	w.is.Equal(w.count(`select granted from trapeze.lanes where name = 'l'`), 2)
+	w.is.Equal(w.count(`select granted from trapeze.lanes where name = 'm'`), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.slot_grants`), 2)
+}
+
+func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	take := func(pod string, within time.Duration) bool {
+		t.Helper()
+		given, err := w.TakeTurn(w.ctx(), "c", pod, within)
+		w.is.NoErr(err)
+		return given
+	}
+	var asks []func() (bool, error)
+	for range 6 {
+		asks = append(asks, async(func() (bool, error) { return w.TakeTurn(w.ctx(), "c", "p", time.Minute) }))
+	}
+	given := 0
+	for _, ask := range asks {
+		got, err := ask()
+		w.is.NoErr(err)
+		if got {
+			given++
+		}
+	}
+	w.is.Equal(given, 1)
+	w.is.True(take("leader", 0))
+	w.is.True(!take("b", time.Minute))
+	w.exec(`update trapeze.maintenance set begun_at = now() - interval '2 minutes'`)
+	w.is.True(take("b", time.Minute))
+	w.exec(`update trapeze.maintenance set begun_at = now() + interval '1 day'`) // the clock was put back
+	w.is.True(take("b", time.Minute))
+	w.is.NoErr(w.EndTurn(w.ctx(), Turn{Chore: "c", Pod: "b", Count: 3, Seconds: 0.5}))
+	turns, err := w.Turns(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(len(turns), 1)
+	w.is.Equal(turns[0].Count, int64(3))
+	w.is.Equal(turns[0].Pod, "b")
+}
+
+func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	behind := func() []Behind {
+		t.Helper()
+		w.exec(`select pg_stat_clear_snapshot()`)
+		list, err := w.Behind(w.ctx(), 100)
+		w.is.NoErr(err)
+		return list
+	}
+	w.exec(`alter table trapeze.submissions set (autovacuum_enabled = off)`)
+	w.exec(`insert into trapeze.submissions (key, job_id, fingerprint) select g, g, '' from generate_series(1, 5000) g`)
+	w.exec(`delete from trapeze.submissions`)
+	pgtest.Wait(t, "the statistics have arrived", func() bool { l := behind(); return len(l) == 1 && l[0].Vacuum })
+	b := behind()[0]
+	w.is.Equal(b.Name, "submissions")
+	w.is.True(b.May && b.Dead >= 5000)
+	release := w.freeze(`lock table trapeze.submissions in row exclusive mode`)
+	w.is.NoErr(w.Vacuum(w.ctx(), b)) // writers are no hindrance
+	release(false)
+	locked := w.freeze(`lock table trapeze.submissions in access exclusive mode`)
+	w.is.NoErr(w.Vacuum(w.ctx(), b)) // nor is it one to those who lock it: it passes by
+	locked(false)
+	pgtest.Wait(t, "nothing is behind", func() bool { return len(behind()) == 0 })
+
+}

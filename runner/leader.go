@@ -1,0 +1,144 @@
+package runner
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// A role is what a pod has to do with the maintenance.
+type role int
+
+const (
+	standsBy role = iota // another pod leads: a chore is done here when it has not been done for long
+	leads                // it is this one
+	shares               // nobody can be asked who leads: whoever comes first does a chore
+)
+
+// leader tries to hold the lock of the maintenance, on a connection of its own, and knows whether it does. The lock is a hint that
+// saves work: every chore may be done by two pods at once, and is done by another when whoever holds the lock does nothing.
+type leader struct {
+	r *Runner
+
+	mu     sync.Mutex
+	conn   *pgx.Conn
+	held   bool
+	alone  bool // no direct connection
+	failed int  // attempts to connect, one after the other
+}
+
+// leadWithin bounds each question for the lead.
+const leadWithin = 5 * time.Second
+
+// role is what this pod does now, as of the latest look.
+func (l *leader) role() role {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.held:
+		return leads
+	case l.alone:
+		return shares
+	}
+	return standsBy
+}
+
+// keep looks after the lead until ctx ends, every two poll intervals: a pod that leads learns that it has lost it, the others take it
+// over. Then it is given up.
+func (l *leader) keep(ctx context.Context) {
+	defer l.resign()
+	for rest(ctx, l.wait()) {
+		l.look(ctx)
+	}
+}
+
+// wait is the time until the next look: at most two poll intervals, and while no connection can be made longer and longer, up to a
+// minute.
+func (l *leader) wait() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	longest := 2 * l.r.opts.PollEvery
+	for range min(l.failed-1, 10) {
+		longest = max(min(2*longest, time.Minute), 2*l.r.opts.PollEvery)
+	}
+	return longest*8/10 + rand.N(longest/5) // #nosec G404 -- jitter
+}
+
+// look asks whether this pod still leads, or for the lead.
+func (l *leader) look(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() { l.r.metrics.Leader.Set(map[bool]float64{true: 1}[l.held || l.alone]) }()
+	if l.r.deaf() {
+		l.alone = true
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, leadWithin)
+	defer cancel()
+	if l.held && l.has(asking) {
+		return
+	}
+	if l.conn == nil {
+		conn, err := l.r.direct(asking)
+		if err != nil {
+			if l.failed++; l.failed == 1 && ctx.Err() == nil {
+				l.r.log.WarnContext(ctx, "no direct connection for the lead of the maintenance: it is done all the same, by whichever pod comes first",
+					telemetry.Err, err)
+			}
+			l.alone = true
+			return
+		}
+		l.conn = conn
+	}
+	l.failed, l.alone = 0, false
+	held, err := l.r.front.TakeLead(asking, l.conn)
+	if err != nil {
+		l.drop()
+		return
+	}
+	if l.held = held; held && l.has(asking) {
+		l.r.log.InfoContext(ctx, "leads the maintenance", telemetry.Pod, l.r.opts.Name)
+	}
+}
+
+// still reports whether this pod leads at this moment: asked before each action.
+func (l *leader) still(ctx context.Context) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, leadWithin)
+	defer cancel()
+	return l.held && l.has(ctx)
+}
+
+// has asks the session whether it has the lock; without it, or without an answer, the connection is given up, and with it the lead.
+func (l *leader) has(ctx context.Context) bool {
+	has, err := l.r.front.HasLead(ctx, l.conn)
+	if err != nil || !has {
+		l.drop()
+		return false
+	}
+	return true
+}
+
+// drop gives the connection up. It says so first: when the lock is free, another pod says at once that it leads.
+func (l *leader) drop() {
+	l.r.metrics.Leader.Set(0)
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.conn.Close(closing)
+	l.conn, l.held = nil, false
+}
+
+func (l *leader) resign() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.drop()
+	}
+	l.r.metrics.Leader.Set(0)
+}

@@ -1,0 +1,132 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// leading are those of some runners that say that they lead.
+func leading(t *testing.T, pods ...*runner.Runner) (who []*runner.Runner) {
+	t.Helper()
+	for _, r := range pods {
+		if value(t, r, "trapeze_leader") == 1 {
+			who = append(who, r)
+		}
+	}
+	return who
+}
+
+func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	fast := func(name string) runner.Options { return runner.Options{Name: name, PollEvery: 500 * time.Millisecond} }
+	stopA, stopB := make(chan struct{}), make(chan struct{})
+	pods := map[*runner.Runner]chan struct{}{}
+	for name, stop := range map[string]chan struct{}{"a": stopA, "b": stopB} {
+		r := make1(t, pool, fast(name), nil)
+		pods[r] = stop
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = r.Run(ctx) }()
+		go func() { <-stop; cancel() }()
+		t.Cleanup(func() { cancel(); <-done })
+	}
+	var a, b *runner.Runner
+	for r := range pods {
+		a, b = b, r
+	}
+	holders := func() int {
+		return one[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and classid = 0 and objid = 420021 and granted
+			and database = (select oid from pg_database where datname = current_database())`)
+	}
+	pgtest.Wait(t, "one leads", func() bool { return len(leading(t, a, b)) == 1 && holders() == 1 })
+
+	// Its connection is cut.
+	for range 3 {
+		pid := one[int](t, pool, `select pid from pg_locks where locktype = 'advisory' and objid = 420021
+			and database = (select oid from pg_database where datname = current_database())`)
+		exec(t, pool, `select pg_terminate_backend($1)`, pid)
+		began := time.Now()
+		pgtest.Wait(t, "one leads again, and no other says that it does", func() bool {
+			return one[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021 and pid <> $1
+				and database = (select oid from pg_database where datname = current_database())`, pid) == 1 && len(leading(t, a, b)) == 1
+		})
+		t.Logf("led again after %s", time.Since(began))
+	}
+
+	// It ends.
+	was := leading(t, a, b)[0]
+	other := a
+	if was == a {
+		other = b
+	}
+	close(pods[was])
+	pgtest.Wait(t, "the other leads", func() bool { return len(leading(t, other)) == 1 })
+	is.Equal(len(leading(t, was)), 0)
+	close(pods[other])
+	pgtest.Wait(t, "nobody leads, and nothing is locked", func() bool { return len(leading(t, a, b)) == 0 && holders() == 0 })
+}
+
+func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	var pods []*runner.Runner
+	for _, schema := range []string{"trapeze", "other_home"} {
+		if err := runner.Migrate(t.Context(), pool, schema); err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollEvery: 500 * time.Millisecond}, nil))
+	}
+	pgtest.Wait(t, "both lead", func() bool { return len(leading(t, pods...)) == 2 })
+}
+
+func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
+	t.Parallel()
+	for name, direct := range map[string]string{"off": "off", "an address where nobody listens": "postgres://127.0.0.1:1/nowhere"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			a := start(t, pool, runner.Options{Name: "a", DirectURL: direct}, map[string]does{"k": nothing})
+			b := start(t, pool, runner.Options{Name: "b", DirectURL: direct}, map[string]does{"k": nothing})
+			pgtest.Wait(t, "every chore was done", func() bool {
+				return one[int](t, pool, `select count(*) from trapeze.maintenance where done_at is not null and error = ''`) == 13 && len(leading(t, a, b)) == 2
+			})
+			rounds := func() float64 {
+				return value(t, a, "trapeze_maintenance_seconds") + value(t, b, "trapeze_maintenance_seconds")
+			}
+			pgtest.Wait(t, "every pod has made partitions", func() bool { return rounds() >= 12+2 })
+			is.Equal(rounds(), 12.0+2.0) // of the two the first that comes does all else
+		})
+	}
+}
+
+// A pod that is frozen keeps its session and its lock; what it does not do, others do.
+func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	conn, err := pool.Acquire(t.Context())
+	is.NoErr(err)
+	defer conn.Release()
+	var held bool
+	is.NoErr(conn.QueryRow(t.Context(), `select pg_try_advisory_lock(420021)`).Scan(&held))
+	is.True(held)
+	defer func() { _, _ = conn.Exec(context.Background(), `select pg_advisory_unlock(420021)`) }()
+	exec(t, pool, `insert into trapeze.maintenance (chore, begun_at, pod) values
+		('approval', now() - interval '4 minutes', 'frozen'), ('deadline', now() - interval '2 minutes', 'frozen')`)
+	r := start(t, pool, runner.Options{Name: "a", PollEvery: 500 * time.Millisecond}, nil)
+	pgtest.Wait(t, "what is overdue is done", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.maintenance where chore in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
+	})
+	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // not overdue yet
+	is.Equal(len(leading(t, r)), 0)                                                                          // and it does not say that it leads
+}

@@ -1,0 +1,141 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// neglected makes a database in which every chore has something to do, for several batches where it works in batches.
+func neglected(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	day := time.Now().UTC().AddDate(0, 0, -20)
+	for _, parent := range []string{"done_succeeded", "done_failed", "job_events"} {
+		name := parent + day.Format("_20060102")
+		exec(t, pool, fmt.Sprintf(`create table trapeze.%s (like trapeze.%s including all)`, name, parent))
+		exec(t, pool, fmt.Sprintf(`alter table trapeze.%s attach partition trapeze.%s for values from ('%s 00:00+00') to ('%s 00:00+00')`,
+			parent, name, day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
+	}
+	old := time.Date(day.Year(), day.Month(), day.Day(), 12, 0, 0, 0, time.UTC)
+	for _, one := range []struct {
+		kind, state string
+		first, n    int
+	}{{"bulk", "succeeded", 1_000_000, 4500}, {"kept", "succeeded", 1_010_000, 50}, {"bulk", "failed", 1_020_000, 2100}} {
+		exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid)
+			select g, $1, 'default', '{}', g, pg_current_xact_id() from generate_series($2::bigint, $3::bigint) g`, one.kind, one.first, one.first+one.n-1)
+		exec(t, pool, `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, finished_at)
+			select g, $1, 'ok', 'ok', 1, 1, 1, 1, 0, 10, 'default', $4 from generate_series($2::bigint, $3::bigint) g`, one.state, one.first, one.first+one.n-1, old)
+	}
+	exec(t, pool, `insert into trapeze.kind_retention values ('kept', 'succeeded', 0)`)
+	exec(t, pool, `insert into trapeze.job_events (event_no, event, at) values (1, 'old', $1)`, old)
+	exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid)
+		select g, 'k', 'default', '{}', g, pg_current_xact_id() from generate_series(2000001, 2002400) g`)
+	exec(t, pool, `insert into trapeze.parked (id, why, run_after, fence, event_no, epoch, priority, lane, kind, subject)
+		select g, 'approval', now() - interval '2 days', 0, 1, 1, 10, 'default', 'k', '' from generate_series(2000001, 2001200) g`)
+	exec(t, pool, `insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
+		select g, now() - interval '2 days', 0, 1, 1, 10, 'pending', 'default', 'k', '' from generate_series(2001201, 2002399) g`)
+	exec(t, pool, `insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
+		values (2002400, now(), 0, 1, 1, 10, 'pending', 'gone', 'k', '')`)
+	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed, swept_at)
+		select gen_random_uuid(), 'p', now() - interval '9 days', now() - interval '9 days', 'left', now() - interval '8 days' from generate_series(1, 2500) g`)
+	exec(t, pool, `insert into trapeze.submissions (key, job_id, fingerprint, created_at)
+		select g, g, '', now() - interval '2 days' from generate_series(1, 5000) g`)
+	exec(t, pool, `insert into trapeze.pipelines (id, created_at) select g, now() - interval '2 days' from generate_series(3000001, 3000100) g`)
+	exec(t, pool, `insert into trapeze.unique_keys (kind, key, job_id) select 'k', g, g from generate_series(4000001, 4006000) g`)
+	exec(t, pool, `insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'in force', 2002400)`)
+	exec(t, pool, `insert into trapeze.current_runs (kind, subject, job_id, fence, state) select 'k', g, g, 1, 'running' from generate_series(5000001, 5000010) g`)
+	exec(t, pool, `update trapeze.lanes set granted = 7`)
+}
+
+// tidied is what is left after the maintenance, table by table.
+func tidied(t *testing.T, pool *pgxpool.Pool) string {
+	t.Helper()
+	return one[string](t, pool, `select json_build_object(
+		'jobs', (select json_agg(x) from (select kind, count(*), min(id), max(id) from trapeze.jobs group by 1 order by 1) x),
+		'done', (select json_agg(x) from (select state, reason, count(*), min(id), max(id) from trapeze.done group by 1, 2 order by 1, 2) x),
+		'live', (select json_agg(x) from (select id, lane, event_no from trapeze.live) x), 'parked', (select count(*) from trapeze.parked),
+		'events', (select json_agg(x) from (select event, to_state, count(*) from trapeze.job_event group by 1, 2 order by 1, 2) x),
+		'twice', (select count(*) from (select 1 from trapeze.job_event where job is not null group by job, event_no having count(*) > 1) x),
+		'pods', (select count(*) from trapeze.pods), 'submissions', (select count(*) from trapeze.submissions),
+		'pipelines', (select count(*) from trapeze.pipelines), 'keys', (select json_agg(key) from trapeze.unique_keys),
+		'runs', (select count(*) from trapeze.current_runs where state = 'running'), 'granted', (select sum(granted) from trapeze.lanes),
+		'days', (select json_agg(c.relname order by 1) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+			where c.relname ~ '_[0-9]{8}$' and i.inhparent::regclass::text like 'trapeze.%' and c.relkind = 'r'))::text`)
+}
+
+// Whoever does the maintenance, alone, at once with others, or after one whose connections are cut between any two batches, leaves the
+// same rows.
+func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	want := ""
+	for _, c := range []struct {
+		name string
+		do   func(t *testing.T, pool *pgxpool.Pool, a, b *runner.Runner)
+	}{
+		{"one pod", func(t *testing.T, _ *pgxpool.Pool, a, _ *runner.Runner) { is.NoErr(a.Maintain(t.Context())) }},
+		{"two at once", func(t *testing.T, _ *pgxpool.Pool, a, b *runner.Runner) {
+			var other error
+			var both sync.WaitGroup
+			both.Go(func() { other = b.Maintain(t.Context()) })
+			err := a.Maintain(t.Context())
+			both.Wait()
+			is.NoErr(errors.Join(err, other))
+		}},
+		{"one that is cut off again and again, then another", func(t *testing.T, pool *pgxpool.Pool, a, b *runner.Runner) {
+			ctx, stop := context.WithCancel(t.Context())
+			var cutting sync.WaitGroup
+			cuts := 0
+			cutting.Go(func() {
+				for ctx.Err() == nil {
+					cuts += one[int](t, pool, `select count(pg_terminate_backend(pid)) from pg_stat_activity
+						where datname = current_database() and application_name = 'trapeze' and state = 'active'`)
+				}
+			})
+			for range 5 {
+				_ = a.Maintain(t.Context()) // most of it fails
+			}
+			stop()
+			cutting.Wait()
+			t.Logf("%d connections were cut", cuts)
+			is.True(cuts > 10)
+			is.NoErr(b.Maintain(t.Context()))
+		}},
+		{"one whose context ends in the middle, then another", func(t *testing.T, _ *pgxpool.Pool, a, b *runner.Runner) {
+			for _, after := range []time.Duration{30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+				ctx, cancel := context.WithTimeout(t.Context(), after)
+				_ = a.Maintain(ctx)
+				cancel()
+			}
+			is.NoErr(b.Maintain(t.Context()))
+		}},
+	} {
+		pool := pgtest.Pool(t)
+		neglected(t, pool)
+		a, b := make1(t, pool, runner.Options{Name: "a"}, nil), make1(t, pool, runner.Options{Name: "b"}, nil)
+		c.do(t, pool, a, b)
+		is.NoErr(b.Maintain(t.Context())) // nothing is left that would be another round's, such as a table that somebody read
+		got := tidied(t, pool)
+		if want == "" {
+			want = got
+			t.Log(want)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'bulk'`), 0)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'kept'`), 50)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'expired'`), 1200)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'deadline'`), 1199)
+			is.Equal(one[int](t, pool, `select (select count(*) from trapeze.submissions) + (select count(*) from trapeze.pods) + (select count(*) from trapeze.pipelines)`), 0)
+		}
+		if got != want {
+			t.Errorf("%s left\n%s\nwant\n%s", c.name, got, want)
+		}
+	}
+}
