@@ -37,7 +37,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.fire("busy", 6000, 30, 100) // a job goes on for so long that its fire is no longer one of the latest
 	w.fire("ahead", 60, 30, 1)
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
-		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours'`)
+		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
 	w.is.NoErr(err)
 	n, err := w.PruneFires(w.ctx(), 168*time.Hour)
 	w.is.NoErr(err)
