@@ -51,7 +51,7 @@ type Runner struct {
 	due         dueTimes
 	freed       freedSubjects
 	unbalanced  unbalanced
-	strays      chan struct{} // a hint that there are jobs of a deleted lane
+	stranded    chan struct{} // a hint that there are jobs of a deleted lane
 	marks       marks
 	backlog     backlog
 	waiters     *waiters
@@ -107,7 +107,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
-	r.unbalanced.some, r.strays = make(chan struct{}, 1), make(chan struct{}, 1)
+	r.unbalanced.some, r.stranded = make(chan struct{}, 1), make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
 		r.lanes.poll = time.Hour
 	}
@@ -130,7 +130,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.watchTrust(alive) })
 	life.Go(func() { r.flusher.run(alive) })
 	life.Go(func() { r.keepBalance(alive) })
-	life.Go(func() { r.keepStrays(alive) })
+	life.Go(func() { r.keepStranded(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })

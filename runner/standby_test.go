@@ -89,7 +89,7 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 				maintained := now["with late as materialized ("] >= 1 && now["with old as materialized ("] >= 1 &&
 					now["select trapeze.ensure_partitions($1::int)"] >= 2 && now["with old as ("] >= 2 && now["with page as materialized ("] >= 1 &&
 					now["select p.id, j.pipeline_id from trapeze.parked p join trapeze.jobs j on j.id = p.id"] >= 1 &&
-					now["select to_date(right(c.relname, 8), 'YYYYMMDD')"] >= 4
+					now["select to_date(right(c.relname, 8), 'YYYYMMDD')"] >= 4 && now["with recursive names as ("] >= 1
 				return now["listen"] == 1 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && maintained
 			})
 			began, before := time.Now(), o.so()

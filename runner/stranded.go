@@ -7,18 +7,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// strayFor is for how long after a lane was deleted its jobs are looked for at each heartbeat: those of transactions that committed
+// strandedFor is for how long after a lane was deleted its jobs are looked for at each heartbeat: those of transactions that committed
 // later, and those that ran and come back. After that it is the maintenance that looks, by the minute.
-const strayFor = 5 * time.Minute
+const strandedFor = 5 * time.Minute
 
-// keepStrays moves jobs of lanes that do not exist when there may be some, until ctx ends. What cannot be done now is tried again at the
+// keepStranded moves jobs of lanes that do not exist when there may be some, until ctx ends. What cannot be done now is tried again at the
 // next heartbeat.
-func (r *Runner) keepStrays(ctx context.Context) {
+func (r *Runner) keepStranded(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.strays:
+		case <-r.stranded:
 		}
 		if _, err := r.moveStranded(ctx); err != nil && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "jobs of a lane that was deleted could not be moved, the next heartbeat tries again", telemetry.Err, r.dbError(err))
@@ -26,11 +26,11 @@ func (r *Runner) keepStrays(ctx context.Context) {
 	}
 }
 
-// lookForStrays has jobs of deleted lanes be looked for, if one was deleted lately.
-func (r *Runner) lookForStrays() {
-	if r.lanes.lostOne(strayFor) {
+// lookForStranded has jobs of deleted lanes be looked for, if one was deleted lately.
+func (r *Runner) lookForStranded() {
+	if r.lanes.lostOne(strandedFor) {
 		select {
-		case r.strays <- struct{}{}:
+		case r.stranded <- struct{}{}:
 		default:
 		}
 	}
