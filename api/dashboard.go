@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // mountDashboard puts the dashboard at /ui/ below g. Its pages ask for permissions themselves, and answer with pages.
@@ -25,6 +26,13 @@ func (s *server) mountDashboard(g *echo.Group) {
 		pages.ServeHTTP(c.Response(), below)
 		return nil
 	}}))
+}
+
+// shown is the job that a page shows, as its visitor may see it.
+func (s *server) shown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
+	v := s.view(to)
+	shown := v.job(j)
+	return shown, s.readings.note(request, v, "job "+idText(j.ID))
 }
 
 // visitor finds out who looks at a page.

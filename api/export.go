@@ -34,7 +34,14 @@ const (
 
 func (s *server) exportJobs(c echo.Context) error {
 	return s.export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
-		return from.ExportJobs(ctx, tx, func(j job.Job) error { return lines.Encode(s.shown(caller(c), j)) })
+		shows := s.view(caller(c))
+		return from.ExportJobs(ctx, tx, func(j job.Job) error {
+			shown := shows.job(j)
+			if err := s.readings.note(c.Request(), shows, "jobs"); err != nil { // once, before the first secret
+				return err
+			}
+			return lines.Encode(shown)
+		})
 	})
 }
 

@@ -30,6 +30,7 @@ type house struct {
 func newHouse(f *testing.F) house {
 	f.Helper()
 	h := house{doors: echo.New(), pool: pgtest.Pool(f)}
+	h.doors.HTTPErrorHandler = api.HandleError // what is no door is answered as by the program
 	r, err := runner.New(h.pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)

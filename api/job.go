@@ -29,7 +29,8 @@ func (s *server) job(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, s.present(c, found))
+	shown, err := s.present(c, found)
+	return answer(c, shown, err)
 }
 
 // events answers with the history of a job after a cursor, oldest first.

@@ -81,7 +81,8 @@ func (s *server) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"jobs": s.present(c, page.Jobs), "next_cursor": cursor.Sealed("jobs", page.Cursor)})
+	shown, err := s.present(c, page.Jobs)
+	return answer(c, map[string]any{"jobs": shown, "next_cursor": cursor.Sealed("jobs", page.Cursor)}, err)
 }
 
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.

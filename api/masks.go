@@ -12,42 +12,72 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// shown is a job as somebody may see it: with its secrets hidden in arguments, result and planned steps, unless he has the permission
-// jobs:args for it. Whatever shows a job calls it: lists, streams, exports, pages. Errors, messages and events are as their handlers
-// wrote them: who writes a secret there shows it.
-func (s *server) shown(to access.Principal, j job.Job) job.Job {
-	if to.Sees(access.JobsArgs, j.Submitter) {
-		return j
+// view is what one request shows to who sent it: with the secrets hidden in arguments, results and planned steps, unless he has the
+// permission jobs:args. Whatever shows a job uses one: lists, streams, exports, pages. Errors, messages and events are as their handlers
+// wrote them: who writes a secret there shows it. It is for one goroutine.
+type view struct {
+	masks *masks
+	to    access.Principal
+	bared []string // the jobs and pipelines of others, secrets of which it shows
+	known bool     // that it shows secrets is written down: what else it shows is not looked through
+}
+
+func (s *server) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
+
+func (v *view) job(j job.Job) job.Job {
+	bare := v.to.Sees(access.JobsArgs, j.Submitter)
+	if bare && (v.known || j.Submitter == v.to.Name) {
+		return j // what he wrote himself, he knows
 	}
-	mask := s.masks.of(j.Kind)
-	j.Args, j.Result, j.Planned = mask.JSON(j.Args), mask.JSON(j.Result), s.shownPlan(j.Planned)
+	hidden, mask := j, v.masks.of(j.Kind)
+	var args, result, plan bool
+	hidden.Args, args = mask.Hide(j.Args)
+	hidden.Result, result = mask.Hide(j.Result)
+	hidden.Planned, plan = v.masks.plan(j.Planned)
+	if !bare {
+		return hidden
+	}
+	if args || result || plan {
+		v.bared = append(v.bared, "job "+idText(j.ID))
+	}
 	return j
 }
 
-// shownPipeline is a pipeline as somebody may see it. Who sees only his own ones sees all of them.
-func (s *server) shownPipeline(to access.Principal, p job.Pipeline) job.Pipeline {
-	_, reads := to.Can(access.JobsRead)
-	if allowed, own := to.Can(access.JobsArgs); allowed && (!own || reads) {
-		return p
+func (v *view) jobs(list []job.Job) []job.Job {
+	shown := make([]job.Job, len(list))
+	for i, one := range list {
+		shown[i] = v.job(one)
 	}
-	p.Planned = s.shownPlan(p.Planned)
+	return shown
+}
+
+// pipeline is a pipeline as its reader may see it. Who sees only his own ones sees all of them.
+func (v *view) pipeline(p job.Pipeline) job.Pipeline {
+	planned, hid := v.masks.plan(p.Planned)
+	_, reads := v.to.Can(access.JobsRead)
+	allowed, own := v.to.Can(access.JobsArgs)
+	switch {
+	case !allowed || own && !reads:
+		p.Planned = planned
+	case hid && !reads:
+		v.bared = append(v.bared, "pipeline "+idText(p.ID))
+	}
 	return p
 }
 
-// shownTree is a pipeline with its jobs as somebody may see them.
-func (s *server) shownTree(to access.Principal, t Tree) Tree {
-	t.Pipeline = s.shownPipeline(to, t.Pipeline)
-	t.Jobs = s.shownTreeJobs(to, t.Jobs)
+func (v *view) tree(t Tree) Tree {
+	t.Pipeline = v.pipeline(t.Pipeline)
+	t.Jobs = v.treeJobs(t.Jobs)
 	return t
 }
 
-func (s *server) shownTreeJobs(to access.Principal, jobs []TreeJob) []TreeJob {
+func (v *view) treeJobs(jobs []TreeJob) []TreeJob {
 	shown := slices.Clone(jobs)
 	for i, one := range shown {
-		shown[i].Job = s.shown(to, one.Job)
+		shown[i].Job = v.job(one.Job)
 		if one.FanOut != nil {
 			fan := *one.FanOut
-			fan.Shown = s.shownTreeJobs(to, fan.Shown)
+			fan.Shown = v.treeJobs(fan.Shown)
 			shown[i].FanOut = &fan
 		}
 	}
@@ -55,73 +85,75 @@ func (s *server) shownTreeJobs(to access.Principal, jobs []TreeJob) []TreeJob {
 }
 
 // present is whatever holds jobs as the sender of a request may see it: a job, several, a pipeline, a tree, schedules. Anything else is as it was.
-func (s *server) present(c echo.Context, v any) any {
-	to := caller(c)
-	switch v := v.(type) {
+// When it shows him secrets of others, that is written down first.
+func (s *server) present(c echo.Context, what any) (any, error) {
+	v, target := s.view(caller(c)), ""
+	switch shows := what.(type) {
 	case job.Job:
-		return s.shown(to, v)
+		what, target = v.job(shows), "job "+idText(shows.ID)
 	case []job.Job:
-		shown := make([]job.Job, len(v))
-		for i, one := range v {
-			shown[i] = s.shown(to, one)
-		}
-		return shown
+		what, target = v.jobs(shows), "jobs"
 	case job.Pipeline:
-		return s.shownPipeline(to, v)
+		what, target = v.pipeline(shows), "pipeline "+idText(shows.ID)
 	case []job.Pipeline:
-		shown := make([]job.Pipeline, len(v))
-		for i, one := range v {
-			shown[i] = s.shownPipeline(to, one)
+		shown := make([]job.Pipeline, len(shows))
+		for i, one := range shows {
+			shown[i] = v.pipeline(one)
 		}
-		return shown
+		what, target = shown, "pipelines"
 	case Tree:
-		return s.shownTree(to, v)
+		what, target = v.tree(shows), "pipeline "+idText(shows.ID)
 	case job.ScheduleUse:
-		v.ScheduleSetting = s.shownSetting(to, v.ScheduleSetting)
-		return v
+		shows.ScheduleSetting = v.setting(shows.Name, shows.ScheduleSetting)
+		what, target = shows, "schedule "+shows.Name
 	case []job.ScheduleUse:
-		shown := slices.Clone(v)
-		for i := range shown {
-			shown[i].ScheduleSetting = s.shownSetting(to, shown[i].ScheduleSetting)
+		shown := slices.Clone(shows)
+		for i, one := range shown {
+			shown[i].ScheduleSetting = v.setting(one.Name, one.ScheduleSetting)
 		}
-		return shown
+		what, target = shown, "schedules"
 	case job.ScheduleChanged:
-		for _, one := range []**job.ScheduleSetting{&v.Before, &v.After} {
+		for _, one := range []**job.ScheduleSetting{&shows.Before, &shows.After} {
 			if *one != nil {
-				shown := s.shownSetting(to, **one)
+				shown := v.setting(shows.Schedule, **one)
 				*one = &shown
 			}
 		}
-		return v
+		what, target = shows, "schedule "+shows.Schedule
 	}
-	return v
+	return what, s.readings.note(c.Request(), v, target)
 }
 
-// shownSetting is what people say of a schedule as somebody may see it: its job is nobody's own.
-func (s *server) shownSetting(to access.Principal, one job.ScheduleSetting) job.ScheduleSetting {
-	if !to.Sees(access.JobsArgs, "") {
-		one.Args = s.masks.of(one.Kind).JSON(one.Args)
+// setting is what people say of a schedule, called name, as its reader may see it: its job is nobody's own.
+func (v *view) setting(name string, one job.ScheduleSetting) job.ScheduleSetting {
+	args, hid := v.masks.of(one.Kind).Hide(one.Args)
+	switch {
+	case !v.to.Sees(access.JobsArgs, ""):
+		one.Args = args
+	case hid && !slices.Contains(v.bared, "schedule "+name):
+		v.bared = append(v.bared, "schedule "+name)
 	}
 	return one
 }
 
-// shownPlan hides the secrets of steps that are still to come, each as its kind says.
-func (s *server) shownPlan(planned json.RawMessage) json.RawMessage {
+// plan hides the secrets of steps that are still to come, each as its kind says.
+func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) {
 	if len(planned) == 0 {
-		return planned
+		return planned, false
 	}
 	var steps []job.Step
 	if err := json.Unmarshal(planned, &steps); err != nil {
-		return access.MaskAll.JSON(planned)
+		return access.MaskAll.Hide(planned)
 	}
 	for i, step := range steps {
-		steps[i].Args = s.masks.of(step.Kind).JSON(step.Args)
+		args, found := m.of(step.Kind).Hide(step.Args)
+		steps[i].Args, hid = args, hid || found
 	}
 	raw, err := encodeJSON(steps)
 	if err != nil {
-		return json.RawMessage(access.Masked)
+		return json.RawMessage(access.Masked), true
 	}
-	return raw
+	return raw, hid
 }
 
 // masks knows what is secret in the arguments of each kind. It is safe for concurrent use.

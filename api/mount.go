@@ -65,6 +65,7 @@ type server struct {
 
 	openapi                     []byte // the document
 	refusals                    *refusals
+	readings                    *readings
 	clients, principals, logins *buckets
 }
 
@@ -76,8 +77,9 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
+	open := o.Authenticate == nil
 	switch {
-	case o.Authenticate != nil:
+	case !open:
 	case o.InsecureAllowAll:
 		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
 	default:
@@ -91,7 +93,8 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	}
 	o.Streams = o.Streams.withDefaults()
 	s := &server{
-		r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
+		r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()),
+		refusals: newRefusals(r.Store()), readings: newReadings(r.Store(), open),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
 		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
 	}

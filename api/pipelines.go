@@ -33,7 +33,8 @@ func (s *server) pipelines(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"pipelines": s.present(c, list), "next_cursor": cursor.Sealed("pipelines", next)})
+	shown, err := s.present(c, list)
+	return answer(c, map[string]any{"pipelines": shown, "next_cursor": cursor.Sealed("pipelines", next)}, err)
 }
 
 // pipelineFilterOf reads the filters of a list of pipelines.
@@ -90,7 +91,8 @@ func (s *server) pipeline(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, s.present(c, tree))
+	shown, err := s.present(c, tree)
+	return answer(c, shown, err)
 }
 
 func (s *server) abort(c echo.Context) error {

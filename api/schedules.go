@@ -36,7 +36,11 @@ func (s *server) schedules(c echo.Context) error {
 	if list == nil {
 		list = []job.ScheduleUse{}
 	}
-	return c.JSON(http.StatusOK, map[string]any{"schedules": s.present(c, list)})
+	shown, err := s.present(c, list)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]any{"schedules": shown})
 }
 
 // previewFires is how many fires a preview has.
@@ -61,7 +65,16 @@ func (s *server) schedule(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, s.present(c, one))
+	return s.answerShown(c, one)
+}
+
+// answerShown answers with what holds a schedule, as the sender may see it.
+func (s *server) answerShown(c echo.Context, what any) error {
+	shown, err := s.present(c, what)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, shown)
 }
 
 // scheduleBody is the body of PUT and PATCH.
@@ -99,7 +112,7 @@ func (s *server) setSchedule(c echo.Context, as func(job.ScheduleChange) job.Sch
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, s.present(c, done))
+	return s.answerShown(c, done)
 }
 
 func (s *server) deleteSchedule(c echo.Context) error {

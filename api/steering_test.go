@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -47,7 +48,9 @@ func TestAJobIsSteeredOverHTTP(t *testing.T) {
 	h.until(running, job.Running)
 	refused(h.send("PATCH", "/admin/workers/jobs/"+running+"/priority", `{"priority":1}`), http.StatusConflict, "not_queued")
 	refused(h.send("DELETE", "/jobs/"+running, ""), http.StatusConflict, "not_terminal")
-	refused(h.send("POST", "/jobs/"+running+"/retry", ""), http.StatusConflict, "not_failed")
+	early := h.send("POST", "/jobs/"+running+"/retry", "")
+	refused(early, http.StatusConflict, "not_failed")
+	is.True(strings.Contains(early.body["detail"].(string), "it is running, in epoch 1")) // what a repeat needs to know
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{"agrs":1}`), http.StatusBadRequest, "invalid_request")
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, "unsupported_media_type")
 

@@ -98,8 +98,12 @@ func (s *server) stream(c echo.Context, path string, open func(ctx context.Conte
 		return err
 	}
 	defer watched.Close()
+	snapshot, err := s.present(c, watched.Snapshot)
+	if err != nil {
+		return err
+	}
 	out := newSSE(c, s.opts.Streams.WriteWithin)
-	if err := s.tell(c, path, out, watched); errors.Is(err, errNotTaken) {
+	if err := s.tell(c, path, out, watched, snapshot); errors.Is(err, errNotTaken) {
 		watched.Dropped()
 	}
 	return nil // it has begun: there is nobody to tell what went wrong
@@ -117,10 +121,10 @@ func (s *server) mayGoOn(c echo.Context, path string) bool {
 	return err == nil || problemOf(err).status >= http.StatusInternalServerError // the database does not say
 }
 
-// tell writes a stream from its snapshot on.
-func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Stream) error {
+// tell writes a stream from its snapshot on, which is shown as its reader may see it.
+func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Stream, snapshot any) error {
 	ctx := c.Request().Context()
-	if err := out.begin(watched, s.present(c, watched.Snapshot)); err != nil {
+	if err := out.begin(watched, snapshot); err != nil {
 		return err
 	}
 	for asked := time.Now(); ; {

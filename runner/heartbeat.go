@@ -216,6 +216,7 @@ func (r *Runner) told(b store.Beat) {
 	if b.OffBalance {
 		r.unbalanced.lookAround()
 	}
+	r.lookForStranded()
 }
 
 // cancelRun ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended

@@ -26,6 +26,7 @@ type lanes struct {
 	order   []string
 	turn    int // where the next share of scarce slots begins
 	kinds   map[string]string
+	lost    time.Time                                // when a lane was last found deleted, or one that was still had jobs here
 	poll    time.Duration                            // how often lanes are looked at that say nothing
 	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that say something; nil: none does
 }
@@ -68,7 +69,7 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 	}
 	for name, one := range l.byName {
 		if !seen[name] {
-			one.open = false
+			one.open, l.lost = false, time.Now()
 			if one.used == 0 {
 				delete(l.byName, name)
 			}

@@ -125,7 +125,6 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 		return errors.Is(err, job.ErrUnknownLane)
 	})
 	is.NoErr(tx.Commit(t.Context()))
-	is.NoErr(r.Maintain(t.Context())) // by the minute, when nobody asks
 	for i, lane := range []string{"default", "careful"} {
 		is.Equal(ended(t, r, ids[i]).State, job.Succeeded)
 		is.Equal(get(t, r, ids[i]).Lane, lane) // that of its kind

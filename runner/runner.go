@@ -69,6 +69,7 @@ type Runner struct {
 	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
 	mayNotVacuum atomic.Bool  // has been said
 	following    following
+	stranded     chan struct{} // a hint that there are jobs of a deleted lane
 	calendar     *calendar
 	reread       chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry        chan struct{}
@@ -112,7 +113,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.firstEvents.write = front.EmitMany
 	r.calendar = newCalendar(r)
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
-	r.unbalanced.some = make(chan struct{}, 1)
+	r.unbalanced.some, r.stranded = make(chan struct{}, 1), make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
 		r.lanes.poll = time.Hour
 	}
@@ -135,6 +136,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.watchTrust(alive) })
 	life.Go(func() { r.flusher.run(alive) })
 	life.Go(func() { r.keepBalance(alive) })
+	life.Go(func() { r.keepStranded(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })

@@ -137,7 +137,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Get(t.Context(), s.ID); return j.State == job.Pending })
+	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Get(t.Context(), s.ID); return j.State == job.Pending && runs.Load() == 1 })
 	// Due again, and claimed by a statement whose reply is lost; the runner itself is kept from it.
 	gate := func(paused bool) {
 		if _, err := r.pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {

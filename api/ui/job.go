@@ -37,7 +37,9 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h.Job = d.o.Shown(p.Principal, h.Job)
+	if h.Job, err = d.o.Shown(r, p.Principal, h.Job); err != nil {
+		return err
+	}
 	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)

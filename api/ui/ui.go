@@ -16,8 +16,9 @@ type Options struct {
 	Store *store.Store
 	// Visitor says who asks, and what he may do. An error that wraps [access.ErrUnauthenticated] leads to the login page. Required.
 	Visitor func(*http.Request) (access.Principal, error)
-	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. Default: nothing is hidden.
-	Shown func(access.Principal, job.Job) job.Job
+	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. It writes down who sees
+	// secrets of others; its error is that this is not possible. Default: nothing is hidden.
+	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
 	// Sessions says that POST login begins a session, and POST logout ends it: without it there is no form for a token.
 	Sessions bool
 	// Logger takes errors that should not happen. Default [slog.Default].
@@ -39,7 +40,7 @@ func New(o Options) http.Handler {
 		o.Logger = slog.Default()
 	}
 	if o.Shown == nil {
-		o.Shown = func(_ access.Principal, j job.Job) job.Job { return j }
+		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
 	}
 	d := &dashboard{o: o, board: &shared[board]{}}
 	mux := http.NewServeMux()

@@ -30,3 +30,18 @@ func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
 	is.Equal(db.run("approve", "999999").code, 1) // no such job
 	is.Equal(decoded[map[string]any](t, db.ok("approve", strings.TrimSpace(db.ok("enqueue", "demo.noop")), "--json"))["state"], "pending")
 }
+
+func TestWhatNobodyApprovesIsCancelledByOneOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	db.ok("migrate", "up")
+	id := db.enqueue("demo.noop", "--needs-approval")
+	for range 2 {
+		serve(t, db.url, []string{"TRAPEZE_APPROVAL_TTL=1s"})
+	}
+	pgtest.Wait(t, "the job has expired", func() bool { return db.job(id).State == job.Cancelled })
+	is.Equal(string(*db.job(id).Reason), "expired")
+	is.Equal(db.run("approve", id).code, 1)
+	is.Equal(strings.Count(db.ok("events", "--job", id, "--json"), `"job.cancelled"`), 1) // once
+}

@@ -60,6 +60,8 @@ func printLanes(c *cobra.Command, lanes []store.LaneUse, now time.Time) error {
 // laneState says whether a lane's jobs start, and if not, why.
 func laneState(l store.LaneUse) string {
 	switch {
+	case l.Frozen:
+		return "frozen"
 	case l.Paused:
 		return "paused"
 	case !l.Enabled:

@@ -90,7 +90,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.Equal(vain.out, "frozen; 1 still running\n")
 	is.True(strings.Contains(vain.err, "nothing was killed"))
 	is.Equal(db.job(id).State, job.Running)
-	is.True(strings.Contains(db.ok("lanes"), "paused"))
+	is.True(strings.Contains(db.ok("lanes"), "frozen"))
 	db.ok("kill", id)
 	is.Equal(db.ok("freeze", "--wait", "20s"), "frozen, as before; nothing runs there\n")
 	waits := db.enqueue("demo.noop")
@@ -101,6 +101,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.Equal(db.ok("drain", "interactive", "--wait", "20s"), "lane interactive is drained; nothing runs there\n")
 	waits = db.enqueue("demo.echo") // its lane, by the variable
 	is.Equal(db.ok("pause"), "paused\n")
+	is.True(strings.Contains(db.ok("lanes"), "paused"))
 	is.Equal(db.ok("unpause"), "unpaused\n")
 	is.Equal(db.ok("thaw"), "thawed, as before\n")
 	is.Equal(db.job(waits).State, job.Pending)

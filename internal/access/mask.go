@@ -38,20 +38,37 @@ func MaskOf(pointers ...string) (Mask, error) {
 
 // JSON returns raw with its secrets hidden; what cannot be read is hidden whole. Without secrets to hide it is raw itself.
 func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
+	shown, _ := m.Hide(raw)
+	return shown
+}
+
+// Hide is JSON, and reports whether there was a secret to hide.
+func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
 	if len(raw) == 0 || len(m.paths) == 0 && !m.all {
-		return raw
+		return raw, false
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	var out bytes.Buffer
+	var out masked
 	if err := m.value(d, &out, m.paths); err != nil {
-		return json.RawMessage(Masked)
+		return json.RawMessage(Masked), true
 	}
-	return out.Bytes()
+	return out.Bytes(), out.hid
+}
+
+// masked is what a mask lets through.
+type masked struct {
+	bytes.Buffer
+	hid bool // something was hidden
+}
+
+func (out *masked) hide() {
+	out.hid = true
+	out.WriteString(Masked)
 }
 
 // value copies one value; paths lead from it to the secrets in it.
-func (m Mask) value(d *json.Decoder, out *bytes.Buffer, paths [][]string) error {
+func (m Mask) value(d *json.Decoder, out *masked, paths [][]string) error {
 	if !m.all && len(paths) == 0 { // nothing below is secret
 		var raw json.RawMessage
 		err := d.Decode(&raw)
@@ -69,7 +86,7 @@ func (m Mask) value(d *json.Decoder, out *bytes.Buffer, paths [][]string) error 
 		err = m.elements(d, out, paths)
 	default:
 		if m.all && token != nil {
-			out.WriteString(Masked)
+			out.hide()
 			return nil
 		}
 		return write(out, token)
@@ -80,7 +97,7 @@ func (m Mask) value(d *json.Decoder, out *bytes.Buffer, paths [][]string) error 
 	return err
 }
 
-func (m Mask) members(d *json.Decoder, out *bytes.Buffer, paths [][]string) error {
+func (m Mask) members(d *json.Decoder, out *masked, paths [][]string) error {
 	out.WriteByte('{')
 	for first := true; d.More(); first = false {
 		name, err := d.Token()
@@ -102,7 +119,7 @@ func (m Mask) members(d *json.Decoder, out *bytes.Buffer, paths [][]string) erro
 	return nil
 }
 
-func (m Mask) elements(d *json.Decoder, out *bytes.Buffer, paths [][]string) error {
+func (m Mask) elements(d *json.Decoder, out *masked, paths [][]string) error {
 	out.WriteByte('[')
 	for i := 0; d.More(); i++ {
 		if i > 0 {
@@ -117,7 +134,7 @@ func (m Mask) elements(d *json.Decoder, out *bytes.Buffer, paths [][]string) err
 }
 
 // below copies the value of a member or element, or hides it.
-func (m Mask) below(d *json.Decoder, out *bytes.Buffer, paths [][]string, name string) error {
+func (m Mask) below(d *json.Decoder, out *masked, paths [][]string, name string) error {
 	var rest [][]string
 	for _, path := range paths {
 		if path[0] != "*" && !strings.EqualFold(path[0], name) {
@@ -125,7 +142,7 @@ func (m Mask) below(d *json.Decoder, out *bytes.Buffer, paths [][]string, name s
 		}
 		if len(path) == 1 {
 			var hidden json.RawMessage
-			out.WriteString(Masked)
+			out.hide()
 			return d.Decode(&hidden)
 		}
 		rest = append(rest, path[1:])
@@ -134,8 +151,8 @@ func (m Mask) below(d *json.Decoder, out *bytes.Buffer, paths [][]string, name s
 }
 
 // write writes a name or a scalar.
-func write(out *bytes.Buffer, token json.Token) error {
-	encoder := json.NewEncoder(out)
+func write(out *masked, token json.Token) error {
+	encoder := json.NewEncoder(&out.Buffer)
 	encoder.SetEscapeHTML(false) // what is shown is shown as it is
 	err := encoder.Encode(token)
 	out.Truncate(len(bytes.TrimSuffix(out.Bytes(), []byte("\n"))))

@@ -43,11 +43,11 @@ type drains struct {
 }
 
 const (
-	// lockPodsSQL finds the rows of a pod by its name or boot id; when it is to be resumed, also closed ones, from which the
-	// next process of that name would take its drain. Plan: pods is small.
+	// lockPodsSQL finds the rows of a pod by its name or boot id, also closed ones, from which the next process of that name
+	// takes its drain. Plan: pods is small.
 	lockPodsSQL = `
 select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
-where (p.name = $1 or p.boot::text = $1) and (p.closed_at is null or not $2) order by p.boot for update`
+where p.name = $1 or p.boot::text = $1 order by p.boot for update`
 	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
 )
 
@@ -58,16 +58,9 @@ func (s *Store) DrainPod(ctx context.Context, pod string, drained bool, actor st
 	if drained {
 		action, event = "pod.drain", "pod.drained"
 	}
-	type row struct {
-		Boot, Name    string
-		Drained, Open bool
-	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		changed, boots = false, nil
-		found, err := ask(ctx, s, tx, pgx.RowToStructByPos[row], lockPodsSQL, pod, drained)
-		if err == nil && len(found) == 0 {
-			err = job.ErrUnknownPod
-		}
+		found, err := s.lockPods(ctx, tx, pod)
 		if err != nil {
 			return err
 		}
@@ -77,6 +70,9 @@ func (s *Store) DrainPod(ctx context.Context, pod string, drained bool, actor st
 				boots = append(boots, p.Boot)
 			}
 			changed = changed || p.Drained != drained
+		}
+		if len(found) == 0 || drained && len(boots) == 0 {
+			return job.ErrUnknownPod
 		}
 		if !changed {
 			return nil
@@ -93,4 +89,22 @@ func (s *Store) DrainPod(ctx context.Context, pod string, drained bool, actor st
 		return false, nil, fmt.Errorf("%s %q: %w", action, pod, err)
 	}
 	return changed, boots, nil
+}
+
+// podRow is a pod as far as its drain is concerned.
+type podRow struct {
+	Boot, Name    string
+	Drained, Open bool
+}
+
+// lockPods locks the rows of a pod, if there are any. A process of the name that registers meanwhile holds the row from which it takes its
+// drain, and has a row of its own that only a statement sees which begins after it: so they are looked for until there are no more.
+func (s *Store) lockPods(ctx context.Context, tx pgx.Tx, pod string) (found []podRow, err error) {
+	for {
+		list, err := ask(ctx, s, tx, pgx.RowToStructByPos[podRow], lockPodsSQL, pod)
+		if err != nil || len(list) == len(found) {
+			return list, err
+		}
+		found = list
+	}
 }

@@ -1,6 +1,11 @@
 package store
 
-import "testing"
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+)
 
 // What starts while somebody counts is counted: else its pod could be heard of after that, and both would be missed.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
@@ -24,4 +29,72 @@ func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	w.exec(`delete from trapeze.live`)
+}
+
+// drainedNow tells of which pods of a name an operator has drained.
+func (w *world) drainedNow(name string) string {
+	w.t.Helper()
+	var list string
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select string_agg(case when drained then 'drained' else 'open' end, ' ' order by started_at) from trapeze.pods where name = $1`,
+		name).Scan(&list))
+	return list
+}
+
+func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
+	t.Parallel()
+	t.Run("the drain comes first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		old := w.pod("web")
+		// The drain is made, and not yet committed when the process comes.
+		release := w.freeze(`update trapeze.pods set drained = true where boot = $1::uuid`, old)
+		registered := async(func() (bool, error) {
+			return true, w.Register(context.Background(), PodInfo{Boot: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
+		})
+		w.waiting(1)
+		release(true)
+		_, err := registered()
+		w.is.NoErr(err)
+		w.is.Equal(w.drainedNow("web"), "drained drained")
+	})
+	t.Run("the process comes first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		old := w.pod("web")
+		// It has registered, and not yet committed when the drain comes.
+		release := w.freeze(registerSQL, uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
+		drain := func(pod string) func() ([]string, error) {
+			return async(func() ([]string, error) {
+				_, boots, err := w.DrainPod(context.Background(), pod, true, "ann")
+				return boots, err
+			})
+		}
+		one := drain(old)
+		w.waiting(1)
+		release(true)
+		boots, err := one()
+		w.is.NoErr(err)
+		w.is.Equal(len(boots), 1) // that of its boot id alone
+		w.is.Equal(w.drainedNow("web"), "drained open")
+
+		release = w.freeze(registerSQL, uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
+		all := drain("web")
+		w.waiting(1)
+		release(true)
+		boots, err = all()
+		w.is.NoErr(err)
+		w.is.Equal(len(boots), 3) // also the one that nobody could see when the drain began
+		w.is.Equal(w.drainedNow("web"), "drained drained drained")
+	})
+	t.Run("it is one that had closed before", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.pod("web")
+		w.exec(`update trapeze.pods set closed_at = now(), started_at = started_at + interval '1 second' where boot = $1::uuid`, w.pod("web"))
+		_, boots, err := w.DrainPod(w.ctx(), "web", true, "ann")
+		w.is.NoErr(err)
+		w.is.Equal(len(boots), 1) // nothing runs on the other
+		w.pod("web")
+		w.is.Equal(w.count(`select count(*) from trapeze.pods where name = 'web' and closed_at is null and not drained`), 0)
+	})
 }

@@ -23,13 +23,14 @@ type PodInfo struct {
 
 // registerSQL opens a pod's row. A boot id is used once. A pod that an operator drained comes back drained: it is its name
 // that was, whatever became of the process, until it is resumed. A process that comes back with another boot id goes by its row
-// of before, which tells it from others of its name. Plan: pods is small, and this runs once a start.
+// of before, which tells it from others of its name. It holds that row to its commit: see lockPods. Plan: pods is small, and this
+// runs once a start.
 const registerSQL = `
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
 	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
-		coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.boot = $7::uuid desc nulls last, o.started_at desc limit 1),
-			false)
+		coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.boot = $7::uuid desc nulls last, o.started_at desc limit 1
+			for no key update), false)
 	on conflict (boot) do nothing
 	returning boot
 )

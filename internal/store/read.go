@@ -196,7 +196,8 @@ func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 const laneUseSQL = `
 select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind),
-	coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, coalesce((select paused or frozen from trapeze.gate), true)
+	coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, coalesce((select paused or frozen from trapeze.gate), true),
+	coalesce((select frozen from trapeze.gate), false)
 from trapeze.lanes n left join (
 	select l.lane, count(*) filter (where l.state = 'running')::int as running, count(*) filter (where l.state = 'pending')::int as waiting,
 		min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end) as oldest
@@ -220,6 +221,7 @@ type LaneUse struct {
 	Waiting          int        `json:"waiting"`
 	Oldest           *time.Time `json:"oldest_waiting_since"`
 	Paused           bool       `json:"paused"` // the gate is closed: nothing is claimed in any lane
+	Frozen           bool       `json:"frozen"` // for maintenance
 }
 
 // Lanes lists the lanes with what runs and waits in them.

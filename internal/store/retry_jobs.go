@@ -81,12 +81,20 @@ func (s *Store) retry(ctx context.Context, id int64, args json.RawMessage, actor
 		return s.auditIn(ctx, tx, Deed{Actor: actor, Action: action, Target: target(r.first), Before: map[string]any{"state": r.first.State},
 			After: map[string]any{"jobs": len(r.Again), "other_args": args != nil}})
 	})
-	if errors.Is(err, job.ErrNotFailed) && r.first.ID == 0 {
-		if exists, look := rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); look != nil || len(exists) == 0 {
-			err = cmp.Or(look, job.ErrNotFound)
-		}
+	if errors.Is(err, job.ErrNotFailed) {
+		err = s.notFailed(ctx, id, err)
 	}
 	return r.Again, err
+}
+
+// notFailed is why a job is not tried again that has not failed. Whoever repeats a retry whose answer was lost learns from its epoch what
+// came of the first.
+func (s *Store) notFailed(ctx context.Context, id int64, err error) error {
+	j, look := s.Job(ctx, id)
+	if look != nil {
+		return look
+	}
+	return fmt.Errorf("it is %s, in epoch %d: %w", j.State, j.Epoch, err)
 }
 
 // RetryMany is [Store.Retry] of many jobs, in one transaction: those that cannot be tried again are left out. The deed is written down

@@ -1,0 +1,133 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// readingHost knows the kind login, which has a secret; root may see it, ana may not, sub only his own.
+func readingHost(t *testing.T) *host {
+	t.Helper()
+	return newHost(t, api.Options{Authenticate: byName(map[string][]string{
+		"root": {"platform_admin"}, "ana": {"operator"}, "sub": {"submitter"},
+	})}, func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) {
+			return runner.Done(j.Args), nil
+		})
+	})
+}
+
+// readings counts the rows of who read secrets.
+func (h *host) readings() (n int) {
+	h.t.Helper()
+	err := h.Store().Pool().QueryRow(h.t.Context(), `select count(*) from `+h.Store().Schema()+`.audit where action = 'job.read_args'`).Scan(&n)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return n
+}
+
+func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := readingHost(t)
+	const body = `{"kind":"login","args":{"user":"uma","password":"hunter2-canary"},"chain":[{"kind":"login","args":{"password":"hunter2-canary"}}]}`
+	id := h.send("POST", "/jobs", body, "X-Who", "sub").body["id"].(string)
+	plain := h.send("POST", "/jobs", `{"kind":"noisy"}`, "X-Who", "sub").body["id"].(string)
+	h.untilAs(id, job.Succeeded, "X-Who", "sub") // his own
+	h.untilAs(plain, job.Running, "X-Who", "root")
+	h.send("GET", "/jobs", "", "X-Who", "ana") // masked
+	h.send("GET", "/admin/export/jobs", "", "X-Who", "ana")
+	h.send("GET", "/jobs/"+plain, "", "X-Who", "root") // has none
+	is.Equal(h.readings(), 0)
+
+	for path, want := range map[string]string{
+		"/jobs/" + id:                      "job " + id,
+		"/jobs?kind=login&state=succeeded": "jobs",
+		"/jobs?subject=nobody":             "",
+		"/pipelines/" + id:                 "pipeline " + id,
+		"/jobs/" + id + "/events":          "",
+		"/admin/export/jobs":               "jobs",
+		"/admin/workers/status":            "",
+	} {
+		before := h.readings()
+		a := h.send("GET", path, "", "X-Who", "root", "X-Reason", "an incident")
+		is.Equal(a.status, http.StatusOK)
+		if want == "" {
+			is.True(!strings.Contains(a.text, "hunter2"))
+			is.Equal(h.readings(), before) // nothing was shown
+			continue
+		}
+		is.True(strings.Contains(a.text, "hunter2"))
+		is.Equal(h.readings(), before+1) // one row a request
+		row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
+		is.Equal([]any{row["actor"], row["target"], row["allowed"], row["reason"], row["source"]}, []any{"root", want, true, "an incident", "127.0.0.1"})
+		after := row["after"].(map[string]any)
+		is.Equal(after["asked"], "/trapeze"+path)
+		is.True(strings.Contains(fmt.Sprint(after["shown"]), "job "+id))
+	}
+	before := h.readings()
+	h.send("GET", "/jobs/"+id, "", "X-Who", "root")
+	h.watch("/jobs/"+id+"/stream", "X-Who", "root").rest(t)
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))
+	is.Equal(h.readings(), before) // the same again, within a minute
+}
+
+func TestAStreamAndAPageOfASecretAreInTheAudit(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(h *host, id string){
+		"stream of a job":      func(h *host, id string) { h.watch("/jobs/"+id+"/stream", "X-Who", "root").rest(h.t) },
+		"page of a job":        func(h *host, id string) { h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root") },
+		"pipelines":            func(h *host, id string) { h.send("GET", "/pipelines", "", "X-Who", "root") },
+		"stream of a pipeline": func(h *host, id string) { h.watch("/pipelines/"+id+"/stream", "X-Who", "root").until(t, "snapshot") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			h := readingHost(t)
+			body := `{"kind":"login","args":{"password":"hunter2-canary"}}`
+			if strings.Contains(name, "pipeline") { // of which the steps to come are shown
+				body = `{"kind":"hold","chain":[{"kind":"login","args":{"password":"hunter2-canary"}}]}`
+			}
+			id := h.send("POST", "/jobs", body, "X-Who", "sub").body["id"].(string)
+			if !strings.Contains(name, "pipeline") {
+				h.untilAs(id, job.Succeeded, "X-Who", "sub")
+			}
+			read(h, id)
+			is.Equal(h.readings(), 1)
+		})
+	}
+}
+
+func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := readingHost(t)
+	id := h.send("POST", "/jobs", `{"kind":"login","args":{"user":"uma","password":"hunter2-canary"}}`, "X-Who", "sub").body["id"].(string)
+	h.untilAs(id, job.Succeeded, "X-Who", "sub")
+	_, err := h.Store().Pool().Exec(t.Context(), `alter table `+h.Store().Schema()+`.audit add constraint full_up check (action <> 'job.read_args')`)
+	is.NoErr(err)
+	for _, path := range []string{"/jobs/" + id, "/jobs", "/pipelines/" + id, "/jobs/" + id + "/stream", "/admin/export/jobs"} {
+		a := h.send("GET", path, "", "X-Who", "root")
+		is.Equal(a.status, http.StatusServiceUnavailable)
+		is.Equal(a.body["code"], "unavailable")
+		is.True(!strings.Contains(a.text, "hunter2"))
+	}
+	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))
+	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "ana").status, http.StatusOK) // who sees none, goes on
+	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "sub").status, http.StatusOK)
+	_, err = h.Store().Pool().Exec(t.Context(), `alter table `+h.Store().Schema()+`.audit drop constraint full_up`)
+	is.NoErr(err)
+	pgtest.Wait(t, "it can be written down", func() bool { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").status == http.StatusOK })
+	is.Equal(h.readings(), 1)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// steered is a fleet that is steered over HTTP by people with tokens of their own: any of its processes may be asked.
+type steered struct {
+	*fleet
+	next int // the process that the next request goes to
+}
+
+// tokensOfTeam are those of root, who may everything; ops, an operator; vic, who may look; uma, who submits; mia, who has no role.
+func tokensOfTeam(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	err := os.WriteFile(path, []byte(`{"tokens":[
+		{"token":"root-0123456789-0123456789","name":"root","roles":["platform_admin"]},
+		{"token":"ops-0123456789-0123456789","name":"ops","roles":["operator"]},
+		{"token":"vic-0123456789-0123456789","name":"vic","roles":["viewer"]},
+		{"token":"uma-0123456789-0123456789","name":"uma","roles":["submitter"]},
+		{"token":"mia-0123456789-0123456789","name":"mia","roles":[]}]}`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// serveSteered starts two processes with plenty of slots.
+func serveSteered(t *testing.T, env ...string) *steered {
+	t.Helper()
+	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
+	f.pool = pgtest.Connect(t, f.url)
+	env = append(env, "TRAPEZE_TOKENS_FILE="+tokensOfTeam(t), "TRAPEZE_SLOTS=40", "TRAPEZE_LEASE=2s", "TRAPEZE_HEARTBEAT=300ms")
+	for _, name := range []string{"web-0", "web-1"} {
+		f.pods = append(f.pods, serve(t, f.url, append([]string{"TRAPEZE_POD=" + name}, env...)))
+	}
+	return &steered{fleet: f}
+}
+
+// of is the same fleet for one subtest.
+func (f *steered) of(t *testing.T) *steered {
+	own := *f.fleet
+	own.database.t, own.is = t, is.New(t)
+	return &steered{fleet: &own}
+}
+
+// as sends a request to the next process, and returns the status and the answer.
+func (f *steered) as(who, method, path, body string) (int, map[string]any) {
+	f.t.Helper()
+	f.next++
+	return f.at(f.next, who, method, path, body)
+}
+
+// at sends a request to one process.
+func (f *steered) at(pod int, who, method, path, body string) (int, map[string]any) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), method, f.pods[pod%len(f.pods)].HTTP+path, bytes.NewBufferString(body))
+	f.is.NoErr(err)
+	request.Header.Set("Authorization", "Bearer "+who+"-0123456789-0123456789")
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	f.is.NoErr(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	f.is.NoErr(err)
+	answer := map[string]any{}
+	_ = json.Unmarshal(text, &answer)
+	return response.StatusCode, answer
+}
+
+// does is as, for what must succeed.
+func (f *steered) does(who, method, path, body string) map[string]any {
+	f.t.Helper()
+	status, answer := f.as(who, method, path, body)
+	if status >= 300 {
+		f.t.Fatalf("%s %s %s: %d %v", method, path, body, status, answer)
+	}
+	return answer
+}
+
+// refused is as, for what must not: it returns the status and the error's code.
+func (f *steered) refused(who, method, path, body string) string {
+	f.t.Helper()
+	status, answer := f.as(who, method, path, body)
+	code, _ := answer["code"].(string)
+	return http.StatusText(status) + ": " + code
+}
+
+// submit submits a job as uma and returns its id.
+func (f *steered) submit(body string) string {
+	f.t.Helper()
+	return f.does("uma", "POST", "/jobs", body)["id"].(string)
+}
+
+// lane makes a lane with the settings of body.
+func (f *steered) lane(name, body string) {
+	f.t.Helper()
+	f.does("ops", "PUT", "/admin/workers/lanes/"+name, body)
+}
+
+// get reads a job through the next process.
+func (f *steered) get(id string) job.Job {
+	f.t.Helper()
+	raw, err := json.Marshal(f.does("root", "GET", "/jobs/"+id, ""))
+	f.is.NoErr(err)
+	return decoded[job.Job](f.t, string(raw))
+}
+
+// until waits until a job is in a state.
+func (f *steered) until(id string, state job.State) (j job.Job) {
+	f.t.Helper()
+	pgtest.Wait(f.t, "job "+id+" is "+string(state), func() bool { j = f.get(id); return j.State == state })
+	return j
+}
+
+// running waits until so many jobs of a lane run.
+func (f *steered) running(lane string, n int) {
+	f.t.Helper()
+	pgtest.Wait(f.t, "as many run as there are slots", func() bool {
+		return f.count(`select count(*) from trapeze.live where lane = $1 and state = 'running'`, lane) == n
+	})
+}
+
+// idle looks for several polls of every process whether a job of a lane starts that must not.
+func (f *steered) idle(lane string) {
+	f.t.Helper()
+	for until := time.Now().Add(3 * 200 * time.Millisecond); time.Now().Before(until); {
+		f.is.Equal(f.count(`select count(*) from trapeze.live where lane = $1 and state = 'running'`, lane), 0) // nothing is claimed
+	}
+}
+
+// status is what one process says of everything.
+func (f *steered) status(pod int) store.Status {
+	f.t.Helper()
+	_, answer := f.at(pod, "vic", "GET", "/admin/workers/status", "")
+	raw, err := json.Marshal(answer)
+	f.is.NoErr(err)
+	return decoded[store.Status](f.t, string(raw))
+}
