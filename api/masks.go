@@ -120,6 +120,9 @@ func (s *server) present(c echo.Context, what any) (any, error) {
 			}
 		}
 		what, target = shows, "schedule "+shows.Schedule
+		if shows.Before == nil {
+			v.bared = nil // it is what he has just said himself
+		}
 	}
 	return what, s.readings.note(c.Request(), v, target)
 }

@@ -131,3 +131,23 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 	pgtest.Wait(t, "it can be written down", func() bool { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").status == http.StatusOK })
 	is.Equal(h.readings(), 1)
 }
+
+func TestWhoSeesASecretOfAScheduleIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := readingHost(t)
+	const path = "/admin/workers/schedules"
+	made := h.send("PUT", path+"/nightly", `{"expression":"0 3 * * *","kind":"login","args":{"password":"hunter2-canary"}}`, "X-Who", "root")
+	is.Equal(made.status, http.StatusOK)
+	is.Equal(h.readings(), 0) // he has just said it himself
+	for _, read := range []string{path, path + "/nightly"} {
+		masked := h.send("GET", read, "", "X-Who", "ana")
+		is.Equal(masked.status, http.StatusOK)
+		is.True(!strings.Contains(masked.text, "hunter2")) // an operator sees no secrets
+	}
+	is.Equal(h.readings(), 0)
+	is.True(strings.Contains(h.send("GET", path, "", "X-Who", "root").text, "hunter2"))
+	is.Equal(h.readings(), 1) // one row for the list
+	row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
+	is.Equal([]any{row["actor"], row["target"]}, []any{"root", "schedules"})
+}
