@@ -77,6 +77,7 @@ var queries = map[string]string{
 // loginForm is the form of the dashboard's login.
 type loginForm struct {
 	Token string `json:"token"`
+	Next  string `json:"next,omitempty"` // the page that was asked for: its address from /ui/ on
 }
 
 var text = schema{"type": "string"}
