@@ -31,6 +31,7 @@ const within = 8 * time.Second
 type dashboard struct {
 	o     Options
 	board *shared[board]
+	slots *shared[[]store.BoardSlots]
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is taken off, with a slash at its end.
@@ -41,7 +42,7 @@ func New(o Options) http.Handler {
 	if o.Shown == nil {
 		o.Shown = func(_ access.Principal, j job.Job) job.Job { return j }
 	}
-	d := &dashboard{o: o, board: &shared[board]{}}
+	d := &dashboard{o: o, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.HandleFunc("GET /login", d.login)

@@ -55,6 +55,34 @@ scene("a failed job says why, and is retried from its page", async ({ page, pod 
   assert.equal((await pod.job(id)).epoch, 2);
 });
 
+scene("a job that does not run says why in words, and what is in its way is a click away", async ({ page, pod }) => {
+  const first = await pod.submit("demo.sleep", { ms: 600_000 }, { subject: "one at a time" });
+  await pod.reaches(first, "running");
+  const second = await pod.submit("demo.sleep", { ms: 1 }, { subject: "one at a time" });
+  await page.goto(`/ui/jobs/${second}`);
+  const why = page.locator(".waits");
+  await why.getByText('Another demo.sleep runs for the subject "one at a time"').waitFor();
+  await why.getByRole("link", { name: `#${first}` }).click();
+  await state(page, "running");
+  assert.equal(await page.locator(".waits").count(), 0, "what runs waits for nothing");
+  await pod.api("POST", `/admin/workers/jobs/${first}/stop`);
+  await pod.reaches(second, "succeeded");
+
+  await pod.api("PUT", "/admin/workers/lanes/closed", {});
+  await pod.api("POST", "/admin/workers/lanes/closed/drain");
+  const later = await pod.submit("demo.noop", {}, { lane: "closed", delay: "1h" });
+  await page.goto(`/ui/jobs/${later}`);
+  await why.getByText("Its time has not come").waitFor();
+  await why.getByText('Its lane "closed" is drained').waitFor();
+  await why.getByText("trapeze resume closed").waitFor();
+  const asks = await pod.submit("demo.noop", {}, { needs_approval: true });
+  await page.goto(`/ui/jobs/${asks}`);
+  await why.getByText("A person must approve it").waitFor();
+  await press(page, "Approve");
+  await state(page, "succeeded");
+  await why.waitFor({ state: "detached" });
+});
+
 scene("several jobs are retried together, after a look at which", async ({ page, pod }) => {
   const failed = await Promise.all([1, 2, 3].map((n) => pod.submit("demo.fail", {}, { subject: `bulk/${n}` })));
   for (const id of failed) await pod.reaches(id, "failed");

@@ -195,6 +195,7 @@ var statements = map[string]string{
 	"slotsInUseSQL":        slotsInUseSQL,
 	"spineSQL":             spineSQL,
 	"staleResultSQL":       staleResultSQL,
+	"standingSQL":          standingSQL,
 	"strandedSQL":          strandedSQL,
 	"sweepsDueSQL":         sweepsDueSQL,
 	"sweptSQL":             sweptSQL,
