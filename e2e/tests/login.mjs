@@ -52,10 +52,10 @@ scene("a viewer is shown no button that would fail, and the API refuses him what
   const failed = await pod.submit("demo.fail");
   await pod.reaches(running, "running");
   await pod.reaches(failed, "failed");
-  for (const path of ["", "pipelines", "jobs", `jobs/${running}`, `jobs/${waits}`, `jobs/${failed}`, "lanes", "pods"]) {
+  for (const path of ["", "pipelines", "jobs", "jobs?kind=demo.fail", `jobs/${running}`, `jobs/${waits}`, `jobs/${failed}`, "lanes", "pods"]) {
     await page.goto("/ui/" + path);
     await page.locator("main h1").waitFor();
-    const buttons = await page.locator("button:visible, [data-send], [data-form], [data-bulk], input[type=checkbox]").allInnerTexts();
+    const buttons = await page.locator("button:visible, [data-send], [data-form], [data-bulk], [data-many], input[type=checkbox]").allInnerTexts();
     assert.deepEqual(buttons.filter((text) => text !== "Log out" && text !== "Filter"), [], `/ui/${path} has nothing to press`);
   }
   assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0, "the audit is not for him");

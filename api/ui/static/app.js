@@ -108,19 +108,22 @@
   const verbs = /^(\S+) (.*)$/;
 
   // send sends one request to the API, its body as JSON text, and returns what is to be said if it was refused.
-  async function send(what, body = "{}", reason = "") {
+  const send = async (what, body, reason) => (await request(what, body, reason)).wrong;
+
+  // request sends one request to the API, and returns its answer, or what is to be said if it was refused.
+  async function request(what, body = "{}", reason = "") {
     const [, method, path] = verbs.exec(what);
     const headers = { "Content-Type": "application/json", Accept: "application/json" };
     // A header holds bytes, which here are UTF-8; there are no lines in it.
     if (reason) headers["X-Reason"] = String.fromCharCode(...new TextEncoder().encode(reason.replace(/[\0-\x1f\x7f]+/g, " ")));
     try {
       const answer = await fetch(new URL(path, api), { method, headers, body });
-      if (answer.ok) return "";
       const said = await answer.json().catch(() => ({}));
-      return [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
-        (said.request_id ? ` (request ${said.request_id})` : "");
+      if (answer.ok) return { said, wrong: "" };
+      return { said, wrong: [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
+        (said.request_id ? ` (request ${said.request_id})` : "") };
     } catch {
-      return "The server does not answer. It may or may not have been done: look again before you repeat it.";
+      return { said: {}, wrong: "The server does not answer. It may or may not have been done: look again before you repeat it." };
     }
   }
 
@@ -243,9 +246,29 @@
     revive();
   }
 
+  // many does something to all jobs of a filter, after a look at how many they are and which come first.
+  async function many(button) {
+    const { many: what, filter, words, label } = button.dataset;
+    const body = (dry) => `{"filter":${filter},"dry_run":${dry}}`;
+    const jobs = (n) => `${n.toLocaleString("en")} ${n === 1 ? "job" : "jobs"}`;
+    button.disabled = true;
+    const { said: would, wrong: not } = await request(what, body(true));
+    button.disabled = false;
+    if (not || !would.matched) { tell("", `${label}: ${not || `no job of this filter can be: ${words}`}`); return; }
+    const text = `All jobs of this filter: ${words}. ` + (would.more ? `There are more: this is for the first ${jobs(would.matched)}, press again for the others. ` : "") +
+      (would.matched > would.sample.length ? "The first of them:" : "They are:");
+    const reason = await ask(`${label} ${jobs(would.matched)}`, text, would.sample.map((id) => "#" + id), button.classList.contains("danger"));
+    if (reason === null) return;
+    button.disabled = true;
+    const { said, wrong } = await request(what, body(false), reason);
+    button.disabled = false;
+    tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.passed ? `, ${said.passed} had moved meanwhile` : ""), wrong && `${label}: ${wrong}`);
+    revive();
+  }
+
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-send], button[data-bulk]");
-    if (button) button.dataset.bulk ? bulk(button) : press(button);
+    const button = event.target.closest("button[data-send], button[data-bulk], button[data-many]");
+    if (button) (button.dataset.many ? many : button.dataset.bulk ? bulk : press)(button);
   });
   document.addEventListener("submit", (event) => {
     if (!event.target.dataset.form) return;
