@@ -52,6 +52,8 @@ create table trapeze.schedule_fires (
     message    text not null default '',
     primary key (schedule, fire_at)
 );
+-- schedule_fires_with_jobs answers: which jobs did this schedule submit last?
+create index schedule_fires_with_jobs on trapeze.schedule_fires (schedule, fire_at) where job_id is not null;
 
 -- +goose Down
 drop table trapeze.schedule_fires;

@@ -106,7 +106,7 @@ func (r *Runner) register(ctx context.Context) error {
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load())
+	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.kinds...)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	asking, cancel := context.WithTimeout(ctx, max(r.opts.HeartbeatEvery, r.opts.LeaseFor/3))
 	defer cancel()
 	boot := r.Boot()
-	b, err := r.heart.Heartbeat(asking, boot, r.opts.LeaseFor, r.closing.Load())
+	b, err := r.heart.Heartbeat(asking, boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.kinds...)
 	if err != nil {
 		r.pod.missed()
 		if ctx.Err() == nil {
@@ -203,6 +203,7 @@ func (r *Runner) told(b store.Beat) {
 		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
 	r.due.told(b)
+	r.calendar.told(b.Now, b.NextFire)
 	r.poller.Nudge()
 	for _, c := range b.Cancels {
 		if one := r.runs.find(c.JobID, c.Fence); one != nil {

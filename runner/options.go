@@ -58,6 +58,8 @@ type Options struct {
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
+	// MinScheduleInterval is the least time between two fires of a schedule that may be set or declared. Default 1s.
+	MinScheduleInterval time.Duration
 	// Lanes are made, with their slots and kinds, where the database has none of their names; after that it is the database that
 	// says. A kind in two of them is an error of [New]. Default: none; there is always the lane default.
 	Lanes []LaneSetup
@@ -98,6 +100,7 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxFanOut, 10_000)
 	set(&o.MaxAge, 24*time.Hour)
 	set(&o.ApprovalTTL, 24*time.Hour)
+	set(&o.MinScheduleInterval, time.Second)
 	set(&o.RetainSucceeded, 48*time.Hour)
 	set(&o.RetainFailed, 168*time.Hour)
 	set(&o.RetainCancelled, 48*time.Hour)
@@ -137,6 +140,7 @@ func (o Options) validate() error {
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
+	complain(o.MinScheduleInterval > 0, "least interval of schedules of %s, want more than 0", o.MinScheduleInterval)
 	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +37,10 @@ type Runner struct {
 	tracing tracing
 	count   counts
 
-	mu      sync.Mutex
-	kinds   map[string]*kind
-	started bool
+	mu       sync.Mutex
+	kinds    map[string]*kind
+	started  bool
+	declared []declaration // schedules
 
 	mine        map[string]bool // kinds this pod runs; fixed by Run
 	mineAll     []string
@@ -65,6 +68,7 @@ type Runner struct {
 	closing     atomic.Bool
 	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
 	following   following
+	calendar    *calendar
 	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry       chan struct{}
 	hurried     sync.Once
@@ -105,6 +109,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
+	r.calendar = newCalendar(r)
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
 	r.unbalanced.some = make(chan struct{}, 1)
 	if mutant.Is(mutant.NoListenRepoll) {
@@ -133,6 +138,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
+	claimers.Go(func() { r.calendar.run(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
 	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
@@ -169,10 +175,14 @@ func (r *Runner) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.checkDeclared(); err != nil {
+		return err
+	}
 	r.started = true
 	if r.opts.Disabled {
 		mine = []string{}
 	}
+	r.calendar.kinds = slices.Sorted(maps.Keys(r.kinds))
 	r.mineAll, r.mine = mine, map[string]bool{}
 	for _, name := range mine {
 		r.mine[name] = true
@@ -182,7 +192,9 @@ func (r *Runner) start(ctx context.Context) error {
 		if err == nil {
 			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
 				if err = r.bootstrap(ctx); err == nil {
-					err = r.register(ctx)
+					if err = r.declare(ctx); err == nil {
+						err = r.register(ctx)
+					}
 				}
 			}
 		}

@@ -54,3 +54,21 @@ func (s *Scheduler) Run(ctx context.Context) {
 		s.log.WarnContext(ctx, "scheduler did not stop cleanly", "err", err)
 	}
 }
+
+// After runs do once, after a wait, instead of what was to run once under the same name. Nothing runs before [Scheduler.Run].
+//
+// It is an interval of which one run is wanted: gocron's one-time jobs are of a moment, and one that has passed before its loop looks
+// at it keeps that loop busy for ever.
+func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.Context)) error {
+	s.cron.RemoveByTags(name)
+	_, err := s.cron.NewJob(
+		gocron.DurationJob(max(wait, time.Millisecond)),
+		gocron.NewTask(func() { do(s.ctx) }),
+		gocron.WithName(name), gocron.WithTags(name),
+		gocron.WithLimitedRuns(1),
+	)
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", name, err)
+	}
+	return nil
+}

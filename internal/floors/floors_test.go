@@ -46,7 +46,7 @@ var plan = []floor{
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
 	{folder: "poller", imports: "internal/failpoint"},
-	{folder: "scheduler", imports: "internal/failpoint"},
+	{folder: "scheduler", imports: "internal/failpoint job"},
 
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations"},

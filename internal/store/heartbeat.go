@@ -87,6 +87,7 @@ type Beat struct {
 	NextLapse  *time.Time // earliest lease end among the other open pods
 	SweepIsDue bool       // a closed pod's jobs are to be looked for
 	OffBalance bool       // there are fan-outs off balance
+	NextFire   *time.Time // of the earliest schedule among the kinds that were asked for
 }
 
 // sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
@@ -97,7 +98,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 
 // heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody
 // recovered is renewed; a closed row stays closed. A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
-// Plan: primary-key update of one narrow row; lanes, gate and pods are a page each; parked_for_promotion's first row.
+// Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row.
 const heartbeatSQL = `
 with beat as (
 	update trapeze.pods set lease_until = now() + $2::bigint * interval '1 millisecond', draining = $3
@@ -122,11 +123,13 @@ select exists (select from beat), clock_timestamp(), coalesce((select paused or 
 	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond'
 			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> $1),
 	exists (select from trapeze.pods p where ` + sweepDue + `),
-	exists (select from trapeze.fan_outs f where ` + offBalance + `)`
+	exists (select from trapeze.fan_outs f where ` + offBalance + `),
+	(select min(case when s.planned then s.next_at else now() end) ` + firing + ` and s.kind = any($4::text[]))`
 
-// Heartbeat renews the lease of a pod for the given length, counted from the database's now.
-func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool) (Beat, error) {
-	found, err := rows(ctx, s, scanBeat, heartbeatSQL, boot, lease.Milliseconds(), draining)
+// Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
+// kinds in fires.
+func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
+	found, err := rows(ctx, s, scanBeat, heartbeatSQL, boot, lease.Milliseconds(), draining, fires)
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
 	}
@@ -135,7 +138,8 @@ func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration,
 
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	var lanes, kinds, cancels string
-	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance)
+	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance,
+		&b.NextFire)
 	if err != nil {
 		return b, err
 	}

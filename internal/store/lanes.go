@@ -118,8 +118,8 @@ func (s *Store) countJobs(ctx context.Context, tx pgx.Tx, done *job.LaneChanged,
 	return nil
 }
 
-// differing names the settings in which two lanes differ, as in JSON.
-func differing(a, b job.Lane) []string {
+// differing names the settings in which two lanes, or two schedules, differ, as in JSON.
+func differing[T any](a, b T) []string {
 	names := []string{}
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range x.NumField() {

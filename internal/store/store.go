@@ -2,7 +2,7 @@
 // goroutines; its methods are safe for concurrent use.
 //
 // Every write by a worker carries its lease and matches the row of live by id, fence and pod: a worker that lost its
-// lease writes nothing. Lock order, everywhere: lanes, live by id, parked by id, fan_outs by id, current_runs by
+// lease writes nothing. Lock order, everywhere: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by
 // (kind, subject).
 // Statements name the schema trapeze; [New] puts the configured name in its place.
 package store

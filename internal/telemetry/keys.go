@@ -19,6 +19,7 @@ const (
 	Failed       = "failed" // branches
 	FailedBefore = "failed_before"
 	Fence        = "fence"
+	FireAt       = "fire_at"    // when a schedule was to fire
 	First        = "first"      // the name of the first of several
 	Goroutines   = "goroutines" // a dump of all stacks
 	JobID        = "job_id"
@@ -41,7 +42,9 @@ const (
 	Result       = "result"     // what a result that came too late would have been
 	Route        = "route"      // of HTTP, with its parameters' names
 	Running      = "running"    // a number of jobs
+	Schedule     = "schedule"   // its name
 	ServerPID    = "server_pid" // of PostgreSQL
+	Settings     = "settings"   // those that changed
 	Slots        = "slots"
 	SpanID       = "span_id"
 	Status       = "status" // of HTTP

@@ -12,6 +12,8 @@ type Metrics struct {
 	HandoffSeconds  prometheus.Histogram
 	Recovered       *prometheus.CounterVec // reason
 	RecoverySeconds prometheus.Histogram
+	Fires           *prometheus.CounterVec // outcome
+	FireLateness    prometheus.Histogram
 	StaleWrites     prometheus.Counter
 	LeasesLost      prometheus.Counter
 	Drift           prometheus.Counter
@@ -76,6 +78,8 @@ func New() *Metrics {
 	m.HandoffSeconds = histogram("trapeze_handoff_seconds", "From the commit of a step to the start of the next.", short)
 	m.Recovered = counters("trapeze_orphans_recovered_total", "Jobs that this pod took back from pods that died or lapsed.", "reason")
 	m.RecoverySeconds = histogram("trapeze_recovery_seconds", "From the end of a lapsed pod's lease to the recovery of its jobs.", long)
+	m.Fires = counters("trapeze_schedule_fires_total", "Fires of schedules that this pod decided, by outcome.", "outcome")
+	m.FireLateness = histogram("trapeze_schedule_lateness_seconds", "From the moment of a fire to the decision that made its job.", long)
 	m.StaleWrites = counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were refused because the lease was lost.")
 	m.LeasesLost = counter("trapeze_leases_lost_total", "Times that this pod lost its lease.")
 	m.Drift = counter("trapeze_drift_corrected_total", "Fan-outs whose branches were counted wrong, and corrected: rows were changed by hand.")

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// settingColumns are what people say of a schedule, scheduleColumns all of it.
+const (
+	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
+	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
+)
+
+// firing are the schedules s that fire.
+const firing = `from trapeze.schedules s where not s.paused and not s.removed`
+
+// schedulesSQL reads schedules by name: all, or one. Plan: schedules is small.
+const schedulesSQL = `
+select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
+
+// Schedules reads all schedules, by name.
+func (s *Store) Schedules(ctx context.Context) ([]job.Schedule, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	return list, nil
+}
+
+// Schedule reads one schedule: [job.ErrUnknownSchedule] when there is none of that name.
+func (s *Store) Schedule(ctx context.Context, name string) (job.Schedule, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, name)
+	if err == nil && len(list) == 0 {
+		err = job.ErrUnknownSchedule
+	}
+	if err != nil {
+		return job.Schedule{}, fmt.Errorf("read schedule %q: %w", name, err)
+	}
+	return list[0], nil
+}
+
+// lastFiresSQL reads the latest fires of schedules, each with the job it made as it is now.
+// Plan: schedule_fires_pkey backwards, stops at the limit; the job's primary keys and done_by_id for each.
+const lastFiresSQL = `
+select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job_id, coalesce(v.state, ''),
+	extract(epoch from v.finished_at - v.started_at)::float8, f.message
+from unnest($1::text[]) with ordinality as n(name, place)
+cross join lateral (
+	select l.schedule, l.fire_at, l.decided_at, l.outcome, l.manual, l.missed, l.job_id, l.message from trapeze.schedule_fires l
+	where l.schedule = n.name order by l.fire_at desc limit $2
+) f
+left join lateral (
+	select j.state, j.started_at, j.finished_at from trapeze.job j where j.id = f.job_id order by j.epoch desc limit 1
+) v on true
+order by n.place, f.fire_at desc`
+
+// LastFires reads the latest fires of schedules, at most limit of each, newest first.
+func (s *Store) LastFires(ctx context.Context, names []string, limit int) (map[string][]job.Fire, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list fires: %w", err)
+	}
+	fires := make(map[string][]job.Fire, len(names))
+	for _, f := range list {
+		fires[f.Schedule] = append(fires[f.Schedule], f)
+	}
+	return fires, nil
+}
+
+// lockScheduleSQL reads a schedule, also one that was removed, and keeps others from changing or firing it until the transaction ends.
+// Plan: primary key.
+const lockScheduleSQL = `
+select ` + scheduleColumns + `, s.declared, s.removed, s.planned from trapeze.schedules s where s.name = $1 for update`
+
+// scheduleRow is a row of schedules.
+type scheduleRow struct {
+	job.Schedule
+	Declared json.RawMessage // nil: the program does not know it
+	Removed  bool
+	Planned  bool
+}
+
+// lockSchedule locks the row of a schedule, removed or not.
+func (s *Store) lockSchedule(ctx context.Context, tx pgx.Tx, name string) (scheduleRow, error) {
+	return askOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
+}
+
+// LockSchedule reads a schedule, and keeps others from changing or firing it until the transaction ends. It returns the database's now.
+// Error: [job.ErrUnknownSchedule].
+func (s *Store) LockSchedule(ctx context.Context, tx pgx.Tx, name string) (one job.Schedule, now time.Time, err error) {
+	row, err := s.lockSchedule(ctx, tx, name)
+	if err == nil && row.Removed {
+		err = job.ErrUnknownSchedule
+	}
+	if err == nil {
+		now, err = s.nowIn(ctx, tx)
+	}
+	if err != nil {
+		return one, now, fmt.Errorf("read schedule %q: %w", name, err)
+	}
+	return row.Schedule, now, nil
+}
+
+// planScheduleSQL says when a schedule, whose row is locked, fires next, and what is wrong with it. Plan: primary key; HOT.
+const planScheduleSQL = `update trapeze.schedules set next_at = $2, planned = true, error = $3 where name = $1`
+
+// PlanSchedule says when a schedule, whose row is locked, fires next (zero: never), and what is wrong with it.
+func (s *Store) PlanSchedule(ctx context.Context, tx pgx.Tx, name string, next time.Time, wrong string) error {
+	if _, err := tx.Exec(ctx, s.in(planScheduleSQL), name, someTime(next), wrong); err != nil {
+		return fmt.Errorf("plan schedule %q: %w", name, err)
+	}
+	return nil
+}
+
+func someTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// nowIn reads the database's clock.
+func (s *Store) nowIn(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
+	err = tx.QueryRow(ctx, clockSQL).Scan(&now)
+	return now, err
+}

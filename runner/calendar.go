@@ -1,0 +1,121 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// calendar fires the schedules of the kinds that this program has handlers of, also where it does not run them: to submit a job takes
+// no slot, so a deployment of web pods alone fires too. When something is due is the database's answer, with every heartbeat; the
+// clock of this process only measures how long to wait until then, and what it gets wrong the next answer mends.
+type calendar struct {
+	r     *Runner
+	kinds []string // fixed by Run
+	due   chan struct{}
+
+	mu    sync.Mutex
+	clock *scheduler.Scheduler // nil: not running
+}
+
+func newCalendar(r *Runner) *calendar { return &calendar{r: r, due: make(chan struct{}, 1)} }
+
+// alarmWithin is how far ahead an alarm is set; later heartbeats tell of what is farther.
+const alarmWithin = time.Minute
+
+// told takes what the database said: its now, and when the next schedule fires.
+func (c *calendar) told(now time.Time, next *time.Time) {
+	if next == nil {
+		return
+	}
+	switch wait := next.Sub(now); {
+	case wait <= 0:
+		c.knock()
+	case wait <= max(alarmWithin, 3*c.r.opts.HeartbeatEvery):
+		c.alarm(wait)
+	}
+}
+
+func (c *calendar) knock() {
+	select {
+	case c.due <- struct{}{}:
+	default:
+	}
+}
+
+func (c *calendar) alarm(wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clock == nil {
+		return // not run yet, and Run begins with a look
+	}
+	if err := c.clock.After("fires", wait, func(context.Context) { c.knock() }); err != nil {
+		c.r.log.DebugContext(context.Background(), "no alarm for the next fire: a heartbeat finds it", telemetry.Err, err)
+	}
+}
+
+// run fires what is due until ctx ends.
+func (c *calendar) run(ctx context.Context) {
+	clock, err := scheduler.New(c.r.log)
+	if err != nil {
+		c.r.log.ErrorContext(ctx, "schedules fire with the heartbeat only", telemetry.Err, err)
+	} else {
+		c.mu.Lock()
+		c.clock = clock
+		c.mu.Unlock()
+		var ticking sync.WaitGroup
+		ticking.Go(func() { clock.Run(ctx) })
+		defer ticking.Wait()
+	}
+	c.knock()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.due:
+		}
+		c.look(ctx)
+	}
+}
+
+// look fires what is due, and sets the alarm for what comes next. What is due even then is in another pod's hands, or could not be
+// decided: the next heartbeat tells.
+func (c *calendar) look(ctx context.Context) {
+	c.r.fireDue(ctx, nil)
+	now, next, err := c.r.front.NextFire(ctx, c.kinds)
+	if err != nil {
+		_ = c.r.dbError(err) // the next heartbeat tells
+		return
+	}
+	if next != nil && next.After(now) {
+		c.told(now, next)
+	}
+}
+
+// fireDue decides all fires that are due, one schedule a transaction, so that one that cannot be decided keeps none of the others. The
+// moment is the database's now; at says otherwise, for tests.
+func (r *Runner) fireDue(ctx context.Context, at *time.Time) {
+	var passOver []string
+	for ctx.Err() == nil {
+		d, err := r.fireOne(ctx, passOver, at)
+		switch {
+		case err == nil && d.name == "":
+			return
+		case err == nil:
+			r.fired(ctx, d)
+		case ctx.Err() != nil:
+			return
+		default:
+			r.log.WarnContext(ctx, "schedule could not be fired, the next heartbeat tries again", telemetry.Schedule, d.name, telemetry.Err, r.dbError(err))
+			r.wake() // should it have been committed after all
+			if d.name == "" || slices.Contains(passOver, d.name) {
+				return
+			}
+			passOver = append(passOver, d.name)
+		}
+	}
+}

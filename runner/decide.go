@@ -1,0 +1,68 @@
+package runner
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// Bounds of one decision.
+const (
+	countMissedTo = 1000 // missed fires that are counted
+	onTimeAtOnce  = 1000 // fires on time of one transaction; the next one decides the rest
+)
+
+// decide says what becomes of the fires in [from, now]: those on time fire each, the others by the policy. Missed ones that make no job
+// are one fire, the latest of them, which counts those before it. next is the first fire that it says nothing of; zero: there is none.
+func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now time.Time) (list []job.Fire, next time.Time) {
+	first := cal.Next(from.Add(-time.Microsecond)) // from itself, as a rule: the database counts microseconds
+	onTime := now.Add(-job.MissedAfter)
+	if !first.IsZero() && first.Before(onTime) {
+		list = missed(cal, s, first, onTime)
+		first = cal.Next(onTime.Add(-time.Microsecond))
+	}
+	for n := 0; n < onTimeAtOnce && !first.IsZero() && !first.After(now); n++ {
+		list = append(list, job.Fire{FireAt: first, Outcome: job.FireFired})
+		first = cal.Next(first)
+	}
+	return list, first
+}
+
+// missed says what becomes of the fires in [first, end), of which there is one at least.
+func missed(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time) []job.Fire {
+	want := 1
+	if s.Missed == job.MissedCatchUp {
+		want = s.CatchUp
+	}
+	count := 0
+	for f := first; count <= countMissedTo && !f.IsZero() && f.Before(end); f = cal.Next(f) {
+		count++
+	}
+	// Backwards, since it is the latest that count: each is the latest before the one after it.
+	latest := make([]time.Time, 0, min(want, count)+1)
+	for before := end; len(latest) <= want; {
+		f := cal.Latest(first.Add(-time.Microsecond), before.Add(-time.Microsecond))
+		if f.IsZero() {
+			break
+		}
+		latest, before = append(latest, f), f
+	}
+	rest := max(0, min(count, countMissedTo)-want)
+	switch s.Missed {
+	case job.MissedSkip:
+		return []job.Fire{{FireAt: latest[0], Outcome: job.FireMissed, Missed: rest, Message: "nobody was there, and missed fires are skipped"}}
+	case job.MissedCatchUp:
+		var list []job.Fire
+		if len(latest) > want {
+			list = append(list, job.Fire{FireAt: latest[want], Outcome: job.FireMissed, Missed: max(0, rest-1), Message: "nobody was there, and later ones are made up for"})
+			latest = latest[:want]
+		}
+		for i := len(latest) - 1; i >= 0; i-- {
+			list = append(list, job.Fire{FireAt: latest[i], Outcome: job.FireFired})
+		}
+		return list
+	default:
+		return []job.Fire{{FireAt: latest[0], Outcome: job.FireFired, Missed: rest}}
+	}
+}

@@ -1,0 +1,139 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ScheduleOption sets how a schedule that the program declares fires, and what its jobs are like. Of the options of a submission,
+// [Subject], [Lane], [Priority] (default 0) and [Unique] while active are options of a schedule too.
+type ScheduleOption interface{ schedule(d *declaration) }
+
+type scheduleOption func(s *job.ScheduleSetting)
+
+func (o scheduleOption) schedule(d *declaration) { o(&d.set) }
+
+func (o EnqueueOption) schedule(d *declaration) { o(&d.job) }
+
+// Zone is the time zone that the expression is read in, by its IANA name such as Europe/Zurich. Default UTC.
+func Zone(name string) ScheduleOption {
+	return scheduleOption(func(s *job.ScheduleSetting) { s.Zone = name })
+}
+
+// CatchUp makes up for fires that nobody was there for: a job for each of the latest n, 1 to 1000. Default: one job for all of them.
+func CatchUp(n int) ScheduleOption {
+	return scheduleOption(func(s *job.ScheduleSetting) { s.Missed, s.CatchUp = job.MissedCatchUp, n })
+}
+
+// SkipMissed makes no job for fires that nobody was there for. Default: one job for all of them.
+func SkipMissed() ScheduleOption {
+	return scheduleOption(func(s *job.ScheduleSetting) { s.Missed = job.MissedSkip })
+}
+
+// SkipOverlap makes no job while that of an earlier fire, or what follows from it, has not ended. Default: a job all the same.
+func SkipOverlap() ScheduleOption {
+	return scheduleOption(func(s *job.ScheduleSetting) { s.Overlap = job.OverlapSkip })
+}
+
+// declaration is a schedule as the program has it.
+type declaration struct {
+	name string
+	set  job.ScheduleSetting
+	args job.Args
+	job  submission // what its options say of its jobs
+}
+
+// Schedule declares a schedule: its job is submitted whenever the expression says, once on all pods together. See the documentation of
+// expressions (docs/scheduling.md); five or six fields of cron, macros such as @daily, "@every 15m" and "@at 2027-01-31T03:00".
+//
+// Call it before [Runner.Run], which makes the schedule where there is none of the name, and changes what the program says differently
+// than when it was last run. What an operator has set otherwise stays as he set it, and what he deleted stays away. A schedule that the
+// program does not declare any more stays until it is deleted. A name declared twice panics; any other mistake is an error of Run:
+// [job.ErrInvalidSchedule], [job.ErrUnknownKind].
+func (r *Runner) Schedule(name, expression string, args job.Args, options ...ScheduleOption) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started {
+		panic(fmt.Sprintf("runner: schedule %q is declared after Run", name))
+	}
+	for _, d := range r.declared {
+		if d.name == name {
+			panic(fmt.Sprintf("runner: schedule %q is declared twice", name))
+		}
+	}
+	d := declaration{name: name, set: job.DefaultSchedule(), args: args}
+	d.set.Expression = expression
+	for _, o := range options {
+		o.schedule(&d)
+	}
+	r.declared = append(r.declared, d)
+}
+
+// checkDeclared completes the declarations, and reports every mistake in them at once.
+func (r *Runner) checkDeclared() error {
+	var errs []error
+	for i := range r.declared {
+		if err := r.complete(&r.declared[i]); err != nil {
+			errs = append(errs, fmt.Errorf("schedule %q: %w", r.declared[i].name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// complete says the same as the program, in the words of a setting.
+func (r *Runner) complete(d *declaration) error {
+	switch d.args.(type) {
+	case nil, chain, step:
+		return fmt.Errorf("its job is one kind with its args; what follows is its handler's to say: %w", job.ErrInvalidSchedule)
+	}
+	w := &d.job
+	if w.delay != 0 || w.maxAttempts != nil || w.idempotencyKey != "" || w.submitter != "" || w.pipeline != "" || w.approval || w.foreign ||
+		w.uniqueWhile != nil && *w.uniqueWhile != string(WhileActive) {
+		return fmt.Errorf("its jobs take a subject, a lane, a priority and a unique key while active only: %w", job.ErrInvalidSchedule)
+	}
+	s := &d.set
+	var err error
+	if s.Kind = d.args.Kind(); r.kinds[s.Kind] == nil {
+		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
+	}
+	if s.Args, err = encodeArgs(s.Kind, d.args); err != nil {
+		return err
+	}
+	s.Lane = w.lane
+	if w.subject != nil {
+		s.Subject = *w.subject
+	}
+	if w.priority != nil {
+		s.Priority = *w.priority
+	}
+	if w.uniqueKey != nil {
+		s.UniqueKey = *w.uniqueKey
+	}
+	now := time.Now()
+	if _, err = r.calendarOf(*s, now); err != nil {
+		// A program that starts again after the moment of an @at is not wrong.
+		if _, before := r.calendarOf(*s, now.AddDate(-9, 0, 0)); before == nil {
+			err = nil
+		}
+	}
+	return errors.Join(job.ValidateScheduleName(d.name), s.Validate(), err)
+}
+
+// declare brings the declarations into the database.
+func (r *Runner) declare(ctx context.Context) error {
+	for _, d := range r.declared {
+		changed, err := r.front.DeclareSchedule(ctx, d.name, d.set)
+		if err != nil {
+			return err
+		}
+		if len(changed) > 0 {
+			r.log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)
+		}
+	}
+	return nil
+}

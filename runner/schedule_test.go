@@ -1,0 +1,82 @@
+package runner_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// every is a change that makes a schedule of kind k.
+func every(expression string) job.ScheduleChange {
+	kind := "k"
+	return job.ScheduleChange{Expression: &expression, Kind: &kind}
+}
+
+// ofOutcome counts fires.
+func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
+	for _, f := range list {
+		if f.Outcome == want {
+			n++
+		}
+	}
+	return n
+}
+
+func fires(t *testing.T, r *runner.Runner, name string) []job.Fire {
+	t.Helper()
+	list, err := r.ScheduleFires(t.Context(), name, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	change := every("@every 1s")
+	args := json.RawMessage(`{ "n": 1 }`)
+	change.Args = &args
+	done, err := r.SetSchedule(t.Context(), "often", change, "ann")
+	is.NoErr(err)
+	is.True(done.Created)            // there was none
+	is.Equal(len(done.NextFires), 5) // and it is planned at once
+	is.Equal(done.After.Zone, "UTC") // what is not said has its default
+	is.Equal(string(done.After.Args), `{"n":1}`)
+	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(fires(t, r, "often"), job.FireFired) >= 2 })
+	list := fires(t, r, "often")
+	for i, f := range list {
+		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // as announced, none left out
+		is.True(f.DecidedAt.Sub(f.FireAt) >= 0)                                             // never early
+	}
+	j := inState(t, r, *list[len(list)-1].JobID, job.Succeeded)
+	is.Equal(j.Priority, 0)   // people go first
+	is.Equal(j.Submitter, "") // nobody's: it is the program's
+	is.Equal(string(j.Args), `{"n":1}`)
+	p, err := r.GetPipeline(t.Context(), j.ID)
+	is.NoErr(err)
+	is.Equal(p.Name, "often") // listed by the schedule's name
+}
+
+func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})
+	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
+		_, err := r.SetSchedule(t.Context(), "s", every(expression), "ann")
+		is.True(errors.Is(err, job.ErrInvalidSchedule)) // never, too often, or nothing that can be read
+	}
+	_, err := r.SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
+	is.True(errors.Is(err, job.ErrInvalidSchedule))
+	list, err := r.Schedules(t.Context())
+	is.NoErr(err)
+	is.Equal(len(list), 0) // nothing was left behind
+}

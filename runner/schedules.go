@@ -1,0 +1,189 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// Commands for schedules, as those of operate.go.
+
+// nextFires is how many fires ahead are shown, lastFires how many of the past.
+const (
+	nextFires = 5
+	lastFires = 20
+)
+
+// SetSchedule creates a schedule, or changes what c mentions of it. One that is to fire at other times than before does so from now on;
+// one that the program declares and somebody deleted comes back as it is declared, with the change. The kind need not be known here: a
+// schedule fires as soon as a program that has its handler is there. A dry run tells what would change and when it would fire.
+// Errors: [job.ErrInvalidSchedule], [job.ErrUnknownSchedule] when it should exist.
+func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
+	var from, next time.Time // if its times have changed
+	done, err := r.front.SetSchedule(ctx, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
+		from = anchor
+		next, err = r.firstFire(s, anchor)
+		return next, err
+	}, by(actor))
+	if err != nil {
+		return done, r.dbError(err)
+	}
+	if next.IsZero() {
+		if one, err := r.front.Schedule(ctx, name); err == nil {
+			from, next = one.Anchor, orZero(one.NextAt)
+		}
+	}
+	done.Words, done.NextFires = ahead(*done.After, from, next)
+	if c.DryRun {
+		return done, nil
+	}
+	return done, r.operated(ctx, nil)
+}
+
+// firstFire is when a schedule fires first after its anchor: a [store.Plan].
+func (r *Runner) firstFire(s job.ScheduleSetting, anchor time.Time) (time.Time, error) {
+	cal, err := r.calendarOf(s, anchor)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return cal.Next(anchor), nil
+}
+
+// calendarOf reads the times of a schedule, and refuses one that fires too often.
+func (r *Runner) calendarOf(s job.ScheduleSetting, anchor time.Time) (*scheduler.Calendar, error) {
+	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
+	if err != nil {
+		return nil, err
+	}
+	if least := cal.MinInterval(); least < r.opts.MinScheduleInterval {
+		return nil, fmt.Errorf("expression %q fires every %s, at least %s apart is allowed: %w", s.Expression, least, r.opts.MinScheduleInterval, job.ErrInvalidSchedule)
+	}
+	return cal, nil
+}
+
+// ahead says in words when a schedule fires, and lists its fires from the next one on.
+func ahead(s job.ScheduleSetting, anchor, next time.Time) (words string, fires []time.Time) {
+	fires = []time.Time{}
+	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
+	if err != nil {
+		return "", fires
+	}
+	for f := next; !s.Paused && len(fires) < nextFires && !f.IsZero(); f = cal.Next(f) {
+		fires = append(fires, f)
+	}
+	return cal.Words(), fires
+}
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// DeleteSchedule takes a schedule away; its last fires are kept as long as the history. One that the program declares stays away, also
+// when the program starts again, until it is set anew. Error: [job.ErrUnknownSchedule].
+func (r *Runner) DeleteSchedule(ctx context.Context, name, actor string) error {
+	return r.operated(ctx, r.front.DeleteSchedule(ctx, name, by(actor)))
+}
+
+// PauseSchedule keeps a schedule from firing until [Runner.ResumeSchedule], and reports whether it fired before.
+// Error: [job.ErrUnknownSchedule].
+func (r *Runner) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
+	changed, err := r.front.PauseSchedule(ctx, name, true, r.firstFire, by(actor))
+	return changed, r.operated(ctx, err)
+}
+
+// ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
+// paused. Error: [job.ErrUnknownSchedule].
+func (r *Runner) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
+	changed, err := r.front.PauseSchedule(ctx, name, false, r.firstFire, by(actor))
+	return changed, r.operated(ctx, err)
+}
+
+// TriggerSchedule submits the job of a schedule now, beside what the calendar says: also of one that is paused, and while the job of the
+// fire before goes on. Its unique key counts. Errors: [job.ErrUnknownSchedule], and those of [Runner.Enqueue]; after
+// [job.ErrOutcomeUnknown] the list of its fires tells.
+func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
+	d := decided{name: name}
+	err := r.front.Tx(ctx, func(tx pgx.Tx) error {
+		one, now, err := r.front.LockSchedule(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		at := now
+		if one.NextAt != nil && at.Equal(*one.NextAt) {
+			at = at.Add(time.Microsecond) // that moment is the calendar's
+		}
+		d.now = now
+		d.fires, err = r.fireIn(ctx, tx, one, []job.Fire{{FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}}, by(actor))
+		switch {
+		case err != nil:
+			return err
+		case len(d.fires) == 0:
+			return fmt.Errorf("trigger schedule %q: it has been triggered in the same microsecond: %w", name, job.ErrInvalid)
+		case d.fires[0].Outcome == job.FireFailed:
+			return fmt.Errorf("trigger schedule %q: %s: %w", name, d.fires[0].Message, job.ErrInvalid)
+		}
+		return r.front.AuditTrigger(ctx, tx, by(actor), d.fires[0])
+	})
+	if err != nil {
+		return job.Fire{}, r.operated(ctx, err)
+	}
+	r.fired(ctx, d)
+	return d.fires[0], nil
+}
+
+// Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.
+func (r *Runner) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
+	list, err := r.front.Schedules(ctx)
+	if err != nil {
+		return nil, r.dbError(err)
+	}
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.Name
+	}
+	fires, err := r.front.LastFires(ctx, names, lastFires)
+	if err != nil {
+		return nil, r.dbError(err)
+	}
+	uses := make([]job.ScheduleUse, len(list))
+	for i, s := range list {
+		uses[i] = use(s, fires[s.Name])
+	}
+	return uses, nil
+}
+
+func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
+	u := job.ScheduleUse{Schedule: s, LastFires: last}
+	if u.LastFires == nil {
+		u.LastFires = []job.Fire{}
+	}
+	u.Words, u.NextFires = ahead(s.ScheduleSetting, s.Anchor, orZero(s.NextAt))
+	return u
+}
+
+// ScheduleFires lists the latest fires of a schedule, newest first, at most limit (default 50, at most 1000): also those of one that was
+// deleted, as long as they are kept. Error: [job.ErrUnknownSchedule] when there are none, and no schedule either.
+func (r *Runner) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
+	if limit <= 0 {
+		limit = 50
+	}
+	fires, err := r.front.LastFires(ctx, []string{name}, min(limit, 1000))
+	if err != nil {
+		return nil, r.dbError(err)
+	}
+	if len(fires[name]) == 0 {
+		if _, err := r.front.Schedule(ctx, name); err != nil {
+			return nil, r.dbError(err)
+		}
+		return []job.Fire{}, nil
+	}
+	return fires[name], nil
+}

@@ -1,0 +1,161 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// MaxExpressionBytes is how long an expression may be.
+const MaxExpressionBytes = 200
+
+// Limits of what is looked at.
+const (
+	lookAhead   = 10   // years: longer than the eight between two leap days about the year 2100
+	lookedAt    = 1000 // fires, for the least interval
+	lastYear    = 9999 // the last that RFC 3339 can write
+	microsecond = int64(time.Microsecond)
+)
+
+// Calendar says when a schedule fires. Make one with [Parse]. It does not change and is safe for concurrent use.
+type Calendar struct {
+	rule   rule
+	zone   *time.Location
+	anchor time.Time
+}
+
+// rule is one of three: fields of the wall clock, a steady interval, or once.
+type rule interface {
+	next(after time.Time) time.Time // the first fire after it; zero: none
+	words(zone *time.Location) string
+}
+
+// Parse reads an expression, in a time zone by its IANA name (empty: UTC), of which the fires are after anchor:
+//
+//	30 2 * * *                minute, hour, day of the month, month, day of the week; * ? , - / and names as in cron
+//	15 30 2 * * *             seconds first
+//	@daily                    also @hourly @weekly @monthly @yearly @midnight @annually
+//	@every 15m                anchor + 15 minutes, + 30 minutes and so on; at least 1s, in units h m s ms us
+//	@at 2027-01-31T03:00      once; also with seconds, and with Z or an offset such as +01:00
+//
+// A day of the month and a day of the week that are both given, neither of them as *, fire on either. Errors are
+// [job.ErrInvalidSchedule]: also for what would not fire within ten years.
+func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
+	loc, zoneErr := loadZone(zone)
+	if zoneErr != nil {
+		loc = time.UTC // to find what else is wrong
+	}
+	r, err := parseRule(expression, loc, anchor)
+	if err = errors.Join(zoneErr, err); err != nil {
+		return nil, err
+	}
+	c := &Calendar{rule: r, zone: loc, anchor: anchor}
+	if next := c.Next(anchor); next.IsZero() || next.After(anchor.AddDate(lookAhead, 0, 0)) {
+		return nil, invalid("expression %q never fires within %d years after %s", expression, lookAhead,
+			anchor.UTC().Format(time.RFC3339))
+	}
+	return c, nil
+}
+
+func parseRule(expression string, zone *time.Location, anchor time.Time) (rule, error) {
+	text := strings.TrimSpace(expression)
+	switch verb, rest, _ := strings.Cut(text, " "); {
+	case len(expression) > MaxExpressionBytes:
+		return nil, invalid("expression of %d bytes, at most %d", len(expression), MaxExpressionBytes)
+	case text == "":
+		return nil, invalid(`no expression: want one such as "30 2 * * *", "@daily", "@every 15m" or "@at 2027-01-31T03:00"`)
+	case strings.Contains(text, "="):
+		return nil, invalid(`expression %q: the time zone is a setting of its own, such as "Europe/Zurich", not part of the expression`, expression)
+	case verb == "@every":
+		return parseEvery(strings.TrimSpace(rest), anchor)
+	case verb == "@at":
+		return parseOnce(strings.TrimSpace(rest), zone)
+	default:
+		return parseWall(text, zone)
+	}
+}
+
+// Next returns the first fire after a moment, in UTC; zero: there is none within ten years.
+func (c *Calendar) Next(after time.Time) time.Time {
+	if after.Before(c.anchor) {
+		after = c.anchor
+	}
+	next := c.rule.next(after)
+	if next.IsZero() || next.UTC().Year() > lastYear {
+		return time.Time{}
+	}
+	return next.UTC()
+}
+
+// Latest returns the latest fire that is after from and not after until, in UTC; zero: there is none. It takes some sixty looks at
+// most, however many fires there are.
+func (c *Calendar) Latest(from, until time.Time) time.Time {
+	due := func(t time.Time) bool { return !t.IsZero() && !t.After(until) }
+	best := c.Next(from)
+	if !due(best) {
+		return time.Time{}
+	}
+	for end := until; ; { // no fire is after end
+		following := c.Next(best)
+		if !due(following) {
+			return best
+		}
+		best = following
+		middle := between(best, end)
+		if next := c.Next(middle); due(next) {
+			best = next
+		} else {
+			end = middle
+		}
+	}
+}
+
+// between returns the moment in the middle of two, which may be further apart than a duration is long.
+func between(a, b time.Time) time.Time {
+	from, until := a.UnixMicro(), b.UnixMicro()
+	return time.UnixMicro(from + (until-from)/2)
+}
+
+// MinInterval returns the least time between two of the next thousand fires after the anchor; of a schedule that fires once, the
+// longest duration there is.
+func (c *Calendar) MinInterval() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	last := c.Next(c.anchor)
+	for range lookedAt {
+		next := c.Next(last)
+		if next.IsZero() {
+			break
+		}
+		least, last = min(least, next.Sub(last)), next
+	}
+	return least
+}
+
+// Words says in plain language when the schedule fires, with its zone.
+func (c *Calendar) Words() string { return c.rule.words(c.zone) }
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf(format+": %w", append(args, job.ErrInvalidSchedule)...)
+}
+
+// loadZone returns a zone that means the same on every pod: never the machine's own.
+func loadZone(name string) (*time.Location, error) {
+	const want = `want one of IANA's, such as "Europe/Zurich", "America/New_York" or "UTC"`
+	switch lower := strings.ToLower(name); {
+	case lower == "local" || lower == "localtime":
+		return nil, invalid("zone %q is another on every machine: %s", name, want)
+	case len(name) > 100:
+		return nil, invalid("zone of %d bytes: %s", len(name), want)
+	case strings.HasPrefix(lower, "posix") || strings.HasPrefix(lower, "right"): // files of some systems only
+		return nil, invalid("zone %q is not known everywhere: %s", name, want)
+	}
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, invalid("zone %q is not known: %s", name, want)
+	}
+	return loc, nil
+}
