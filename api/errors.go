@@ -65,6 +65,8 @@ var known = []struct {
 	{job.ErrLaneNotEmpty, http.StatusConflict, "lane_not_empty"},
 	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
+	{job.ErrUnknownSchedule, http.StatusNotFound, "not_found"},
+	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
 // ErrorOf returns the error of package job that a code stands for, for clients; nil: it stands for none.

@@ -54,7 +54,7 @@ func (s *server) shownTreeJobs(to access.Principal, jobs []TreeJob) []TreeJob {
 	return shown
 }
 
-// present is whatever holds jobs as the sender of a request may see it: a job, several, a pipeline, a tree. Anything else is as it was.
+// present is whatever holds jobs as the sender of a request may see it: a job, several, a pipeline, a tree, schedules. Anything else is as it was.
 func (s *server) present(c echo.Context, v any) any {
 	to := caller(c)
 	switch v := v.(type) {
@@ -76,8 +76,33 @@ func (s *server) present(c echo.Context, v any) any {
 		return shown
 	case Tree:
 		return s.shownTree(to, v)
+	case job.ScheduleUse:
+		v.ScheduleSetting = s.shownSetting(to, v.ScheduleSetting)
+		return v
+	case []job.ScheduleUse:
+		shown := slices.Clone(v)
+		for i := range shown {
+			shown[i].ScheduleSetting = s.shownSetting(to, shown[i].ScheduleSetting)
+		}
+		return shown
+	case job.ScheduleChanged:
+		for _, one := range []**job.ScheduleSetting{&v.Before, &v.After} {
+			if *one != nil {
+				shown := s.shownSetting(to, **one)
+				*one = &shown
+			}
+		}
+		return v
 	}
 	return v
+}
+
+// shownSetting is what people say of a schedule as somebody may see it: its job is nobody's own.
+func (s *server) shownSetting(to access.Principal, one job.ScheduleSetting) job.ScheduleSetting {
+	if !to.Sees(access.JobsArgs, "") {
+		one.Args = s.masks.of(one.Kind).JSON(one.Args)
+	}
+	return one
 }
 
 // shownPlan hides the secrets of steps that are still to come, each as its kind says.

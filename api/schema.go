@@ -20,6 +20,10 @@ var schemaOf = map[reflect.Type]schema{
 	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
 	reflect.TypeFor[job.Status](): {"type": "string", "enum": []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial,
 		job.PipelineFailed, job.PipelineCancelled}},
+	reflect.TypeFor[job.Missed]():  {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
+	reflect.TypeFor[job.Overlap](): {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
+	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
+		job.FireFailed}},
 }
 
 // describe makes the schema of a type as encoding/json writes it. Nothing is required: what a program may rely on is that names stay.

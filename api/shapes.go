@@ -52,11 +52,21 @@ var shapes = map[string]shape{
 	"PUT /admin/roles/grants":   {in: store.RoleGrant{}, out: of[store.RoleGrant]()},
 	"DELETE /admin/roles/grants": {query: []string{"principal", "role"},
 		statuses: []int{http.StatusNoContent}},
-	"GET /openapi.json":         {},
-	"GET /events":               {query: []string{"after", "limit"}, out: page("events", component("Event"))},
-	"GET /pipelines/:id/events": {query: []string{"after", "limit"}, out: page("events", component("Event"))},
-	"GET /admin/export/jobs":    {media: "application/x-ndjson"},
-	"GET /admin/export/events":  {media: "application/x-ndjson"},
+	"GET /openapi.json":                           {},
+	"GET /events":                                 {query: []string{"after", "limit"}, out: page("events", component("Event"))},
+	"GET /pipelines/:id/events":                   {query: []string{"after", "limit"}, out: page("events", component("Event"))},
+	"GET /admin/workers/schedules":                {out: object("schedules", list(of[job.ScheduleUse]()))},
+	"GET /admin/workers/schedules/preview":        {query: []string{"expression", "zone"}, out: of[job.SchedulePreview]()},
+	"GET /admin/workers/schedules/:name":          {out: of[job.ScheduleUse]()},
+	"GET /admin/workers/schedules/:name/fires":    {query: []string{"limit", "cursor"}, out: page("fires", of[job.Fire]())},
+	"PUT /admin/workers/schedules/:name":          {in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged]()},
+	"PATCH /admin/workers/schedules/:name":        {in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged]()},
+	"DELETE /admin/workers/schedules/:name":       {statuses: []int{http.StatusNoContent}},
+	"POST /admin/workers/schedules/:name/pause":   {out: of[changed]()},
+	"POST /admin/workers/schedules/:name/resume":  {out: of[changed]()},
+	"POST /admin/workers/schedules/:name/trigger": {out: of[job.Fire]()},
+	"GET /admin/export/jobs":                      {media: "application/x-ndjson"},
+	"GET /admin/export/events":                    {media: "application/x-ndjson"},
 }
 
 // queries say what parameters mean.
@@ -73,6 +83,9 @@ var queries = map[string]string{
 	"before":          "id of a row: only older ones",
 	"Idempotency-Key": "the same key of the same principal is the same job for a day",
 	"X-Reason":        "why, for the audit",
+	"dry_run":         "true: only tell what would change",
+	"expression":      "when: cron with five or six fields, @daily and the like, @every 15m, or @at 2027-01-31T03:00",
+	"zone":            "time zone by its IANA name, default UTC",
 }
 
 // loginForm is the form of the dashboard's login.

@@ -73,6 +73,30 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	return s
 }
 
+// Whole is the change with everything that it does not mention at its default, but for the expression and the kind, which have none; one
+// that is paused stays so.
+func (c ScheduleChange) Whole() ScheduleChange {
+	usual := DefaultSchedule()
+	orElse(&c.Expression, usual.Expression)
+	orElse(&c.Zone, usual.Zone)
+	orElse(&c.Kind, usual.Kind)
+	orElse(&c.Args, usual.Args)
+	orElse(&c.Lane, usual.Lane)
+	orElse(&c.Subject, usual.Subject)
+	orElse(&c.Priority, usual.Priority)
+	orElse(&c.UniqueKey, usual.UniqueKey)
+	orElse(&c.Missed, usual.Missed)
+	orElse(&c.CatchUp, usual.CatchUp)
+	orElse(&c.Overlap, usual.Overlap)
+	return c
+}
+
+func orElse[T any](p **T, v T) {
+	if *p == nil {
+		*p = &v
+	}
+}
+
 func take[T any](from *T, into *T) {
 	if from != nil {
 		*into = *from

@@ -115,6 +115,13 @@ func (r *Runner) Kinds() []string {
 	return names
 }
 
+// Handles reports whether a handler of a kind is registered, whether or not Options.Kinds lets this runner run it.
+func (r *Runner) Handles(kind string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kinds[kind] != nil
+}
+
 // Raw is a job of a kind given by name, with arguments that are JSON already. Its kind need not be known here.
 type Raw struct {
 	Name string

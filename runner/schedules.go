@@ -22,8 +22,11 @@ const (
 // SetSchedule creates a schedule, or changes what c mentions of it. One that is to fire at other times than before does so from now on;
 // one that the program declares and somebody deleted comes back as it is declared, with the change. The kind need not be known here: a
 // schedule fires as soon as a program that has its handler is there. A dry run tells what would change and when it would fire.
-// Errors: [job.ErrInvalidSchedule], [job.ErrUnknownSchedule] when it should exist.
+// Errors: [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrUnknownSchedule] when it should exist.
 func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
+	if err := r.laneOfSchedule(ctx, name, c); err != nil {
+		return job.ScheduleChanged{}, err
+	}
 	var from, next time.Time // if its times have changed
 	done, err := r.front.SetSchedule(ctx, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
@@ -43,6 +46,18 @@ func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleCha
 		return done, nil
 	}
 	return done, r.operated(ctx, nil)
+}
+
+// laneOfSchedule refuses a lane that does not exist: every fire would be refused. One that is deleted later is what the doctor finds.
+func (r *Runner) laneOfSchedule(ctx context.Context, name string, c job.ScheduleChange) error {
+	if c.Lane == nil || *c.Lane == "" {
+		return nil
+	}
+	_, exists, err := r.front.LaneFor(ctx, "", *c.Lane, job.DefaultLane)
+	if err == nil && !exists {
+		err = fmt.Errorf("set schedule %q: lane %q: %w", name, *c.Lane, job.ErrUnknownLane)
+	}
+	return r.dbError(err)
 }
 
 // firstFire is when a schedule fires first after its anchor: a [store.Plan].
@@ -149,7 +164,7 @@ func (r *Runner) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	for i, s := range list {
 		names[i] = s.Name
 	}
-	fires, err := r.front.LastFires(ctx, names, lastFires)
+	fires, err := r.front.LastFires(ctx, names, time.Time{}, lastFires)
 	if err != nil {
 		return nil, r.dbError(err)
 	}
@@ -169,13 +184,31 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 	return u
 }
 
+// ScheduleNamed reads one schedule, as [Runner.Schedules] lists it. Error: [job.ErrUnknownSchedule].
+func (r *Runner) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
+	one, err := r.front.Schedule(ctx, name)
+	if err != nil {
+		return job.ScheduleUse{}, r.dbError(err)
+	}
+	fires, err := r.front.LastFires(ctx, []string{name}, time.Time{}, lastFires)
+	if err != nil {
+		return job.ScheduleUse{}, r.dbError(err)
+	}
+	return use(one, fires[name]), nil
+}
+
 // ScheduleFires lists the latest fires of a schedule, newest first, at most limit (default 50, at most 1000): also those of one that was
 // deleted, as long as they are kept. Error: [job.ErrUnknownSchedule] when there are none, and no schedule either.
 func (r *Runner) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
+	return r.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
+}
+
+// ScheduleFiresBefore is [Runner.ScheduleFires] of the fires before a moment; the zero moment is no bound.
+func (r *Runner) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
 		limit = 50
 	}
-	fires, err := r.front.LastFires(ctx, []string{name}, min(limit, 1000))
+	fires, err := r.front.LastFires(ctx, []string{name}, before, min(limit, 1000))
 	if err != nil {
 		return nil, r.dbError(err)
 	}

@@ -50,6 +50,19 @@ type backend interface {
 	SetLane(ctx context.Context, name string, change job.LaneChange) (job.LaneChanged, error)
 	DeleteLane(ctx context.Context, name, moveTo string, dryRun bool) (job.LaneChanged, error)
 
+	// Schedules are listed by name.
+	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
+	Schedule(ctx context.Context, name string) (job.ScheduleUse, error)
+	// ScheduleFires lists at most limit fires, newest first.
+	ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error)
+	SetSchedule(ctx context.Context, name string, change job.ScheduleChange) (job.ScheduleChanged, error)
+	DeleteSchedule(ctx context.Context, name string) error
+	// PauseSchedule and ResumeSchedule report whether they changed anything.
+	PauseSchedule(ctx context.Context, name string) (bool, error)
+	ResumeSchedule(ctx context.Context, name string) (bool, error)
+	// TriggerSchedule submits the job of a schedule now.
+	TriggerSchedule(ctx context.Context, name string) (job.Fire, error)
+
 	// What closes something waits so long until nothing runs there; what opens it reports whether it was closed.
 	DrainLane(ctx context.Context, name string, wait time.Duration) (job.Quiet, error)
 	DrainPod(ctx context.Context, pod string, wait time.Duration) (job.Quiet, error)

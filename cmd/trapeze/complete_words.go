@@ -22,6 +22,7 @@ type words func(ctx context.Context, c *cobra.Command) []string
 func completeWords(c *cobra.Command) {
 	for flag, list := range map[string]words{
 		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
+		"missed": fixed("coalesce", "catch_up", "skip"), "overlap": fixed("queue", "skip"),
 	} {
 		if c.Flags().Lookup(flag) != nil {
 			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // it is there
@@ -107,6 +108,8 @@ func asked[T any](read func(context.Context, backend) ([]T, error), name func(T)
 }
 
 var (
+	scheduleWords = asked(func(ctx context.Context, from backend) ([]job.ScheduleUse, error) { return from.Schedules(ctx) },
+		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + printable(s.Words)} })
 	laneWords = asked(func(ctx context.Context, from backend) ([]store.LaneUse, error) { return from.Lanes(ctx) },
 		func(l store.LaneUse) []string { return []string{l.Name} })
 	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })

@@ -46,7 +46,7 @@ func newDoctorCommand() *cobra.Command {
 	var d doctor
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine the database, the pods and the lanes, and say what to do",
+		Short: "Examine the database, the pods, the lanes and the schedules, and say what to do",
 		Long: `Examine everything that keeps jobs from running or makes the database slow, and say for each finding what to do. It only looks,
 apart from one notification that it sends to itself.
 
@@ -114,7 +114,7 @@ func (d *doctor) examine(ctx context.Context) {
 		name string
 		do   func(context.Context) error
 	}{
-		{"tables", d.tables}, {"partitions", d.partitions}, {"pods", d.pods}, {"lanes", d.lanes},
+		{"tables", d.tables}, {"partitions", d.partitions}, {"pods", d.pods}, {"lanes", d.lanes}, {"schedules", d.schedules},
 	} {
 		d.check(ctx, check.name, check.do)
 	}

@@ -45,6 +45,14 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 		name, kinds, seconds)
 }
 
+// schedule makes a schedule that is planned, with more said of it in SQL, and a pod that could run a.kind.
+func (p patient) schedule(kind, set string) {
+	p.t.Helper()
+	p.join("web-1", 600, "a.kind")
+	p.exec(`insert into trapeze.schedules (name, expression, kind, planned) values ('nightly', '30 2 * * *', $1, true)`, kind)
+	p.exec(`update trapeze.schedules set ` + set)
+}
+
 // finds examines and returns the finding of a check whose text contains says.
 func (p patient) finds(check string, status health, says string, flags ...string) bool {
 	p.t.Helper()
@@ -73,7 +81,7 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	p.join("web-1", 600, "a.kind")
 	said := p.run("doctor", "--transactions", "24h")
 	is.Equal(said.code, 0) // nothing fails
-	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "tables", "partitions", "pods", "lanes"} {
+	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "tables", "partitions", "pods", "lanes", "schedules"} {
 		is.True(strings.Contains(said.out, "ok    "+check)) // examined, and well
 	}
 	for line := range strings.Lines(said.out) {
@@ -133,6 +141,20 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.join("web-1", 600, "a.kind")
 			p.enqueue("a.kind")
 		}, "lanes", warning, "lane default: 1 job waits, the oldest due for", []string{"--overdue", "0s"}},
+		{"a schedule that cannot fire", func(p patient) { p.schedule("a.kind", `error = 'expression "x" has one field'`) },
+			"schedules", failing, "nightly does not fire as it should: expression", nil},
+		{"a schedule whose kind nobody knows", func(p patient) { p.schedule("lost.kind", `next_at = now() + interval '1 hour'`) },
+			"schedules", failing, `nightly: no live pod runs "lost.kind"`, nil},
+		{"a schedule that is overdue", func(p patient) { p.schedule("a.kind", `next_at = now() - interval '2 minutes'`) },
+			"schedules", failing, "nightly has been due for 2m", nil},
+		{"a schedule that nobody has planned", func(p patient) { p.schedule("a.kind", `planned = false, updated_at = now() - interval '2 minutes'`) },
+			"schedules", failing, "nightly has been due for 2m", nil},
+		{"a schedule whose lane is gone", func(p patient) { p.schedule("a.kind", `lane = 'slow', next_at = now() + interval '1 hour'`) },
+			"schedules", failing, `nightly names the lane "slow"`, nil},
+		{"a schedule that is paused", func(p patient) { p.schedule("lost.kind", `paused = true`) },
+			"schedules", healthy, "1 schedule, 1 paused", nil},
+		{"a schedule that is a moment late", func(p patient) { p.schedule("a.kind", `next_at = now() - interval '5 seconds'`) },
+			"schedules", healthy, "1 schedule, 0 paused", nil},
 		{"a missing day", func(p patient) {
 			p.exec(fmt.Sprintf(`drop table trapeze.done_failed_%s`, time.Now().UTC().Format("20060102")))
 		}, "partitions", failing, "done_failed", nil},

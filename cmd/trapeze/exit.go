@@ -66,7 +66,7 @@ func exitCode(err error) int {
 		return coded.code
 	case is(job.ErrOutcomeUnknown):
 		return exitUnknown
-	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrKindInTwoLanes, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
+	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
 		return exitUsage
 	case answered:
 		return answer.exit()

@@ -189,25 +189,34 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
 		"pod": job.Pod{}, "lane": store.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
+		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "preview": job.SchedulePreview{},
 		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": readyLine{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
 		name, _, _ := strings.Cut(row[0], ":")
-		var fields []string
 		if types[name] == nil {
 			t.Errorf("the reference has a format %q that this test does not know", name)
 			continue
 		}
-		for field := range reflect.TypeOf(types[name]).Fields() {
-			tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			fields = append(fields, tag)
-		}
-		same(t, "fields of a "+name, spans(row[1]), fields)
+		same(t, "fields of a "+name, spans(row[1]), fieldsOf(reflect.TypeOf(types[name])))
 		delete(types, name)
 	}
 	if len(types) > 0 {
 		t.Errorf("the reference lacks the formats %v", slices.Collect(maps.Keys(types)))
 	}
+}
+
+// fieldsOf are the names of a type's fields in JSON, those of what it embeds among them.
+func fieldsOf(t reflect.Type) (fields []string) {
+	for field := range t.Fields() {
+		if field.Anonymous {
+			fields = append(fields, fieldsOf(field.Type)...)
+			continue
+		}
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		fields = append(fields, tag)
+	}
+	return fields
 }
 
 func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {

@@ -54,9 +54,9 @@ func (s *Store) declareIn(ctx context.Context, tx pgx.Tx, name string, d job.Sch
 	if len(changed) == 0 || row.Removed {
 		return nil, nil
 	}
-	deed := Deed{Actor: "system", Action: "schedule.set", Target: scheduleTarget(name), After: after}
+	deed := Deed{Actor: "system", Action: "schedule.set", Target: scheduleTarget(name), After: audited(after)}
 	if there {
-		deed.Before = was
+		deed.Before = audited(was)
 	}
 	return changed, s.operates(ctx, tx, operation{Deed: deed, Event: "schedule.changed", About: name})
 }

@@ -98,10 +98,19 @@ func (s *Store) setScheduleIn(ctx context.Context, tx pgx.Tx, name string, c job
 	if err := s.planAnew(ctx, tx, name, plan); err != nil {
 		return done, err
 	}
-	return done, s.operates(ctx, tx, operation{
-		Deed:  Deed{Actor: actor, Action: "schedule.set", Target: scheduleTarget(name), Before: done.Before, After: done.After},
-		Event: "schedule.changed", About: name,
-	})
+	deed := Deed{Actor: actor, Action: "schedule.set", Target: scheduleTarget(name), After: audited(after)}
+	if done.Before != nil {
+		deed.Before = audited(base)
+	}
+	return done, s.operates(ctx, tx, operation{Deed: deed, Event: "schedule.changed", About: name})
+}
+
+// audited is what the audit and the history tell of a setting: all but its args, which may hold secrets, and which those see who may.
+func audited(s job.ScheduleSetting) job.ScheduleSetting {
+	if string(s.Args) != "{}" {
+		s.Args = json.RawMessage(`"***"`)
+	}
+	return s
 }
 
 // checkSetting reports every mistake in a setting at once. Times that stay as they are, which may be those of a moment long past, are
@@ -167,7 +176,7 @@ func (s *Store) DeleteSchedule(ctx context.Context, name, actor string) error {
 			return err
 		}
 		return s.operates(ctx, tx, operation{
-			Deed:  Deed{Actor: actor, Action: "schedule.delete", Target: scheduleTarget(name), Before: row.ScheduleSetting},
+			Deed:  Deed{Actor: actor, Action: "schedule.delete", Target: scheduleTarget(name), Before: audited(row.ScheduleSetting)},
 			Event: "schedule.deleted", About: name,
 		})
 	})

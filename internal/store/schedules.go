@@ -53,16 +53,16 @@ select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job
 from unnest($1::text[]) with ordinality as n(name, place)
 cross join lateral (
 	select l.schedule, l.fire_at, l.decided_at, l.outcome, l.manual, l.missed, l.job_id, l.message from trapeze.schedule_fires l
-	where l.schedule = n.name order by l.fire_at desc limit $2
+	where l.schedule = n.name and l.fire_at < coalesce($3::timestamptz, 'infinity') order by l.fire_at desc limit $2
 ) f
 left join lateral (
 	select j.state, j.started_at, j.finished_at from trapeze.job j where j.id = f.job_id order by j.epoch desc limit 1
 ) v on true
 order by n.place, f.fire_at desc`
 
-// LastFires reads the latest fires of schedules, at most limit of each, newest first.
-func (s *Store) LastFires(ctx context.Context, names []string, limit int) (map[string][]job.Fire, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit)
+// LastFires reads the latest fires of schedules before a moment (zero: all), at most limit of each, newest first.
+func (s *Store) LastFires(ctx context.Context, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, someTime(before))
 	if err != nil {
 		return nil, fmt.Errorf("list fires: %w", err)
 	}

@@ -196,6 +196,7 @@ var statements = map[string]string{
 	"runsSQL":              runsSQL,
 	"scheduleActiveSQL":    scheduleActiveSQL,
 	"scheduleEventsSQL":    scheduleEventsSQL,
+	"scheduleHealthSQL":    scheduleHealthSQL,
 	"schedulesSQL":         schedulesSQL,
 	"searchEventsSQL":      searchEventsSQL,
 	"serverSQL":            serverSQL,

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A schedule has handlers run: whoever sets one says which, and with what. So the right to manage schedules is that to submit for everybody,
+// and SECURITY.md says so. What it is not is the right to approve, nor that to see secrets. The test is
+// TestNoScheduleLeadsAroundAnApprovalOrAMask.
+
+// maySchedule refuses a change that would have run what a person is to approve, unless the caller may approve it himself; and one that would
+// carry arguments over to another kind, whose secrets are others, unless he may see them.
+func (s *server) maySchedule(c echo.Context, name string, change job.ScheduleChange) error {
+	ctx := c.Request().Context()
+	setting := job.DefaultSchedule()
+	before, err := s.r.ScheduleNamed(ctx, name)
+	switch {
+	case err == nil:
+		setting = before.ScheduleSetting
+	case !errors.Is(err, job.ErrUnknownSchedule):
+		return err
+	}
+	after := change.Apply(setting)
+	if err == nil && after.Kind != setting.Kind && change.Args == nil && !caller(c).Sees(access.JobsArgs, "") {
+		return mayNot("args of the kind %q would be those of %q: give args as well; to take them along needs the permission %s", setting.Kind, after.Kind, access.JobsArgs)
+	}
+	return s.mayRun(ctx, caller(c), after)
+}
+
+// mayTrigger refuses to have run now what a person is to approve, unless the caller may approve it himself.
+func (s *server) mayTrigger(c echo.Context, name string) error {
+	one, err := s.r.ScheduleNamed(c.Request().Context(), name)
+	if err != nil {
+		return err
+	}
+	return s.mayRun(c.Request().Context(), caller(c), one.ScheduleSetting)
+}
+
+func (s *server) mayRun(ctx context.Context, who access.Principal, setting job.ScheduleSetting) error {
+	if who.Sees(access.JobsApprove, "") {
+		return nil
+	}
+	lanes := []string{}
+	if setting.Lane != "" {
+		lanes = append(lanes, setting.Lane)
+	}
+	asks, err := s.r.Store().AsksApproval(ctx, lanes, []string{setting.Kind})
+	if err == nil && asks {
+		err = mayNot("its lane, or that of its kind, asks for approval: to schedule there needs the permission %s", access.JobsApprove)
+	}
+	return err
+}
+
+func mayNot(format string, args ...any) error {
+	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: fmt.Sprintf(format, args...), refused: true}
+}
+
+// unknownKind answers as a submission of such a kind is answered.
+func unknownKind(kind string) error {
+	return fmt.Errorf(`schedule %q: %w: register its handler, or say "foreign": true when another program has it`, kind, job.ErrUnknownKind)
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// schedules finds those that do not fire as they should, or whose jobs would have nowhere to go.
+func (d *doctor) schedules(ctx context.Context) error {
+	list, err := d.store.ScheduleHealth(ctx)
+	if err != nil {
+		return err
+	}
+	paused, bad := 0, false
+	for _, s := range list {
+		if s.Paused {
+			paused++
+			continue
+		}
+		if says, do := scheduleIll(s); says != "" {
+			bad = true
+			d.find("schedules", failing, "schedule "+s.Name+says, do)
+		}
+	}
+	if !bad {
+		d.find("schedules", healthy, fmt.Sprintf("%s, %d paused, the others fire", countOf(len(list), "schedule", "schedules"), paused), "")
+	}
+	return nil
+}
+
+// scheduleIll says what is wrong with a schedule, the cause before what follows from it; nothing when all is well.
+func scheduleIll(s store.ScheduleHealth) (says, do string) {
+	switch {
+	case s.Error != "":
+		return " does not fire as it should: " + short(s.Error, 200),
+			fmt.Sprintf("trapeze cron show %s; set what is wrong: trapeze cron set %s …, and try expressions with trapeze cron next", s.Name, s.Name)
+	case !s.Placed:
+		return fmt.Sprintf(" names the lane %q, which does not exist: its jobs are refused", s.Lane),
+			fmt.Sprintf("trapeze lane set %s slots=2, or trapeze cron set %s --lane default", s.Lane, s.Name)
+	case s.Pods == 0:
+		return fmt.Sprintf(": no live pod runs %q, so that it does not fire, or its jobs wait", s.Kind),
+			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", s.Name)
+	case s.Due > job.MissedAfter.Seconds():
+		return fmt.Sprintf(" has been due for %s, and has not fired", seconds(s.Due)),
+			"a schedule did not fire, among the nights in docs/operating.md: see what the pods log, and what the checks pods and clock say"
+	}
+	return "", ""
+}
