@@ -13,7 +13,7 @@ import (
 
 // mountDashboard puts the dashboard at /ui/ below g. Its pages ask for permissions themselves, and answer with pages.
 func (s *server) mountDashboard(g *echo.Group) {
-	pages := ui.New(ui.Options{Store: s.lists, Visitor: s.visitor, Shown: s.shown, Sessions: s.opts.Login != nil})
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r, Visitor: s.visitor, Shown: s.shown, ShownSchedule: s.shownSetting, Sessions: s.opts.Login != nil})
 	g.GET("/ui", s.serve(Route{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(_ *server, c echo.Context) error {
 		// Relative, for the prefix may be one that only a proxy in front of us knows.
 		c.Response().Header().Set("Location", "ui/")

@@ -156,6 +156,8 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		said = problem{http.StatusNotFound, "There is no such page", "The address may be mistyped."}
 	case errors.Is(err, job.ErrNotFound):
 		said = problem{http.StatusNotFound, "There is nothing with this id", "It never was, or it ended so long ago that it is no longer kept."}
+	case errors.Is(err, job.ErrUnknownSchedule):
+		said = problem{http.StatusNotFound, "There is no schedule of this name", "It never was, or somebody deleted it: the audit tells."}
 	case errors.Is(err, job.ErrInvalid):
 		said = problem{http.StatusBadRequest, "This filter cannot be understood", strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")")}
 	case errors.Is(err, context.Canceled):

@@ -14,10 +14,14 @@ import (
 type Options struct {
 	// Store is read from. Required.
 	Store *store.Store
+	// Calendar knows the schedules. Required.
+	Calendar Calendar
 	// Visitor says who asks, and what he may do. An error that wraps [access.ErrUnauthenticated] leads to the login page. Required.
 	Visitor func(*http.Request) (access.Principal, error)
 	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. Default: nothing is hidden.
 	Shown func(access.Principal, job.Job) job.Job
+	// ShownSchedule hides of a schedule what a visitor may not see: secrets in arguments. Default: nothing is hidden.
+	ShownSchedule func(access.Principal, job.ScheduleSetting) job.ScheduleSetting
 	// Sessions says that POST login begins a session, and POST logout ends it: without it there is no form for a token.
 	Sessions bool
 	// Logger takes errors that should not happen. Default [slog.Default].
@@ -29,9 +33,10 @@ const within = 8 * time.Second
 
 // dashboard serves the pages.
 type dashboard struct {
-	o     Options
-	board *shared[board]
-	slots *shared[[]store.BoardSlots]
+	o        Options
+	calendar *shared[[]job.ScheduleUse]
+	board    *shared[board]
+	slots    *shared[[]store.BoardSlots]
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is taken off, with a slash at its end.
@@ -42,7 +47,10 @@ func New(o Options) http.Handler {
 	if o.Shown == nil {
 		o.Shown = func(_ access.Principal, j job.Job) job.Job { return j }
 	}
-	d := &dashboard{o: o, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
+	if o.ShownSchedule == nil {
+		o.ShownSchedule = func(_ access.Principal, s job.ScheduleSetting) job.ScheduleSetting { return s }
+	}
+	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.HandleFunc("GET /login", d.login)
@@ -69,6 +77,8 @@ var pages = []view{
 	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
 	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
 	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
+	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
+	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
 	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},

@@ -117,7 +117,7 @@
     // A header holds bytes, which here are UTF-8; there are no lines in it.
     if (reason) headers["X-Reason"] = String.fromCharCode(...new TextEncoder().encode(reason.replace(/[\0-\x1f\x7f]+/g, " ")));
     try {
-      const answer = await fetch(new URL(path, api), { method, headers, body });
+      const answer = await fetch(new URL(path, api), { method, headers, ...(method !== "GET" && { body }) });
       const said = await answer.json().catch(() => ({}));
       if (answer.ok) return { said, wrong: "" };
       return { said, wrong: [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
@@ -176,8 +176,10 @@
   // valueOf is the JSON text of a field: that of a field for JSON as it stands, for a number may have more digits than we can hold.
   function valueOf(field) {
     if ("json" in field.dataset) { JSON.parse(field.value); return field.value; }
+    if ("text" in field.dataset) return JSON.stringify(field.value);
     if ("lines" in field.dataset) return JSON.stringify(field.value.split("\n").filter((line) => line !== ""));
     if (field.type === "checkbox") return JSON.stringify(field.checked);
+    if (field.type === "select-one") return JSON.stringify(field.value);
     if (field.value === "") return "null";
     return JSON.stringify(field.type === "number" ? Number(field.value) : field.value);
   }
@@ -185,7 +187,8 @@
   // changed reports whether a person changed a field.
   function changed(field) {
     if (field.type === "checkbox") return field.checked !== field.defaultChecked;
-    return field.value !== (field.type === "select-one" ? "" : field.defaultValue);
+    if (field.type === "select-one") return !field.selectedOptions[0]?.defaultSelected && (field.selectedIndex > 0 || [...field.options].some((one) => one.defaultSelected));
+    return field.value !== field.defaultValue;
   }
 
   // fill returns what a person changed in a form, by the names of its fields, as JSON text; empty: nothing.
@@ -208,14 +211,50 @@
     if (reason === null) return;
     const wrong = await send(what, body || undefined, reason);
     if (wrong) { tell("", label + ": " + wrong); return; }
+    if (form.dataset.then) { location.assign(form.dataset.then); return; }
     for (const field of form.elements) {
-      if (field.type === "select-one") continue;
+      if (field.type === "select-one") { for (const one of field.options) one.defaultSelected = one.selected; continue; }
       field.defaultValue = field.value;
       field.defaultChecked = field.checked;
     }
     tell(label + ": " + (what.startsWith("P") && !text ? "saved" : "done"), "");
     revive();
   }
+
+  // ---- say what an expression means while it is typed
+
+  let lookedAt = 0;
+  async function preview(form) {
+    const place = $(".preview", form), mine = ++lookedAt;
+    const { expression, zone } = form.elements;
+    await new Promise((go) => setTimeout(go, 250)); // until a person pauses
+    if (mine !== lookedAt) return;
+    if (!expression.value) { place.replaceChildren(); return; }
+    const asked = new URLSearchParams({ expression: expression.value, zone: zone.value });
+    const { said, wrong } = await request("GET admin/workers/schedules/preview?" + asked, null);
+    if (mine !== lookedAt) return;
+    const line = (name, text, as = "") => Object.assign(document.createElement(name), { textContent: text, className: as });
+    place.classList.toggle("wrong", Boolean(wrong));
+    if (wrong) { place.replaceChildren(line("p", wrong)); return; }
+    const clock = new Intl.DateTimeFormat("en-GB", { timeZone: said.zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+    const fires = line("ol", "", "fires");
+    fires.append(...said.next_fires.map((at) => line("li", clock.format(new Date(at)))));
+    place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "It never fires."));
+  }
+
+  // The zones that this browser knows are offered when somebody looks for one.
+  document.addEventListener("focusin", (event) => {
+    const list = event.target.list;
+    if (list?.id === "zones" && !list.children.length) list.append(...["UTC", ...Intl.supportedValuesOf("timeZone")].map((value) => Object.assign(document.createElement("option"), { value })));
+  });
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (form && "preview" in form.dataset && ["expression", "zone"].includes(event.target.name)) preview(form);
+  });
+  document.addEventListener("toggle", (event) => {
+    const form = event.target.open && $("form[data-preview]", event.target);
+    if (form) preview(form);
+  }, true);
 
   // ---- pick jobs of a list, and cancel or retry those of them for which that means something
 
