@@ -111,6 +111,9 @@ func ValidateScheduleName(name string) error {
 	if !validScheduleName.MatchString(name) {
 		return fmt.Errorf("name %q: want 1 to 100 letters, digits, and _ . : - after the first: %w", name, ErrInvalidSchedule)
 	}
+	if name == "preview" {
+		return fmt.Errorf("name %q: the address of something else: %w", name, ErrInvalidSchedule)
+	}
 	return nil
 }
 

@@ -96,6 +96,14 @@ func (c *calendar) look(ctx context.Context) {
 	}
 }
 
+// pruneFires forgets fires when the history of their time is forgotten.
+func (r *Runner) pruneFires(ctx context.Context) (int, error) {
+	if r.opts.RetainEvents < 0 {
+		return 0, nil
+	}
+	return r.front.PruneFires(ctx, r.opts.RetainEvents)
+}
+
 // fireDue decides all fires that are due, one schedule a transaction, so that one that cannot be decided keeps none of the others. The
 // moment is the database's now; at says otherwise, for tests.
 func (r *Runner) fireDue(ctx context.Context, at *time.Time) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -177,4 +178,18 @@ func quiet(t *testing.T, pool *pgxpool.Pool) {
 	pgtest.Wait(t, "every job has ended", func() bool {
 		return one[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
+}
+
+// column reads the only column of some rows.
+func column[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) []T {
+	t.Helper()
+	found, err := pool.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	list, err := pgx.CollectRows(found, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return list
 }

@@ -85,6 +85,7 @@ func (r *Runner) chores() []chore {
 		{"stranded", time.Minute, false, r.moveStranded},
 		{"reconcile", time.Minute, false, r.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePipelines(ctx, time.Hour) }},
+		{"fires", 10 * time.Minute, false, r.pruneFires},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PruneSubmissions(ctx, keepSubmissions) }},
 	}
 }

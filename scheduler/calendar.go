@@ -15,10 +15,9 @@ const MaxExpressionBytes = 200
 
 // Limits of what is looked at.
 const (
-	lookAhead   = 10   // years: longer than the eight between two leap days about the year 2100
-	lookedAt    = 1000 // fires, for the least interval
-	lastYear    = 9999 // the last that RFC 3339 can write
-	microsecond = int64(time.Microsecond)
+	lookAhead = 10   // years: longer than the eight between two leap days about the year 2100
+	lookedAt  = 1000 // fires, for the least interval
+	lastYear  = 9999 // the last that RFC 3339 can write
 )
 
 // Calendar says when a schedule fires. Make one with [Parse]. It does not change and is safe for concurrent use.
@@ -120,14 +119,14 @@ func between(a, b time.Time) time.Time {
 	return time.UnixMicro(from + (until-from)/2)
 }
 
-// MinInterval returns the least time between two of the next thousand fires after the anchor; of a schedule that fires once, the
-// longest duration there is.
+// MinInterval returns the least time between two of the thousand fires after the anchor, or of those of the ten years after it; of a
+// schedule that fires once, the longest duration there is.
 func (c *Calendar) MinInterval() time.Duration {
 	least := time.Duration(math.MaxInt64)
-	last := c.Next(c.anchor)
+	last, end := c.Next(c.anchor), c.anchor.AddDate(lookAhead, 0, 0)
 	for range lookedAt {
 		next := c.Next(last)
-		if next.IsZero() {
+		if next.IsZero() || last.After(end) {
 			break
 		}
 		least, last = min(least, next.Sub(last)), next

@@ -84,6 +84,10 @@ func TestFiresOnDaysOfChange(t *testing.T) {
 			[]string{"2024-02-29T12:00:00Z", "2028-02-29T12:00:00Z", "2032-02-29T12:00:00Z"}},
 		{"leap days, of which 2100 has none", "0 12 29 2 *", "UTC", "2092-03-01T00:00:00Z", "2105-01-01T00:00:00Z",
 			[]string{"2096-02-29T12:00:00Z", "2104-02-29T12:00:00Z"}},
+		{"the last day of a leap year", "30 18 31 12 *", "America/New_York", "2028-12-31T12:00:00-05:00", "2028-12-31T23:00:00-05:00",
+			[]string{"2028-12-31T18:30:00-05:00"}},
+		{"the last day of a leap year, far ahead", "0 0 1 1 *", "Europe/Zurich", "2060-12-31T12:00:00+01:00", "2061-02-01T00:00:00+01:00",
+			[]string{"2061-01-01T00:00:00+01:00"}},
 		{"six fields", "*/20 59 23 31 12 *", "UTC", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z",
 			[]string{"2026-12-31T23:59:00Z", "2026-12-31T23:59:20Z", "2026-12-31T23:59:40Z"}},
 		{"a day of the month or of the week", "0 0 13 * fri", "UTC", "2026-11-01T00:00:00Z", "2026-12-14T00:00:00Z",
@@ -105,4 +109,15 @@ func TestWhatCannotFireIsRefusedAtOnce(t *testing.T) {
 		is.True(errors.Is(err, job.ErrInvalidSchedule)) // it never fires, or not in our time
 	}
 	is.True(time.Since(began) < time.Second) // and the search for it ends
+}
+
+func TestRareFiresAreFoundAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	began := time.Now()
+	c, err := scheduler.Parse("59 59 23 29 2 *", "America/New_York", at(t, "2026-01-01T00:00:00Z"))
+	is.NoErr(err)
+	is.Equal(c.MinInterval(), (3*365+366)*24*time.Hour)
+	is.Equal(c.Latest(at(t, "1900-01-01T00:00:00Z"), at(t, "9000-01-01T00:00:00Z")), at(t, "8996-03-01T04:59:59Z")) // of 1690 leap days
+	is.True(time.Since(began) < time.Second)
 }

@@ -32,7 +32,7 @@ var fieldNames = [6]struct{ name, want string }{
 	{"hour", "0 to 23"},
 	{"day of the month", "1 to 31"},
 	{"month", "1 to 12, or jan to dec"},
-	{"day of the week", "0 to 6, or sun to sat"},
+	{"day of the week", "0 (sun) to 6 (sat), or the names"},
 }
 
 // element is what a field lists. The parser that reads it afterwards takes more than is sound: "*-5" as "*", nothing at all as

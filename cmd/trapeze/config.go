@@ -40,6 +40,7 @@ type config struct {
 	Timeout        time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
 	StaleAfter     time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
 	MaxAge         time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
+	MinSchedule    time.Duration `envconfig:"TRAPEZE_MIN_SCHEDULE_INTERVAL"`
 	ApprovalTTL    time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
 	Runner         bool          `envconfig:"TRAPEZE_RUNNER"`
 	Kinds          []string      `envconfig:"TRAPEZE_KINDS"`
@@ -67,7 +68,7 @@ func defaults() config {
 	return config{
 		Schema: "trapeze", HTTPAddr: "127.0.0.1:8080", Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second,
 		Lease: 8 * time.Second, Heartbeat: 2 * time.Second, ShutdownGrace: 20 * time.Second, MaxAttempts: 1, MaxCrashes: 3,
-		MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour, Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
+		MaxAge: 24 * time.Hour, MinSchedule: time.Second, ApprovalTTL: 24 * time.Hour, Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
 		KeepEvents: 168 * time.Hour, Auth: "token", Log: "info", LogFormat: "text",
 	}
 }
@@ -181,6 +182,7 @@ func (c *config) validate() (errs []error) {
 	complain(c.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", c.MaxCrashes)
 	complain(c.Timeout >= 0, "TRAPEZE_TIMEOUT=%s: want 0 (off) or more", c.Timeout)
 	complain(c.StaleAfter >= 0, "TRAPEZE_STALE_AFTER=%s: want 0 (off) or more", c.StaleAfter)
+	complain(c.MinSchedule > 0, "TRAPEZE_MIN_SCHEDULE_INTERVAL=%s: want more than 0", c.MinSchedule)
 	complain(c.MaxAge >= 0, "TRAPEZE_MAX_AGE=%s: want 0 (off) or more", c.MaxAge)
 	complain(c.ApprovalTTL >= 0, "TRAPEZE_APPROVAL_TTL=%s: want 0 (off) or more", c.ApprovalTTL)
 	for _, class := range []struct {
@@ -245,7 +247,7 @@ func (c *config) options() runner.Options {
 	return runner.Options{
 		Name: c.Pod, Version: version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
 		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
-		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
+		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), MinScheduleInterval: c.MinSchedule, ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
 		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
 		RetainEvents: off(c.KeepEvents),
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	_ "time/tzdata" // schedules name time zones, and a container of this program alone has none
 
 	"github.com/spf13/cobra"
 

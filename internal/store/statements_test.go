@@ -170,6 +170,7 @@ var statements = map[string]string{
 	"podsSQL":              podsSQL,
 	"progressSQL":          progressSQL,
 	"promoteSQL":           promoteSQL,
+	"pruneFiresSQL":        pruneFiresSQL,
 	"prunePipelinesSQL":    prunePipelinesSQL,
 	"prunePodsSQL":         prunePodsSQL,
 	"pruneSubmissionsSQL":  pruneSubmissionsSQL,

@@ -1,0 +1,62 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const secret = "hunter2-canary"
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{
+		"root": {"platform_admin"}, "ana": {"operator"}, "kim": {"keeper", "submitter"}, "sub": {"submitter"}, "vic": {"viewer"},
+	})}, func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) {
+			return runner.Done(j.Args), nil
+		})
+	})
+	is.Equal(h.send("PUT", "/admin/roles/keeper", `{"permissions":["schedules:manage","workers:view"],"scope":"all"}`, "X-Who", "root").status, http.StatusOK)
+	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["hold"]}`, "X-Who", "root").status, http.StatusOK)
+	put := func(who, body string) answer { return h.send("PUT", nightly, body, "X-Who", who) }
+
+	// Who may manage schedules may have any kind run, but not what a person is to approve.
+	is.Equal(put("sub", `{"expression":"@daily","kind":"echo"}`).status, http.StatusForbidden)
+	is.Equal(put("vic", `{"expression":"@daily","kind":"echo"}`).status, http.StatusForbidden)
+	is.Equal(put("kim", `{"expression":"@daily","kind":"echo"}`).status, http.StatusOK)
+	is.Equal(put("kim", `{"expression":"@daily","kind":"hold"}`).status, http.StatusForbidden)
+	is.Equal(put("kim", `{"expression":"@daily","kind":"hold","lane":"default"}`).status, http.StatusForbidden) // nor by another lane
+	is.Equal(put("kim", `{"expression":"@daily","kind":"echo","lane":"risky"}`).status, http.StatusForbidden)
+	is.Equal(put("ana", `{"expression":"@daily","kind":"hold","lane":"default"}`).status, http.StatusOK) // she may approve
+	is.Equal(h.send("PATCH", nightly, `{"args":{"n":1}}`, "X-Who", "kim").status, http.StatusForbidden)
+	is.Equal(h.send("POST", nightly+"/trigger", "", "X-Who", "kim").status, http.StatusForbidden)
+	is.Equal(h.send("POST", nightly+"/pause", "", "X-Who", "kim").status, http.StatusOK)
+
+	// Nor does he see secrets: not in lists, changes, the audit or the history, not by another kind, and not as the submitter of the job.
+	is.Equal(put("root", `{"expression":"@daily","kind":"login","args":{"user":"uma","password":"`+secret+`"}}`).status, http.StatusOK)
+	is.True(strings.Contains(h.send("GET", nightly, "", "X-Who", "root").text, secret)) // who may see it does
+	shown := h.send("PATCH", nightly, `{"priority":3}`, "X-Who", "kim")
+	is.Equal(shown.status, http.StatusOK)
+	is.True(strings.Contains(shown.text, "uma") && !strings.Contains(shown.text, secret))
+	carried := h.send("PATCH", nightly, `{"kind":"echo"}`, "X-Who", "kim")
+	is.Equal(carried.status, http.StatusForbidden)
+	is.True(strings.Contains(carried.body["detail"].(string), "jobs:args"))
+	triggered := h.send("POST", nightly+"/trigger", "", "X-Who", "kim")
+	is.Equal(triggered.status, http.StatusOK)
+	job := "/jobs/" + triggered.body["job_id"].(string)
+	is.Equal(h.send("GET", job, "", "X-Who", "kim").status, http.StatusNotFound) // it is not his
+	is.Equal(h.send("DELETE", nightly, "", "X-Who", "kim").status, http.StatusNoContent)
+	for _, path := range []string{"/admin/workers/schedules", job, "/admin/audit", "/events", "/admin/export/events"} {
+		for _, who := range []string{"ana", "vic"} {
+			seen := h.send("GET", path, "", "X-Who", who)
+			is.True(!strings.Contains(seen.text, secret))
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package api_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+const nightly = "/admin/workers/schedules/nightly"
+
+func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
+	dry := h.send("PUT", nightly+"?dry_run=true", `{"expression":"30 2 * * *","zone":"Europe/Zurich","kind":"echo"}`)
+	is.Equal(dry.status, http.StatusOK)
+	is.Equal([]any{dry.body["created"], dry.body["dry_run"], dry.body["before"]}, []any{true, true, nil})
+	is.Equal(len(dry.body["next_fires"].([]any)), 5)
+	is.True(strings.Contains(dry.body["words"].(string), "Europe/Zurich"))
+	is.Equal(h.send("PATCH", nightly, `{"zone":"UTC"}`).body["code"], "not_found") // nothing was made
+	made := h.send("PUT", nightly, `{"expression":"30 2 * * *","kind":"echo","args":{"a":"<b>"},"overlap":"skip","priority":7}`)
+	is.Equal(made.status, http.StatusOK)
+	patched := h.send("PATCH", nightly, `{"zone":"Europe/Zurich","overlap":null}`, "X-Reason", "they moved")
+	is.Equal(patched.body["changed"], []any{"zone"}) // what is not named stays
+	is.Equal(patched.body["after"].(map[string]any)["overlap"], "skip")
+	put := h.send("PUT", nightly, `{"expression":"30 2 * * *","kind":"echo"}`)
+	is.Equal(put.body["changed"], []any{"zone", "args", "priority", "overlap"}) // set whole
+
+	shown := h.send("GET", nightly, "").body
+	is.Equal([]any{shown["name"], shown["zone"], shown["paused"], shown["from_code"], shown["error"]}, []any{"nightly", "UTC", false, false, ""})
+	is.Equal(len(shown["next_fires"].([]any)), 5)
+	is.Equal(shown["last_fires"], []any{})
+	is.Equal(len(h.send("GET", "/admin/workers/schedules", "").body["schedules"].([]any)), 1)
+	is.Equal(h.send("DELETE", nightly, "").status, http.StatusNoContent)
+	for _, method := range []string{"GET", "DELETE"} {
+		is.Equal(h.send(method, nightly, "").body["code"], "not_found")
+	}
+	trail, err := h.Store().AuditTrail(t.Context(), store.AuditFilter{Target: "schedule nightly"})
+	is.NoErr(err)
+	var did []string
+	for _, row := range trail {
+		is.Equal(row.Actor, "ann")
+		did = append(did, row.Action)
+	}
+	is.Equal(did, []string{"schedule.delete", "schedule.set", "schedule.set", "schedule.set"})
+	is.Equal(trail[2].Reason, "they moved")
+}
+
+func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, api.Options{})
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		code   string
+	}{
+		"no expression":              {`{"kind":"echo"}`, 422, "invalid_schedule"},
+		"an expression that is none": {`{"expression":"x","kind":"echo"}`, 422, "invalid_schedule"},
+		"one that never fires":       {`{"expression":"0 0 30 2 *","kind":"echo"}`, 422, "invalid_schedule"},
+		"one that fires too often":   {`{"expression":"@every 100ms","kind":"echo"}`, 422, "invalid_schedule"},
+		"a zone in the expression":   {`{"expression":"TZ=Europe/Zurich 0 0 * * *","kind":"echo"}`, 422, "invalid_schedule"},
+		"a zone that is none":        {`{"expression":"@daily","zone":"Mars/Olympus","kind":"echo"}`, 422, "invalid_schedule"},
+		"no kind":                    {`{"expression":"@daily"}`, 422, "invalid_schedule"},
+		"a policy that is none":      {`{"expression":"@daily","kind":"echo","missed":"perhaps"}`, 422, "invalid_schedule"},
+		"a priority out of range":    {`{"expression":"@daily","kind":"echo","priority":101}`, 422, "invalid_schedule"},
+		"a kind that nobody has":     {`{"expression":"@daily","kind":"nobody"}`, 400, "unknown_kind"},
+		"a lane that is not there":   {`{"expression":"@daily","kind":"echo","lane":"fast"}`, 400, "unknown_lane"},
+		"a field that is not there":  {`{"expression":"@daily","kind":"echo","colour":"red"}`, 400, "invalid_request"},
+		"a field that is twice":      {`{"expression":"@daily","kind":"echo","kind":"wait"}`, 400, "invalid_request"},
+		"a number for a text":        {`{"expression":5,"kind":"echo"}`, 400, "invalid_request"},
+		"a NUL":                      {`{"expression":"@daily","kind":"echo","subject":"\u0000"}`, 400, "invalid_text"},
+		"no body":                    {``, 415, "unsupported_media_type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			a := h.send("PUT", nightly, c.body)
+			is.Equal(a.status, c.status)
+			is.Equal(a.body["code"], c.code)
+			is.True(a.body["message"] != "")
+		})
+	}
+	is := is.New(t)
+	is.Equal(h.send("PUT", "/admin/workers/schedules/..%2Fx", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity)
+	is.Equal(h.send("PUT", nightly, `{"expression":"@daily","kind":"nobody","foreign":true}`).status, http.StatusOK) // another program has it
+	is.Equal(h.send("PUT", nightly+"?dry=1", `{"expression":"@daily","kind":"echo"}`).status, http.StatusBadRequest)
+	is.Equal(h.send("POST", nightly+"/pause", `{"why":"x"}`).status, http.StatusBadRequest)
+	is.Equal(h.send("PUT", "/admin/workers/schedules/preview", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity) // a route's name
+	for _, path := range []string{"/admin/workers/schedules/none", "/admin/workers/schedules/none/fires"} {
+		is.Equal(h.send("GET", path, "").status, http.StatusNotFound)
+	}
+	for _, command := range []string{"pause", "resume", "trigger"} {
+		is.Equal(h.send("POST", "/admin/workers/schedules/none/"+command, "").body["code"], "not_found")
+	}
+}
+
+func TestAnExpressionIsTriedBeforeItIsSet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	preview := func(expression, zone string) answer {
+		return h.send("GET", "/admin/workers/schedules/preview?"+url.Values{"expression": {expression}, "zone": {zone}}.Encode(), "")
+	}
+	a := preview("30 2 * * *", "Europe/Zurich")
+	is.Equal(a.status, http.StatusOK)
+	is.True(strings.Contains(a.body["words"].(string), "Europe/Zurich"))
+	is.Equal(len(a.body["next_fires"].([]any)), 5)
+	first, err := time.Parse(time.RFC3339, a.body["next_fires"].([]any)[0].(string))
+	is.NoErr(err)
+	is.True(first.After(time.Now()))
+	for _, wrong := range []answer{preview("30 2 * *", ""), preview("", ""), preview("@daily", "Nowhere"), preview("@every 10ms", "")} {
+		is.Equal(wrong.status, http.StatusUnprocessableEntity)
+		is.Equal(wrong.body["code"], "invalid_schedule")
+		is.True(wrong.body["detail"] != "") // what is wrong
+	}
+	is.Equal(h.send("GET", "/admin/workers/schedules/preview?expr=x", "").status, http.StatusBadRequest)
+}
+
+// What one changes over HTTP is in force on every pod with its next heartbeat, and nothing is started anew.
+func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	h := newHostOn(t, pool, api.Options{Authenticate: as("ann", "platform_admin")})
+	other := newHostOn(t, pool, api.Options{Authenticate: as("ann", "platform_admin")})
+
+	is.Equal(h.send("PUT", nightly, `{"expression":"0 0 1 1 *","kind":"echo"}`).status, http.StatusOK)
+	fires := func() []any { return h.send("GET", nightly+"/fires", "").body["fires"].([]any) }
+	is.Equal(len(fires()), 0)
+	changed := time.Now()
+	is.Equal(h.send("PATCH", nightly, `{"expression":"* * * * * *"}`).status, http.StatusOK)
+	pgtest.Wait(t, "it fires as it was changed", func() bool { return len(fires()) >= 3 })
+	is.True(time.Since(changed) < 20*time.Second)
+	h.stop() // the other pod has heard too
+	was := len(fires())
+	pgtest.Wait(t, "the other pod fires it", func() bool { return len(fires()) > was })
+	h = other
+	one := fires()[0].(map[string]any)
+	is.Equal([]any{one["outcome"], one["manual"]}, []any{"fired", false})
+
+	is.Equal(h.send("POST", nightly+"/pause", "").body["changed"], true)
+	is.Equal(h.send("POST", nightly+"/pause", "").body["changed"], false)
+	paused := h.send("GET", nightly, "").body
+	is.Equal([]any{paused["paused"], paused["next_at"], paused["next_fires"]}, []any{true, nil, []any{}})
+	was = len(fires())
+	triggered := h.send("POST", nightly+"/trigger", "")
+	is.Equal(triggered.status, http.StatusOK)
+	is.Equal([]any{triggered.body["outcome"], triggered.body["manual"]}, []any{"fired", true})
+	h.until(triggered.body["job_id"].(string), "succeeded")
+	is.Equal(len(fires()), was+1) // that one alone: a paused one does not fire
+	resumed := time.Now()
+	is.Equal(h.send("POST", nightly+"/resume", "").body["changed"], true)
+	pgtest.Wait(t, "it fires again", func() bool { return len(fires()) > was+2 })
+	for _, f := range fires()[:len(fires())-was-1] {
+		at, err := time.Parse(time.RFC3339, f.(map[string]any)["fire_at"].(string))
+		is.NoErr(err)
+		is.True(at.After(resumed.Add(-2 * time.Second))) // from now on: nothing is made up for
+	}
+	is.Equal(h.send("POST", nightly+"/pause", "").status, http.StatusOK)
+	trail, err := h.Store().AuditTrail(t.Context(), store.AuditFilter{Action: "schedule.trigger"})
+	is.NoErr(err)
+	is.Equal(len(trail), 1)
+	is.Equal([]string{trail[0].Actor, trail[0].Target}, []string{"ann", "schedule nightly"})
+
+	seen, cursor := map[string]bool{}, "" // page by page
+	for {
+		page := h.send("GET", nightly+"/fires?limit=2&cursor="+cursor, "")
+		is.Equal(page.status, http.StatusOK)
+		for _, f := range page.body["fires"].([]any) {
+			at := f.(map[string]any)["fire_at"].(string)
+			is.True(!seen[at]) // once
+			seen[at] = true
+		}
+		if cursor = page.body["next_cursor"].(string); cursor == "" {
+			break
+		}
+	}
+	is.Equal(len(seen), len(fires()))
+	is.Equal(h.send("GET", nightly+"/fires?cursor=x", "").status, http.StatusBadRequest)
+	is.Equal(h.send("GET", nightly+"/fires?limit=0", "").status, http.StatusBadRequest)
+}

@@ -1,0 +1,83 @@
+package runner_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Nobody is there from 09:00 to 12:00:30, while fires of every quarter of an hour are due.
+func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
+	t.Parallel()
+	at := func(clock string) time.Time { return utc(t, "05-05T"+clock) }
+	for name, c := range map[string]struct {
+		missed  job.Missed
+		catchUp int
+		want    []job.Fire
+	}{
+		"coalesce": {job.MissedCoalesce, 10, []job.Fire{
+			{FireAt: at("11:45"), Outcome: job.FireFired, Missed: 10}, // 09:15 to 11:30
+			{FireAt: at("12:00"), Outcome: job.FireFired},             // half a minute late is on time
+		}},
+		"catch up": {job.MissedCatchUp, 3, []job.Fire{
+			{FireAt: at("11:00"), Outcome: job.FireMissed, Missed: 7},
+			{FireAt: at("11:15"), Outcome: job.FireFired},
+			{FireAt: at("11:30"), Outcome: job.FireFired},
+			{FireAt: at("11:45"), Outcome: job.FireFired},
+			{FireAt: at("12:00"), Outcome: job.FireFired},
+		}},
+		"skip": {job.MissedSkip, 10, []job.Fire{
+			{FireAt: at("11:45"), Outcome: job.FireMissed, Missed: 10},
+			{FireAt: at("12:00"), Outcome: job.FireFired},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			change := every("*/15 * * * *")
+			change.Missed, change.CatchUp = &c.missed, &c.catchUp
+			_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+			is.NoErr(err)
+			exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, at("09:00"), at("09:15"))
+			r.FireAt(t.Context(), at("12:00").Add(30*time.Second))
+			got := fires(t, r, "s")
+			slices.Reverse(got)
+			is.Equal(len(got), len(c.want))
+			for i, f := range got {
+				is.True(f.FireAt.Equal(c.want[i].FireAt))
+				is.Equal(f.Outcome, c.want[i].Outcome)
+				is.Equal(f.Missed, c.want[i].Missed)
+				is.Equal(f.JobID != nil, f.Outcome == job.FireFired)
+			}
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), ofOutcome(got, job.FireFired))
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.missed'`), ofOutcome(got, job.FireMissed))
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), ofOutcome(got, job.FireFired))
+			is.True(one[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(at("12:15"))) // it goes on
+		})
+	}
+}
+
+func TestALongOutageIsCountedToALimit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	is.NoErr(err)
+	from := utc(t, "01-01T00:00")
+	exec(t, pool, `update trapeze.schedules set anchor = $1, planned = false, next_at = null`, from)
+	now := from.AddDate(0, 9, 0)
+	r.FireAt(t.Context(), now)
+	list := fires(t, r, "s")
+	is.Equal(len(list), 1+61)                                               // one for all that were missed, one for each of the last minute
+	is.Equal(list[61].Missed, 999)                                          // of a thousand that were counted
+	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest of them
+}

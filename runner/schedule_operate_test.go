@@ -1,0 +1,180 @@
+package runner_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// nightly runs a program that declares the schedule nightly, and stops it again.
+func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...runner.ScheduleOption) {
+	t.Helper()
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r.Schedule("nightly", expression, of("k", `{"year":2026}`), options...)
+	run(t, r)()
+}
+
+func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	now := func() job.ScheduleUse {
+		t.Helper()
+		list, err := r.Schedules(t.Context())
+		is.NoErr(err)
+		is.Equal(len(list), 1)
+		return list[0]
+	}
+	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
+	s := now()
+	is.True(s.FromCode)
+	is.Equal(s.Words, "at 02:30 every day, Europe/Zurich")
+	is.Equal(s.ScheduleSetting, job.ScheduleSetting{
+		Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "k", Args: json.RawMessage(`{"year":2026}`), Lane: "default", Subject: "all",
+		Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip,
+	})
+	changed, audited := s.UpdatedAt, one[int](t, pool, `select count(*) from trapeze.audit`)
+	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
+	is.Equal(now().UpdatedAt, changed) // nothing is new
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), audited)
+
+	expression, subject := "15 4 * * *", "some"
+	_, err := r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Subject: &subject}, "ann")
+	is.NoErr(err)
+	nightly(t, pool, "45 1 * * *", runner.Zone("UTC"), runner.Priority(-5), runner.Subject("all"))
+	s = now()
+	is.Equal(s.Expression, "15 4 * * *") // ann's, though the program has another now
+	is.Equal(s.Subject, "some")          // hers, and the program's is as it was
+	is.Equal(s.Zone, "UTC")              // nobody but the program has touched it
+	is.Equal(s.Priority, -5)
+	is.Equal(s.Lane, "")
+	is.Equal(s.Overlap, job.OverlapQueue)
+
+	_, err = r.PauseSchedule(t.Context(), "nightly", "ann")
+	is.NoErr(err)
+	nightly(t, pool, "45 1 * * *")
+	is.True(now().Paused) // a start is no reason to fire again
+
+	is.NoErr(r.DeleteSchedule(t.Context(), "nightly", "ann"))
+	nightly(t, pool, "50 1 * * *")
+	list, err := r.Schedules(t.Context())
+	is.NoErr(err)
+	is.Equal(len(list), 0) // taken away is taken away
+	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Existing: true}, "ann")
+	is.True(errors.Is(err, job.ErrUnknownSchedule))
+	done, err := r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{}, "ann")
+	is.NoErr(err)
+	is.True(done.Created)
+	is.Equal(now().Expression, "50 1 * * *") // back as the program says
+	is.True(!now().Paused)
+}
+
+func TestAScheduleOfAnOperatorIsNotTakenOverByTheProgram(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "nightly", every("@hourly"), "ann")
+	is.NoErr(err)
+	nightly(t, pool, "30 2 * * *")
+	one, err := r.Schedules(t.Context())
+	is.NoErr(err)
+	is.Equal(one[0].Expression, "@hourly")
+	is.Equal(string(one[0].Args), "{}")
+	is.True(one[0].FromCode) // what the program says otherwise from now on comes in
+	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"))
+	one, err = r.Schedules(t.Context())
+	is.NoErr(err)
+	is.Equal(one[0].Zone, "Europe/Zurich")
+	is.Equal(one[0].Expression, "@hourly")
+}
+
+func TestMistakesInDeclarationsAreErrorsOfRun(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for name, declare := range map[string]func(r *runner.Runner){
+		"expression": func(r *runner.Runner) { r.Schedule("s", "whenever", of("k")) },
+		"too often":  func(r *runner.Runner) { r.Schedule("s", "* * * * * *", of("k")) },
+		"zone":       func(r *runner.Runner) { r.Schedule("s", "@daily", of("k"), runner.Zone("Mars/Olympus")) },
+		"kind":       func(r *runner.Runner) { r.Schedule("s", "@daily", of("unknown")) },
+		"name":       func(r *runner.Runner) { r.Schedule("no name", "@daily", of("k")) },
+		"delay":      func(r *runner.Runner) { r.Schedule("s", "@daily", of("k"), runner.Delay(1)) },
+		"chain":      func(r *runner.Runner) { r.Schedule("s", "@daily", runner.Chain(of("k"), of("k"))) },
+		"catch up":   func(r *runner.Runner) { r.Schedule("s", "@daily", of("k"), runner.CatchUp(1001)) },
+		"no args":    func(r *runner.Runner) { r.Schedule("s", "@daily", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			r := make1(t, pool, runner.Options{MinScheduleInterval: 2e9}, map[string]does{"k": nothing})
+			declare(r)
+			err := r.Run(t.Context())
+			is.True(errors.Is(err, job.ErrInvalidSchedule) || errors.Is(err, job.ErrUnknownKind))
+		})
+	}
+	is := is.New(t)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0)
+	defer func() { is.True(recover() != nil) }() // a name twice is a mistake in the wiring
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r.Schedule("s", "@daily", of("k"))
+	r.Schedule("s", "@hourly", of("k"))
+}
+
+func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	change := every("@hourly")
+	change.DryRun = true
+	done, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	is.NoErr(err)
+	is.True(done.Created && done.DryRun && len(done.NextFires) == 5)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0) // nothing was done
+	change.DryRun = false
+	_, err = r.SetSchedule(t.Context(), "s", change, "ann")
+	is.NoErr(err)
+	again, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	is.NoErr(err)
+	is.Equal(again.Changed, []string{}) // and leaves no trace
+	changed, err := r.PauseSchedule(t.Context(), "s", "bob")
+	is.NoErr(err)
+	is.True(changed)
+	changed, err = r.PauseSchedule(t.Context(), "s", "bob")
+	is.NoErr(err)
+	is.True(!changed)
+	list, err := r.Schedules(t.Context())
+	is.NoErr(err)
+	is.Equal(len(list[0].NextFires), 0) // it does not fire
+	f, err := r.TriggerSchedule(t.Context(), "s", "bob")
+	is.NoErr(err)
+	is.True(f.Manual && f.Outcome == job.FireFired) // but when it is asked to
+	is.Equal(get(t, r, *f.JobID).Kind, "k")
+	changed, err = r.ResumeSchedule(t.Context(), "s", "bob")
+	is.NoErr(err)
+	is.True(changed)
+	list, err = r.Schedules(t.Context())
+	is.NoErr(err)
+	is.Equal(len(list[0].NextFires), 5)
+	is.Equal(len(list[0].LastFires), 1)
+	is.Equal(list[0].LastFires[0].State, job.Pending)
+	is.NoErr(r.DeleteSchedule(t.Context(), "s", "bob"))
+	is.True(errors.Is(r.DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
+	_, err = r.TriggerSchedule(t.Context(), "s", "bob")
+	is.True(errors.Is(err, job.ErrUnknownSchedule))
+	is.Equal(len(fires(t, r, "s")), 1) // what it did is not forgotten with it
+	is.Equal(column[string](t, pool, `select actor || ' ' || action || ' ' || target from trapeze.audit order by id`), []string{
+		"ann schedule.set schedule s", "bob schedule.pause schedule s", "bob schedule.trigger schedule s", "bob schedule.resume schedule s",
+		"bob schedule.delete schedule s",
+	})
+	is.Equal(column[string](t, pool, `select actor || ' ' || event || ' ' || message from trapeze.job_events where event like 'schedule.%' order by xid`), []string{
+		"ann schedule.changed s", "bob schedule.paused s", "bob schedule.fired s", "bob schedule.resumed s", "bob schedule.deleted s",
+	})
+}

@@ -1,0 +1,92 @@
+package runner_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Five pods fire twelve schedules every second; of two of them the connections break at any moment, and one ends. Pods that both believe
+// that it is theirs to fire are the usual case: all of them do.
+func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	var stops []func()
+	var breaks []func()
+	for i := range 5 {
+		proxy, pool := cable(t, url)
+		r := make1(t, pool, named(fmt.Sprintf("pod-%d", i)), map[string]does{"k": nothing})
+		stops, breaks = append(stops, run(t, r)), append(breaks, proxy.Reset)
+	}
+	operator := make1(t, direct, runner.Options{}, map[string]does{"k": nothing})
+	first := map[string]time.Time{}
+	for i := range 12 {
+		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, 1000
+		change := every("* * * * * *")
+		change.Missed, change.CatchUp = &missed, &most
+		done, err := operator.SetSchedule(t.Context(), name, change, "ann")
+		is.NoErr(err)
+		first[name] = done.NextFires[0]
+	}
+	decided := func() int { return one[int](t, direct, `select count(*) from trapeze.schedule_fires where not manual`) }
+	pgtest.Wait(t, "the first fires", func() bool { return decided() >= 12 })
+	var breaking sync.WaitGroup
+	breaking.Go(func() {
+		for n := range 6 {
+			want := 12 + 6*n
+			pgtest.Wait(t, "more fires", func() bool { return decided() >= want })
+			breaks[n%2]()
+		}
+	})
+	breaking.Wait()
+	stops[2]()
+	pgtest.Wait(t, "fires of eight seconds", func() bool { return decided() >= 12*8 })
+	for name, at := range first {
+		list := fires(t, operator, name)
+		for i, f := range list {
+			is.Equal(f.Outcome, job.FireFired)
+			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // every second, none left out
+			is.True(f.JobID != nil)
+			is.Equal(one[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
+		}
+	}
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // no job but those
+	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_fires`), 0)
+	// Neither early nor, where nobody is hindered, late: by the database's clock.
+	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0)
+}
+
+// Web pods alone make the jobs, which wait for somebody to run them.
+func TestAPodThatRunsNothingFires(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	is.NoErr(err)
+	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
+	is.Equal(get(t, r, *fires(t, r, "s")[0].JobID).State, job.Pending)
+}
+
+// A kind that no program here has is another's to fire.
+func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"other": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	is.NoErr(err)
+	r.FireAt(t.Context(), time.Now().Add(time.Hour))
+	is.Equal(len(fires(t, r, "s")), 0)
+	f, err := r.TriggerSchedule(t.Context(), "s", "ann")
+	is.NoErr(err)
+	is.Equal(f.Outcome, job.FireFired) // an operator may all the same
+}

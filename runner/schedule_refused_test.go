@@ -1,0 +1,136 @@
+package runner_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	handlers := map[string]does{
+		"k":    func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("next")), nil },
+		"next": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+	}
+	r := start(t, pool, runner.Options{}, handlers)
+	other := make1(t, pool, runner.Options{}, handlers) // decides
+	skip := job.OverlapSkip
+	change := every("* * * * *")
+	change.Overlap = &skip
+	_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	is.NoErr(err)
+	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // nothing is due for the pod that runs
+	exec(t, pool, `update trapeze.schedules set next_at = $1`, noon)
+	decide := func(at time.Time) { other.FireAt(t.Context(), at) }
+	decide(noon)
+	first := fires(t, r, "s")[0]
+	is.Equal(first.Outcome, job.FireFired)
+	inState(t, r, *first.JobID, job.Succeeded) // but what follows from it goes on
+	decide(noon.Add(time.Minute))
+	second := fires(t, r, "s")[0]
+	is.Equal(second.Outcome, job.FireOverlap)
+	is.True(second.JobID == nil)
+	is.True(second.Message != "")
+	by, err := r.TriggerSchedule(t.Context(), "s", "ann")
+	is.NoErr(err)
+	is.Equal(by.Outcome, job.FireFired) // who asks for it gets it
+	open()
+	quiet(t, pool)
+	decide(noon.Add(2 * time.Minute))
+	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_fires where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // all has ended
+}
+
+func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	held := enqueue(t, r, of("k"), runner.Unique("one", runner.WhileActive))
+	change, key, missed := every("* * * * *"), "one", job.MissedCatchUp
+	change.UniqueKey, change.Missed = &key, &missed
+	_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	is.NoErr(err)
+	noon := utc(t, "05-05T12:00")
+	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)
+	r.FireAt(t.Context(), noon)
+	f := fires(t, r, "s")[0]
+	is.Equal(f.Outcome, job.FireDuplicate)
+	is.True(strings.Contains(f.Message, "holds the unique key"))
+	is.True(f.JobID == nil)
+	_, err = r.Cancel(t.Context(), held, "ann")
+	is.NoErr(err)
+	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five fires: the first takes the key
+	list := fires(t, r, "s")
+	is.Equal(ofOutcome(list, job.FireFired), 1)
+	is.Equal(ofOutcome(list, job.FireDuplicate), 5)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
+}
+
+// What somebody's SQL made of a schedule is told, and holds up no other.
+func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	names := []string{"expression", "good", "lane", "args", "stubborn", "zone"}
+	for _, name := range names {
+		_, err := r.SetSchedule(t.Context(), name, every("* * * * *"), "ann")
+		is.NoErr(err)
+	}
+	exec(t, pool, `update trapeze.schedules set expression = 'every now and then' where name = 'expression'`)
+	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 'zone'`)
+	exec(t, pool, `update trapeze.schedules set lane = 'nowhere' where name = 'lane'`)
+	exec(t, pool, `update trapeze.schedules set args = to_json(repeat('x', 2000000)) where name = 'args'`)
+	exec(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'not today'; end $$`)
+	exec(t, pool, `create trigger refuse before insert on trapeze.schedule_fires for each row when (new.schedule = 'stubborn') execute function refuse()`)
+	noon := utc(t, "05-05T12:00")
+	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2 where planned`, noon.Add(-time.Second), noon)
+	r.FireAt(t.Context(), noon)
+	outcome := func(name string) string {
+		list := column[string](t, pool, `select outcome from trapeze.schedule_fires where schedule = $1`, name)
+		return strings.Join(list, " ")
+	}
+	is.Equal(outcome("good"), "fired")  // whatever stands before it
+	is.Equal(outcome("lane"), "failed") // its job was refused
+	is.Equal(outcome("args"), "failed") // likewise
+	is.Equal(outcome("stubborn"), "")   // not decided, and tried again
+	is.Equal(outcome("expression"), "") // never
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // told
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 2)                                    // those that cannot be read
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.Add(time.Minute)), 3)                            // the others go on
+	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
+	exec(t, pool, `update trapeze.schedules set lane = '' where name = 'lane'`)
+	r.FireAt(t.Context(), noon.Add(time.Minute))
+	is.Equal(outcome("stubborn"), "fired fired")                                                  // what was due first, too
+	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // mended
+}
+
+func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("* * * * *"), "ann")
+	is.NoErr(err)
+	noon := utc(t, "05-05T12:00")
+	exec(t, direct, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)
+	cut := proxy.CutReplyOnce(holds("commit"))
+	r.FireAt(t.Context(), noon)
+	<-cut
+	r.FireAt(t.Context(), noon.Add(time.Second)) // as after the next heartbeat
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), 1)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), 1)
+}

@@ -1,0 +1,120 @@
+package scheduler_test
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// running is a scheduler that runs until the test ends.
+func running(t *testing.T) *scheduler.Scheduler {
+	t.Helper()
+	s, err := scheduler.New(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, s)
+	return s
+}
+
+func run(t *testing.T, s *scheduler.Scheduler) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// wait returns what comes, and fails the test when nothing does.
+func wait[T any](t *testing.T, what <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-what:
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came within 10s")
+		panic("unreachable")
+	}
+}
+
+func TestAnAlarmGoesOffAtItsLatestMomentAndOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		s := running(t)
+		began := time.Now()
+		rang := make(chan time.Duration, 10)
+		do := func(context.Context) { rang <- time.Since(began) }
+		is.NoErr(s.After("calendar", time.Hour, do))
+		is.NoErr(s.After("calendar", 2*time.Hour, do))
+		is.NoErr(s.After("other", 90*time.Minute, do))
+		is.NoErr(s.After("calendar", time.Minute, do))
+		is.Equal((<-rang).Round(time.Second), time.Minute)    // earlier than it was set at first
+		is.Equal((<-rang).Round(time.Second), 90*time.Minute) // names do not disturb each other
+		time.Sleep(24 * time.Hour)                            // of the bubble's clock
+		is.Equal(len(rang), 0)                                // what was replaced never comes
+	})
+}
+
+func TestAnAlarmThatIsDueBeforeRunGoesOffThen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		s, err := scheduler.New(slog.New(slog.DiscardHandler))
+		is.NoErr(err)
+		rang := make(chan struct{}, 10)
+		is.NoErr(s.After("calendar", -time.Second, func(context.Context) { rang <- struct{}{} }))
+		time.Sleep(time.Hour)
+		is.Equal(len(rang), 0) // not before Run
+		run(t, s)
+		<-rang
+	})
+}
+
+func TestAnAlarmThatSetsItselfAgainLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := running(t)
+	before := runtime.NumGoroutine()
+	done := make(chan struct{})
+	n := 0
+	var do func(context.Context)
+	do = func(context.Context) {
+		if n++; n == 500 {
+			close(done)
+			return
+		}
+		_ = s.After("calendar", time.Hour, do)
+		_ = s.After("calendar", 0, do)
+	}
+	is.NoErr(s.After("calendar", 0, do))
+	wait(t, done)
+	is.True(runtime.NumGoroutine() < before+100) // other tests have theirs
+}
+
+func TestARunningAlarmEndsWithTheScheduler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s, err := scheduler.New(slog.New(slog.DiscardHandler))
+	is.NoErr(err)
+	began, ended := make(chan struct{}), make(chan error, 1)
+	is.NoErr(s.After("calendar", 0, func(ctx context.Context) {
+		close(began)
+		<-ctx.Done()
+		ended <- ctx.Err()
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	wait(t, began)
+	cancel()
+	is.Equal(wait(t, ended), context.Canceled)
+	wait(t, done) // Run waits for it
+}
