@@ -27,6 +27,10 @@ func TestTheShellCompletesNamesOfThisDatabase(t *testing.T) {
 	is.Equal(completes("jobs", "--state", "ca"), []string{"cancelled"})
 	is.Equal(completes("pipelines", "--status", "pa"), []string{"partial"})
 	is.Equal(completes("kill", ""), []string{id + "\tcsv_ingest pending travel/2025"})
+	p.exec(`insert into trapeze.schedules (name, expression, kind, paused) values ('nightly', '@daily', 'csv_ingest', true)`)
+	is.True(strings.HasPrefix(completes("cron", "pause", "n")[0], "nightly\t"))
+	is.Equal(completes("cron", "set", "nightly", "@daily", "f"), []string{"factor_sync"})
+	is.Equal(completes("cron", "set", "nightly", "--missed", "c"), []string{"coalesce", "catch_up"})
 	is.Equal(completes("kill", id, ""), []string{})
 	nowhere := trapeze(t, []string{"DATABASE_URL=postgres://app@127.0.0.1:1/app"}, "__complete", "jobs", "--lane", "")
 	is.Equal(nowhere.out, ":4\n") // no words, and no error that spoils the line

@@ -131,7 +131,7 @@ func fireNote(f job.Fire) string {
 		notes = append(notes, "triggered")
 	}
 	if f.Missed > 0 {
-		notes = append(notes, fmt.Sprintf("for %s missed", countOf(f.Missed, "fire", "fires")))
+		notes = append(notes, fmt.Sprintf("and for %s missed before it", countOf(f.Missed, "fire", "fires")))
 	}
 	if f.Message != "" {
 		notes = append(notes, short(f.Message, 80))

@@ -29,9 +29,9 @@ func newCronSetCommand() *cobra.Command {
   15 30 2 * * *             seconds first
   @daily                    also @hourly, @weekly, @monthly, @yearly
   @every 15m                steadily, from when it is made
-  @at 2027-01-31T03:00      once; with Z or +01:00 not in the schedule's zone
+  @at 2027-01-31T03:00      once; with Z or +01:00 behind it, not of --zone
 
-Two names of a time: a moment that the clocks skip in spring is the one right after; one that they pass twice in autumn is the first.
+Where the clocks change: a time that they skip in spring is the moment right after; one that they show twice in autumn is the first.
 What an expression means, without a database: trapeze cron next.
 
 --missed says what becomes of fires that no pod was there for: coalesce (one job for all), catch_up (a job for each of the latest

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	dry := db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--zone", "Europe/Zurich", "--dry-run")
+	is.True(strings.HasPrefix(dry, "schedule nightly would be made\nrecalculate, "))
+	is.Equal(strings.Count(dry, "\n  20"), 5) // the next five fires
+	is.Equal(db.ok("cron", "ls", "--json"), "")
+	db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--args", `{"year":2025}`, "--overlap", "skip", "--priority", "-5",
+		"--missed", "catch_up", "--catch-up", "3", "--unique", "u", "--subject", "s", "--lane", "default", "--reason", "nightly figures")
+	changed := decoded[job.ScheduleChanged](t, db.ok("cron", "set", "nightly", "--zone", "Europe/Zurich", "--json"))
+	is.Equal(changed.Changed, []string{"zone"}) // one thing, and the rest stays
+	is.Equal(*changed.After, job.ScheduleSetting{Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "recalculate",
+		Args: json.RawMessage(`{"year":2025}`), Lane: "default", Subject: "s", Priority: -5, UniqueKey: "u", Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip})
+	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly is changed: expression\n"))
+	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly is unchanged\n"))
+
+	is.Equal(db.ok("cron", "pause", "nightly"), "schedule nightly is paused\n")
+	is.Equal(db.ok("cron", "pause", "nightly"), "schedule nightly is paused, as before\n")
+	is.True(strings.Contains(db.ok("cron", "ls"), "paused"))
+	is.True(strings.HasSuffix(db.ok("cron", "set", "nightly", "--priority", "1"), "It is paused: trapeze cron resume nightly\n"))
+	is.Equal(db.ok("cron", "resume", "nightly"), "schedule nightly is resumed\n")
+	id := strings.TrimSpace(db.ok("cron", "trigger", "nightly"))
+	is.Equal(db.job(id).Kind, "recalculate")
+	held := db.run("cron", "trigger", "nightly")
+	is.Equal(held.code, 1) // its unique key is held
+	is.True(strings.Contains(held.err, "job "+id+" holds the unique key"))
+	fires := strings.Split(strings.TrimSpace(db.ok("cron", "fires", "nightly", "--json")), "\n")
+	is.Equal(len(fires), 2)
+	is.Equal(decoded[job.Fire](t, fires[0]).Outcome, job.FireDuplicate) // newest first
+	is.True(strings.Contains(db.ok("cron", "show", "nightly"), "catch_up: a job for each of the latest 3"))
+	is.True(strings.Contains(db.ok("cron", "fires", "nightly", "--limit", "1"), "triggered; job "+id))
+	is.Equal(db.ok("cron", "rm", "nightly"), "schedule nightly is deleted\n")
+	is.Equal(db.run("cron", "rm", "nightly").code, 1) // there is none
+
+	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
+	is.NoErr(err)
+	defer trail.Close()
+	list, err := trail.AuditTrail(t.Context(), store.AuditFilter{Target: "schedule nightly", Limit: 100})
+	is.NoErr(err)
+	first := list[len(list)-1]
+	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", operator()})
+	is.True(!strings.Contains(string(first.After), "2025")) // args may be secret
+}
+
+func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
+	t.Parallel()
+	db := database{t, pgtest.URL(t)}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"set", "x", "30 2 * *", "a.kind"}, 2, "want five"},
+		{[]string{"set", "x", "@daily", "a.kind", "--zone", "Mars"}, 2, "Mars"},
+		{[]string{"set", "x", "@daily", "a.kind", "--missed", "perhaps"}, 2, "coalesce"},
+		{[]string{"set", "x", "@daily", "a.kind", "--args", "{"}, 2, "--args"},
+		{[]string{"set", "x y", "@daily", "a.kind"}, 2, "letters"},
+		{[]string{"set", "x", "@daily", "a.kind", "--lane", "nowhere"}, 1, "nowhere"},
+		{[]string{"set", "x", "--zone", "UTC"}, 1, "unknown schedule"}, // what is new needs its expression and its kind
+		{[]string{"set", "x", "@daily"}, 1, "unknown schedule"},
+		{[]string{"set"}, 2, "--help"},
+		{[]string{"show", "x"}, 1, "unknown schedule"},
+		{[]string{"fires", "x"}, 1, "unknown schedule"},
+		{[]string{"trigger", "x"}, 1, "unknown schedule"},
+		{[]string{"fires", "x", "--limit", "0"}, 2, "--limit"},
+		{[]string{"next", "30 2 * *"}, 2, "want five"},
+		{[]string{"next", "@daily", "-n", "0"}, 2, "-n 0"},
+		{[]string{"next", "@daily", "--from", "soon"}, 2, "--from"},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			is := is.New(t)
+			s := db.run(append([]string{"cron"}, c.args...)...)
+			is.Equal(s.code, c.code)
+			is.True(strings.Contains(s.err, c.says)) // what to do
+		})
+	}
+}
+
+// The clocks of Zurich skip an hour on 29 March 2026, and pass one twice on 25 October.
+func TestNextAsksNoDatabase(t *testing.T) {
+	is := is.New(t)
+	said := trapeze(t, nil, "cron", "next", "30 2 * * *", "--zone", "Europe/Zurich", "--from", "2026-03-27T12:00:00Z", "-n", "3")
+	is.Equal(said.code, 0)
+	_, table, _ := strings.Cut(said.out, "\n\n")
+	is.Equal(table, `THERE                           UTC
+Sat 2026-03-28 02:30:00 +01:00  2026-03-28 01:30:00Z
+Sun 2026-03-29 03:00:00 +02:00  2026-03-29 01:00:00Z
+Mon 2026-03-30 02:30:00 +02:00  2026-03-30 00:30:00Z
+`)
+	shown := decoded[job.SchedulePreview](t, trapeze(t, nil, "cron", "next", "30 2 * * *", "--zone", "Europe/Zurich", "--from", "2026-10-24T12:00:00Z", "-n", "2", "--json").out)
+	is.Equal(shown.NextFires, []time.Time{time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), time.Date(2026, 10, 26, 1, 30, 0, 0, time.UTC)})
+	is.Equal(trapeze(t, nil, "cron", "next", "@at 2027-01-31T03:00", "--from", "2027-01-01T00:00:00Z", "--json").code, 0)
+}
+
+// aSchedule is one with a history: it fires at half past two, and was on time, missed and doubled.
+func aSchedule() job.ScheduleUse {
+	id, took := int64(4711), 92.5
+	next := noon.Add(14*time.Hour + 30*time.Minute)
+	s := job.ScheduleUse{
+		Schedule: job.Schedule{Name: "nightly", ScheduleSetting: job.DefaultSchedule(), FromCode: true, Anchor: noon, NextAt: &next,
+			CreatedAt: noon.Add(-72 * time.Hour), UpdatedAt: noon.Add(-time.Hour)},
+		Words:     "at 02:30 every day, UTC",
+		NextFires: []time.Time{next, next.AddDate(0, 0, 1)},
+		LastFires: []job.Fire{
+			{Schedule: "nightly", FireAt: noon.Add(-9 * time.Hour), DecidedAt: noon.Add(-9 * time.Hour).Add(120 * time.Millisecond), Outcome: job.FireFired,
+				JobID: &id, State: job.Succeeded, Seconds: &took},
+			{Schedule: "nightly", FireAt: noon.Add(-33 * time.Hour), DecidedAt: noon.Add(-32 * time.Hour), Outcome: job.FireMissed, Missed: 2,
+				Message: "nobody was there, and missed fires are skipped"},
+			{Schedule: "nightly", FireAt: noon.Add(-50 * time.Hour), DecidedAt: noon.Add(-50 * time.Hour), Outcome: job.FireDuplicate, Manual: true,
+				Message: "job 4700 holds the unique key\x1b[31m"},
+		},
+	}
+	s.Expression, s.Kind, s.Args, s.Overlap = "30 2 * * *", "factor_sync", json.RawMessage(`{"year":2025}`), job.OverlapSkip
+	return s
+}
+
+func TestSchedulesAreShownToPeople(t *testing.T) {
+	golden(t, "cron_show.txt", func(c *cobra.Command) error { return printSchedule(c, aSchedule(), noon) })
+	golden(t, "cron_ls.txt", func(c *cobra.Command) error {
+		paused, broken, over, late := aSchedule(), aSchedule(), aSchedule(), aSchedule()
+		paused.Name, paused.Paused, paused.NextAt, paused.NextFires, paused.LastFires = "paused", true, nil, nil, nil
+		broken.Name, broken.Error, broken.NextAt, broken.NextFires, broken.Words = "broken", `expression "x" has 1 field`, nil, nil, ""
+		over.Name, over.NextAt, over.NextFires, over.LastFires = "over", nil, nil, over.LastFires[1:]
+		due := noon.Add(-90 * time.Second)
+		late.Name, late.NextAt = "late", &due
+		return printSchedules(c, []job.ScheduleUse{broken, late, aSchedule(), over, paused}, noon)
+	})
+	golden(t, "cron_help.txt", func(c *cobra.Command) error {
+		root := newRootCommand()
+		root.SetOut(c.OutOrStdout())
+		root.SetArgs([]string{"cron", "set", "--help"})
+		return root.Execute()
+	})
+}
+
+func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPair(t)
+	p.db.enqueue("demo.noop") // takes the id 1, which is also a number like others
+	a, b := "far", "near"
+	set := []string{"cron", "set", "IT", "0 0 1 1 *", "demo.echo", "--args", `{"a":"<b>"}`, "--zone", "Europe/Zurich"}
+	is.Equal(p.does(a, b, append(set, "--dry-run")...).code, 0)
+	is.Equal(p.does(a, b, append(set, "--dry-run", "--json")...).code, 0)
+	is.Equal(p.does(a, b, set...).code, 0)
+	is.Equal(p.does(a, b, set...).code, 0) // unchanged
+	is.Equal(p.does(a, b, "cron", "set", "IT", "--overlap", "skip", "--json").code, 0)
+	is.Equal(p.does(a, b, "cron", "set", "IT", "0 0 1 1 *", "another.programs").code, 0) // no pod need have a handler
+	is.Equal(p.does(a, b, "cron", "set", "IT", "x").code, 2)
+	is.Equal(p.does(a, b, "cron", "set", "IT", "--lane", "nowhere").code, 1)
+	is.Equal(p.does(a, b, "cron", "set", "unmade-IT", "--zone", "UTC").code, 1)
+	is.Equal(p.does(a, b, "cron", "set", "not IT", "@daily", "demo.echo").code, 2)
+	for _, command := range []string{"pause", "pause", "resume"} {
+		is.Equal(p.does(a, b, "cron", command, "IT").code, 0)
+	}
+	is.Equal(p.does(a, b, "cron", "resume", "IT", "--json").code, 0)
+	for _, command := range []string{"show", "fires", "pause", "trigger", "rm"} {
+		is.Equal(p.does(a, b, "cron", command, "unmade-IT").code, 1)
+	}
+	far, near := through(t, p.server, "cron", "trigger", a), p.db.run("cron", "trigger", b)
+	is.Equal([]int{far.code, near.code}, []int{0, 0})
+	is.True(p.db.job(strings.TrimSpace(far.out)).Kind == p.db.job(strings.TrimSpace(near.out)).Kind)
+	p.reads("cron", "ls", "--json")
+	for _, name := range []string{a, b} {
+		p.reads("cron", "show", name, "--json")
+		p.reads("cron", "fires", name)
+		p.reads("cron", "fires", name, "--json")
+	}
+	is.Equal(p.does(a, b, "cron", "rm", "IT").code, 0)
+	is.Equal(p.does(a, b, "cron", "rm", "IT").code, 1)
+	p.reads("audit", "--action", "schedule.delete", "--json")
+}
