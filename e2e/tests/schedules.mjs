@@ -28,7 +28,7 @@ scene("a schedule is added by a form that says what its expression means, and fi
   await form.getByLabel("Zone").fill("UTC");
   await preview.getByText("every second").waitFor();
   await form.getByLabel("Name").fill("tick");
-  await form.getByLabel("Kind").fill("demo.echo");
+  await form.getByRole("combobox", { name: "Kind", exact: true }).fill("demo.echo");
   await form.getByLabel("Arguments, JSON").fill('{"tick": 12345678901234567890}');
   const same = await stay(page);
   await form.getByRole("button", { name: "Add" }).click();
@@ -69,11 +69,12 @@ scene("a schedule is paused, resumed and triggered on its page, and the jobs it 
   assert.equal(audit[0].reason, "the month's end");
   await fire.getByRole("link").click();
   await state(page, "succeeded");
-  await page.locator("#h-args ~ pre", { hasText: "a schedule" }).waitFor();
+  await page.locator("#h-args ~ pre", { hasText: '"from"' }).waitFor();
 });
 
 scene("a schedule is changed: only what differs is sent, and what makes no sense is refused in words", async ({ page, pod, undo }) => {
   const read = await schedule(pod, undo, "weekly", { expression: "0 6 * * 1", zone: "Europe/Zurich", subject: "report", args: { secret: 1 } });
+  page.setDefaultTimeout(6000);
   await page.goto("/ui/schedules/weekly#edit");
   const form = page.locator("#edit form").first();
   await form.getByLabel("Expression").waitFor();
