@@ -35,16 +35,20 @@ func (v visitor) manyOf(f *filters) (list []many) {
 	}
 	open := slices.DeleteFunc(slices.Clone(states), job.State.Terminal)
 	over := slices.DeleteFunc(slices.Clone(states), func(s job.State) bool { return s != job.Failed && s != job.Cancelled })
-	offer := func(needs access.Permission, means bool, of []job.State, m many) {
+	offer := func(needs access.Permission, means bool, usual string, of []job.State, m many) {
 		if !means || !v.Can(string(access.WorkersManage)) || !v.Can(string(needs)) {
 			return
 		}
+		if len(of) > 0 {
+			usual = ""
+		}
 		if m.Filter, m.Words = f.body(of); m.Filter != "" {
+			m.Words = usual + m.Words
 			list = append(list, m)
 		}
 	}
-	offer(access.JobsCancel, len(states) == 0 || len(open) > 0, open, many{Path: "admin/workers/jobs/cancel", Label: "Cancel", Danger: true})
-	offer(access.JobsRetry, f.Get("state") == "" || len(over) > 0, over, many{Path: "admin/workers/jobs/retry", Label: "Retry"})
+	offer(access.JobsCancel, len(states) == 0 || len(open) > 0, "not ended, ", open, many{Path: "admin/workers/jobs/cancel", Label: "Cancel", Danger: true})
+	offer(access.JobsRetry, f.Get("state") == "" || len(over) > 0, "failed, ", over, many{Path: "admin/workers/jobs/retry", Label: "Retry"})
 	return list
 }
 

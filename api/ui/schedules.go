@@ -54,6 +54,9 @@ func (s schedule) Overdue() bool {
 	return s.NextAt != nil && !s.Paused && s.Now.Sub(*s.NextAt) > overdueAfter
 }
 
+// ZoneUnsaid reports whether the words do not name the zone.
+func (s schedule) ZoneUnsaid() bool { return !strings.HasSuffix(s.Words, s.Zone) }
+
 // Last is the latest fire; nil: there was none.
 func (s schedule) Last() *job.Fire {
 	if len(s.LastFires) == 0 {

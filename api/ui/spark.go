@@ -38,7 +38,7 @@ const (
 // sparkOf draws fires, which come newest first.
 func sparkOf(fires []job.Fire) spark {
 	fires = fires[:min(len(fires), sparkMost)]
-	s := spark{W: sparkMost * sparkStep, H: sparkBar + 2 + sparkShape}
+	s := spark{W: len(fires) * sparkStep, H: sparkBar + 2 + sparkShape}
 	longest, counts, order := 0.0, map[string]int{}, []string{}
 	for _, f := range fires {
 		if f.Seconds != nil {
@@ -50,7 +50,7 @@ func sparkOf(fires []job.Fire) spark {
 		}
 	}
 	for i, f := range slices.Backward(fires) {
-		m := mark{X: (sparkMost - 1 - i) * sparkStep, Shape: shapeOf(f), Says: f.FireAt.UTC().Format("2006-01-02 15:04:05 UTC") + ": " + becameOf(f)}
+		m := mark{X: (len(fires) - 1 - i) * sparkStep, Shape: shapeOf(f), Says: f.FireAt.UTC().Format("2006-01-02 15:04:05 UTC") + ": " + becameOf(f)}
 		m.BarX = m.X + (sparkShape-6)/2
 		if f.Seconds != nil {
 			m.Bar = height(*f.Seconds, longest)

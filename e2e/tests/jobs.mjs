@@ -120,7 +120,7 @@ scene("all jobs of a filter are cancelled by one command, after a look at how ma
   await page.goto("/ui/jobs?state=open&subject=all+of+them");
   await page.getByRole("button", { name: "Cancel all of this filter …" }).click();
   const ask = page.locator("#ask");
-  await ask.getByText("All jobs of this filter: subject all of them, since 24h.").waitFor();
+  await ask.getByText("All jobs of this filter: not ended, subject all of them, since 24h.").waitFor();
   assert.deepEqual(await ask.locator("li").allInnerTexts(), ids.slice(0, 10).map((id) => "#" + id), "the first of them");
   assert.equal((await pod.job(ids[0])).state, "pending", "looking changes nothing");
   await ask.getByLabel("Reason, for the audit").fill("the wrong month");

@@ -74,7 +74,6 @@ scene("a schedule is paused, resumed and triggered on its page, and the jobs it 
 
 scene("a schedule is changed: only what differs is sent, and what makes no sense is refused in words", async ({ page, pod, undo }) => {
   const read = await schedule(pod, undo, "weekly", { expression: "0 6 * * 1", zone: "Europe/Zurich", subject: "report", args: { secret: 1 } });
-  page.setDefaultTimeout(6000);
   await page.goto("/ui/schedules/weekly#edit");
   const form = page.locator("#edit form").first();
   await form.getByLabel("Expression").waitFor();
