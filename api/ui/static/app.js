@@ -11,6 +11,15 @@
 
   const every = 5000, atMost = 1000;
   let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
+  // A link to a thing that is folded away unfolds it, once, also when it only appears later.
+  let unfolded = false;
+  function unfold() {
+    const there = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (unfolded || there?.tagName !== "DETAILS") return;
+    unfolded = there.open = true;
+    there.scrollIntoView();
+  }
+
   const still = () => $("main").hasAttribute("data-still");
 
   const say = (text, kind) => {
@@ -38,6 +47,7 @@
       change($("footer"), $("footer", page));
       document.title = page.title;
       count();
+      unfold();
       asOf = readAt;
       say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
     } catch {
@@ -325,9 +335,7 @@
     count();
   });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
-  // A link to a thing that is folded away unfolds it.
-  const unfold = () => { const there = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (there?.tagName === "DETAILS") there.open = true; };
-  addEventListener("hashchange", unfold);
+  addEventListener("hashchange", () => { unfolded = false; unfold(); });
   unfold();
 
   if (!still()) {
