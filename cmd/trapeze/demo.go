@@ -140,6 +140,7 @@ func (d *demo) run(parent context.Context) (err error) {
 	d.next(
 		"demo --keep", fmt.Sprintf("stays up, with API and data; then look with: %s pipeline %d", invoked(), d.shown[0]),
 		"demo --file my.csv", "flights of your own",
+		"cron ls", "what fires when; make schedules of your own with: "+invoked()+" cron set",
 		"serve", "a pod of your own")
 	return nil
 }

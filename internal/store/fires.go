@@ -94,8 +94,8 @@ where f.schedule = $1 and f.fire_at = w.fire_at`
 	// scheduleEventsSQL writes fires into the history of everything. Plan: inserts.
 	scheduleEventsSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
-select w.n, $1::uuid, w.event, $2, $3, w.fields::json
-from unnest($4::text[], $5::text[]) with ordinality as w(event, fields, n)`
+select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, $3, w.fields::json
+from unnest($4::text[], $5::text[]) with ordinality as w(outcome, fields, n)`
 )
 
 // InsertFires writes fires of one schedule down, and returns those that were not decided before.
@@ -142,14 +142,9 @@ func (s *Store) SettleFires(ctx context.Context, tx pgx.Tx, name string, list []
 
 // TellFires writes fires into the history of everything: those that made a job, and those that were missed.
 func (s *Store) TellFires(ctx context.Context, tx pgx.Tx, boot *string, actor, name string, list []job.Fire) error {
-	var events, fields []string
+	var outcomes, fields []string
 	for _, f := range list {
-		event := "schedule.fired"
-		switch f.Outcome {
-		case job.FireFired:
-		case job.FireMissed:
-			event = "schedule.missed"
-		default:
+		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
 			continue
 		}
 		raw, err := json.Marshal(struct {
@@ -161,12 +156,12 @@ func (s *Store) TellFires(ctx context.Context, tx pgx.Tx, boot *string, actor, n
 		if err != nil {
 			return err
 		}
-		events, fields = append(events, event), append(fields, string(raw))
+		outcomes, fields = append(outcomes, string(f.Outcome)), append(fields, string(raw))
 	}
-	if len(events) == 0 {
+	if len(outcomes) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, s.in(scheduleEventsSQL), boot, actor, name, events, fields); err != nil {
+	if _, err := tx.Exec(ctx, s.in(scheduleEventsSQL), boot, actor, name, outcomes, fields); err != nil {
 		return fmt.Errorf("tell fires of schedule %q: %w", name, err)
 	}
 	return nil

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// fire inserts fires of one schedule, an hour apart, the latest some days ago; every nth has a job.
+func (w *world) fire(name string, count int, daysAgo int, nth int) {
+	w.t.Helper()
+	_, err := w.pool.Exec(w.ctx(), `
+		insert into trapeze.schedule_fires (schedule, fire_at, decided_at, outcome, job_id)
+		select $1, now() - $3::int * interval '1 day' - n * interval '1 hour', now() - $3::int * interval '1 day' - n * interval '1 hour',
+			case when n % $4::int = 0 then 'fired' else 'overlap' end, case when n % $4::int = 0 then n end
+		from generate_series(1, $2::int) as n`, name, count, daysAgo, nth)
+	w.is.NoErr(err)
+}
+
+func (w *world) countFires(name string) (n int) {
+	w.t.Helper()
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select count(*) from trapeze.schedule_fires where schedule = $1`, name).Scan(&n))
+	return n
+}
+
+func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fire("old", 60, 30, 1)
+	w.fire("few", 15, 30, 1)
+	w.fire("young", 60, 0, 1)
+	w.fire("busy", 6000, 30, 100) // a job goes on for so long that its fire is no longer one of the latest
+	w.fire("ahead", 60, 30, 1)
+	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
+		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
+	w.is.NoErr(err)
+	n, err := w.PruneFires(w.ctx(), 168*time.Hour)
+	w.is.NoErr(err)
+	w.is.Equal(w.countFires("old"), 20)
+	w.is.Equal(w.countFires("few"), 15)
+	w.is.Equal(w.countFires("young"), 60)
+	w.is.Equal(w.countFires("busy"), 20+20) // the latest, and the latest with jobs
+	w.is.Equal(w.countFires("ahead"), 50)   // what is not passed yet keeps its decisions
+	again, err := w.PruneFires(w.ctx(), 168*time.Hour)
+	w.is.NoErr(err)
+	w.is.Equal(again, 0)
+	w.is.Equal(n, 40+(6000-40)+10)
+}
+
+// Two transactions never decide about one schedule at a time, and neither waits.
+func TestADueScheduleIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at) values
+		('b', '@daily', 'k', true, now() - interval '1 minute'), ('a', '@daily', 'k', true, now() - interval '1 second'),
+		('later', '@daily', 'k', true, now() + interval '1 minute'), ('foreign', '@daily', 'other', true, now())`)
+	w.is.NoErr(err)
+	take := func(tx pgx.Tx, passOver ...string) string {
+		due, _, err := w.TakeDue(w.ctx(), tx, []string{"k"}, passOver, nil)
+		w.is.NoErr(err)
+		return due.Name
+	}
+	w.is.NoErr(w.Tx(w.ctx(), func(one pgx.Tx) error {
+		w.is.Equal(take(one), "b") // due for longest
+		return w.Tx(w.ctx(), func(two pgx.Tx) error {
+			w.is.Equal(take(two), "a")
+			return w.Tx(w.ctx(), func(three pgx.Tx) error {
+				w.is.Equal(take(three), "") // nothing else is due, and nobody waited
+				return nil
+			})
+		})
+	}))
+	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error {
+		w.is.Equal(take(tx, "b"), "a") // what is passed over stands in nobody's way
+		return nil
+	}))
+	now, next, err := w.NextFire(w.ctx(), []string{"k"})
+	w.is.NoErr(err)
+	w.is.True(next.Before(now))
+}
+
+// Whoever comes second with a fire, by whatever way, decides nothing.
+func TestAFireIsDecidedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorldOn(t, pgtest.Pool(t), Options{Connections: 8})
+	at := time.Now().Truncate(time.Second)
+	insert := func(list ...job.Fire) (decided []job.Fire) {
+		w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) (err error) {
+			decided, err = w.InsertFires(w.ctx(), tx, "s", list)
+			return err
+		}))
+		return decided
+	}
+	first := job.Fire{FireAt: at, Outcome: job.FireFired}
+	is.Equal(len(insert(first)), 1)
+	decided := insert(first, job.Fire{FireAt: at.Add(time.Second), Outcome: job.FireFired})
+	is.Equal(len(decided), 1) // the other one
+	is.Equal(decided[0].FireAt, at.Add(time.Second))
+}
