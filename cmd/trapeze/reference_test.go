@@ -224,6 +224,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	const heading = "## States, reasons, events"
 	var states []string
 	events := literals(t, "internal/store/*.go", `'((?:job|pod|lane|gate|schedule)\.[a-z_]+)'`)
+	events = append(events, literals(t, "internal/store/fires.go", `event :?= "(schedule\.[a-z_]+)"`)...)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {
