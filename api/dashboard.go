@@ -14,7 +14,7 @@ import (
 
 // mountDashboard puts the dashboard at /ui/ below g. Its pages ask for permissions themselves, and answer with pages.
 func (s *server) mountDashboard(g *echo.Group) {
-	pages := ui.New(ui.Options{Store: s.lists, Visitor: s.visitor, Shown: s.shown, Sessions: s.opts.Login != nil})
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r, Visitor: s.visitor, Shown: s.shown, ShownSchedule: s.shownSetting, Sessions: s.opts.Login != nil})
 	g.GET("/ui", s.serve(Route{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(_ *server, c echo.Context) error {
 		// Relative, for the prefix may be one that only a proxy in front of us knows.
 		c.Response().Header().Set("Location", "ui/")
@@ -33,6 +33,13 @@ func (s *server) shown(request *http.Request, to access.Principal, j job.Job) (j
 	v := s.view(to)
 	shown := v.job(j)
 	return shown, s.readings.note(request, v, "job "+idText(j.ID))
+}
+
+// shownSetting is the schedule that a page shows, as its visitor may see it.
+func (s *server) shownSetting(request *http.Request, to access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
+	v := s.view(to)
+	shown := v.setting(name, one)
+	return shown, s.readings.note(request, v, "schedule "+name)
 }
 
 // visitor finds out who looks at a page.

@@ -143,7 +143,7 @@ func said(page *html.Node) string {
 // offered are the requests that a page's buttons and forms send.
 func offered(page *html.Node) (list []string) {
 	for n := range page.Descendants() {
-		for _, name := range []string{"data-send", "data-form", "data-bulk"} {
+		for _, name := range []string{"data-send", "data-form", "data-bulk", "data-many"} {
 			if v := attribute(n, name); n.Type == html.ElementNode && v != "" {
 				list = append(list, v)
 			}

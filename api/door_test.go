@@ -101,8 +101,10 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
+	next := ""
 	login := func(token string, header ...string) *http.Response {
-		request, err := http.NewRequestWithContext(t.Context(), "POST", h.url+"/ui/login", strings.NewReader(url.Values{"token": {token}}.Encode()))
+		form := url.Values{"token": {token}, "next": {next}}
+		request, err := http.NewRequestWithContext(t.Context(), "POST", h.url+"/ui/login", strings.NewReader(form.Encode()))
 		is.NoErr(err)
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		for i := 0; i < len(header); i += 2 {
@@ -121,6 +123,14 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 
 	yes := login(anasToken, page...)
 	is.Equal(yes.StatusCode, http.StatusSeeOther)
+	is.Equal(yes.Header.Get("Location"), "./") // to the first page
+	for asked, want := range map[string]string{"jobs/7": "./jobs/7", "jobs?state=failed": "./jobs?state=failed", "//evil.example": "./",
+		"https://evil.example": "./", `\\evil.example`: "./", "jobs/../../..": "./", "x\r\nSet-Cookie: a=b": "./"} {
+		next = asked
+		is.Equal(login(anasToken, page...).Header.Get("Location"), want) // back to the page that was asked for, if it is one of ours
+	}
+	next = "jobs/7"
+	is.Equal(login("wrong-0123456789-0123456789", page...).Header.Get("Location"), "login?failed=1&next=jobs%2F7")
 	cookie := yes.Cookies()[0]
 	is.True(cookie.HttpOnly && cookie.SameSite == http.SameSiteStrictMode && !cookie.Secure && cookie.Path == "/trapeze")
 	with := []string{"Cookie", cookie.Name + "=" + cookie.Value}

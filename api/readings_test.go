@@ -148,6 +148,10 @@ func TestWhoSeesASecretOfAScheduleIsInTheAudit(t *testing.T) {
 	is.Equal(h.readings(), 0)
 	is.True(strings.Contains(h.send("GET", path, "", "X-Who", "root").text, "hunter2"))
 	is.Equal(h.readings(), 1) // one row for the list
+	is.True(!strings.Contains(h.send("GET", "/ui/schedules/nightly", "", "X-Who", "ana").text, "hunter2"))
+	is.Equal(h.readings(), 1)
+	is.True(strings.Contains(h.send("GET", "/ui/schedules/nightly", "", "X-Who", "root").text, "hunter2"))
+	is.Equal(h.readings(), 2) // a page is a reading too
 	row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
-	is.Equal([]any{row["actor"], row["target"]}, []any{"root", "schedules"})
+	is.Equal([]any{row["actor"], row["target"]}, []any{"root", "schedule nightly"})
 }

@@ -31,6 +31,7 @@ var jobRoutes = []Route{
 	{http.MethodPost, "/jobs", access.JobsSubmit, "Submit a job", (*server).submit},
 	{http.MethodGet, "/jobs", access.JobsRead, "List jobs, newest first", (*server).list},
 	{http.MethodGet, "/jobs/:id", access.JobsRead, "Show a job", (*server).job},
+	{http.MethodGet, "/jobs/:id/obstacles", access.JobsRead, "Say why a job does not run", (*server).obstacles},
 	{http.MethodGet, "/jobs/:id/events", access.JobsRead, "Show the history of a job", (*server).events},
 	{http.MethodPost, "/jobs/:id/cancel", access.JobsCancel, "Cancel a job; one that has ended is only shown", (*server).cancel},
 	{http.MethodPost, "/admin/workers/jobs/:id/cancel", access.WorkersManage, "Cancel a job", (*server).adminCancel},

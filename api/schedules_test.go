@@ -2,8 +2,8 @@ package api_test
 
 import (
 	"net/http"
-	"slices"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"

@@ -3,11 +3,13 @@ package api
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
@@ -16,7 +18,8 @@ var sessionRoutes = []Route{
 	{http.MethodPost, "/ui/logout", access.Nothing, "End the session of a browser", (*server).logout},
 }
 
-// login answers a form with a cookie that stands for the token in it, and sends the browser on to the dashboard, or back to the form.
+// login answers a form with a cookie that stands for the token in it, and sends the browser on to the page that was asked for, or back
+// to the form.
 func (s *server) login(c echo.Context) error {
 	if s.opts.Login == nil {
 		return &problem{status: http.StatusNotFound, code: "not_found", message: "there are no sessions here"}
@@ -25,6 +28,7 @@ func (s *server) login(c echo.Context) error {
 		return err
 	}
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: addresses stand in logs
+	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := s.opts.Login(token)
 	if err != nil {
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}
@@ -32,21 +36,31 @@ func (s *server) login(c echo.Context) error {
 			return no
 		}
 		s.refusals.note(c, Route{Method: http.MethodPost, Path: "/ui/login"}, no)
-		return c.Redirect(http.StatusSeeOther, "login?failed=1")
+		return c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
 	c.SetCookie(s.cookie(c, session, until))
-	return s.onward(c)
+	return s.onward(c, next)
 }
 
 // logout makes the browser forget its session.
 func (s *server) logout(c echo.Context) error {
 	c.SetCookie(s.cookie(c, "", time.Unix(1, 0)))
-	return s.onward(c)
+	return s.onward(c, "")
 }
 
-func (s *server) onward(c echo.Context) error {
+// back is what the form is asked for again with.
+func back(next string) url.Values {
+	asked := url.Values{"failed": {"1"}}
+	if next != "" {
+		asked.Set("next", next)
+	}
+	return asked
+}
+
+// onward sends a browser to a page of the dashboard, by its address from there on.
+func (s *server) onward(c echo.Context, next string) error {
 	if wantsPage(c) {
-		return c.Redirect(http.StatusSeeOther, "./")
+		return c.Redirect(http.StatusSeeOther, "./"+next)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

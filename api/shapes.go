@@ -25,6 +25,7 @@ var shapes = map[string]shape{
 	"GET /jobs": {query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "since", "limit", "cursor"},
 		out: page("jobs", component("Job"))},
 	"GET /jobs/:id":                          {out: component("Job")},
+	"GET /jobs/:id/obstacles":                {out: object("obstacles", list(of[job.Obstacle]()))},
 	"GET /jobs/:id/events":                   {query: []string{"after", "limit"}, out: page("events", component("Event"))},
 	"POST /jobs/:id/cancel":                  {out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}},
 	"POST /admin/workers/jobs/:id/cancel":    {out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}},
@@ -90,6 +91,7 @@ var queries = map[string]string{
 // loginForm is the form of the dashboard's login.
 type loginForm struct {
 	Token string `json:"token"`
+	Next  string `json:"next,omitempty"` // the page that was asked for: its address from /ui/ on
 }
 
 var text = schema{"type": "string"}

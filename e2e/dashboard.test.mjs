@@ -3,6 +3,7 @@ import "./tests/login.mjs";
 import "./tests/live.mjs";
 import "./tests/jobs.mjs";
 import "./tests/lanes.mjs";
+import "./tests/schedules.mjs";
 import "./tests/audit.mjs";
 import "./tests/hostile.mjs";
 import "./tests/keyboard.mjs";

@@ -1,11 +1,13 @@
 package ui
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -15,6 +17,7 @@ type jobPage struct {
 	Attempts  []attempt
 	Newest    []job.Event // the events, newest first
 	Actions   []action
+	Obstacles []job.Obstacle // why it does not run
 	CanReprio bool
 	Editable  string // the arguments for a retry with others; empty: there is none
 }
@@ -41,6 +44,9 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 		return err
 	}
 	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
+	if show.Obstacles, err = d.obstacles(r.Context(), p.Principal, h.Job); err != nil {
+		return err
+	}
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)
 	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
@@ -50,6 +56,22 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	p.Title, p.Data = "Job "+strconv.FormatInt(id, 10), show
 	p.Live, p.Still = "jobs/"+strconv.FormatInt(id, 10)+"/stream", h.State.Terminal()
 	return nil
+}
+
+// obstacles are why a job does not run. Who may only see jobs of his own is not told which other is in its way.
+func (d *dashboard) obstacles(ctx context.Context, who access.Principal, j job.Job) ([]job.Obstacle, error) {
+	if j.State.Terminal() || j.State == job.Running {
+		return nil, nil
+	}
+	list, err := d.o.Store.Obstacles(ctx, j.ID, func(ctx context.Context) ([]store.BoardSlots, error) {
+		return d.slots.get(ctx, false, d.o.Store.BoardSlots)
+	})
+	if who.Owner(access.JobsRead) != "" {
+		for i := range list {
+			list[i].JobID = nil
+		}
+	}
+	return list, err
 }
 
 // jobActions are what the visitor may do to a job in its state.

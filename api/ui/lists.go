@@ -17,6 +17,7 @@ type jobList struct {
 	Later  bool   // it is not the first page
 	States []job.State
 	Lanes  []string
+	Many   []many
 }
 
 // jobs lists jobs, newest first.
@@ -31,7 +32,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l.Jobs, l.Next = found.Jobs, l.From(found.Cursor)
+	l.Jobs, l.Next, l.Many = found.Jobs, l.From(found.Cursor), p.manyOf(l.filters)
 	lanes, err := d.o.Store.BoardLanes(r.Context(), 0)
 	for _, one := range lanes {
 		l.Lanes = append(l.Lanes, one.Name)

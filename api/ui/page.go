@@ -84,7 +84,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		p := d.page(r, v)
 		who, err := d.o.Visitor(r)
 		if errors.Is(err, access.ErrUnauthenticated) && d.o.Sessions {
-			p.Title, p.Still, p.Data = "Log in", true, login{}
+			p.Title, p.Still, p.Data = "Log in", true, login{Next: Onward(strings.TrimPrefix(r.URL.Path, "/") + "?" + r.URL.RawQuery)}
 			d.render(w, r, http.StatusUnauthorized, "login.html", p)
 			return
 		}
@@ -156,6 +156,8 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		said = problem{http.StatusNotFound, "There is no such page", "The address may be mistyped."}
 	case errors.Is(err, job.ErrNotFound):
 		said = problem{http.StatusNotFound, "There is nothing with this id", "It never was, or it ended so long ago that it is no longer kept."}
+	case errors.Is(err, job.ErrUnknownSchedule):
+		said = problem{http.StatusNotFound, "There is no schedule of this name", "It never was, or somebody deleted it: the audit tells."}
 	case errors.Is(err, job.ErrInvalid):
 		said = problem{http.StatusBadRequest, "This filter cannot be understood", strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")")}
 	case errors.Is(err, context.Canceled):
@@ -175,10 +177,11 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 	p := d.page(r, view{})
 	p.Title, p.Still = "Log in", true
-	p.Data = login{Failed: r.URL.Query().Get("failed") != ""}
+	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: Onward(r.URL.Query().Get("next"))}
 	d.render(w, r, http.StatusOK, "login.html", p)
 }
 
 type login struct {
-	Failed bool // the token before was wrong
+	Failed bool   // the token before was wrong
+	Next   string // the page that was asked for, see [Onward]
 }

@@ -14,11 +14,15 @@ import (
 type Options struct {
 	// Store is read from. Required.
 	Store *store.Store
+	// Calendar knows the schedules. Required.
+	Calendar Calendar
 	// Visitor says who asks, and what he may do. An error that wraps [access.ErrUnauthenticated] leads to the login page. Required.
 	Visitor func(*http.Request) (access.Principal, error)
 	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. It writes down who sees
 	// secrets of others; its error is that this is not possible. Default: nothing is hidden.
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
+	// ShownSchedule does the same for the arguments of a schedule, by its name. Default: nothing is hidden.
+	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
 	// Sessions says that POST login begins a session, and POST logout ends it: without it there is no form for a token.
 	Sessions bool
 	// Logger takes errors that should not happen. Default [slog.Default].
@@ -30,8 +34,10 @@ const within = 8 * time.Second
 
 // dashboard serves the pages.
 type dashboard struct {
-	o     Options
-	board *shared[board]
+	o        Options
+	calendar *shared[[]job.ScheduleUse]
+	board    *shared[board]
+	slots    *shared[[]store.BoardSlots]
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is taken off, with a slash at its end.
@@ -42,7 +48,10 @@ func New(o Options) http.Handler {
 	if o.Shown == nil {
 		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
 	}
-	d := &dashboard{o: o, board: &shared[board]{}}
+	if o.ShownSchedule == nil {
+		o.ShownSchedule = func(_ *http.Request, _ access.Principal, _ string, s job.ScheduleSetting) (job.ScheduleSetting, error) { return s, nil }
+	}
+	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.HandleFunc("GET /login", d.login)
@@ -69,6 +78,8 @@ var pages = []view{
 	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
 	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
 	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
+	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
+	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
 	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -14,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // away is a dashboard whose database cannot be reached, for somebody with all permissions.
@@ -28,6 +30,7 @@ func away(t *testing.T, o Options) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.Store.Close)
+	o.Calendar = calendar{o.Store}
 	if o.Visitor == nil {
 		o.Visitor = func(*http.Request) (access.Principal, error) {
 			role, _ := access.BuiltInRole(access.PlatformAdmin)
@@ -36,6 +39,24 @@ func away(t *testing.T, o Options) http.Handler {
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
 	return New(o)
+}
+
+// calendar asks a store, and so the database, for schedules.
+type calendar struct{ *store.Store }
+
+func (c calendar) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
+	_, err := c.Store.Schedules(ctx)
+	return nil, err
+}
+
+func (c calendar) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
+	_, err := c.Schedule(ctx, name)
+	return job.ScheduleUse{}, err
+}
+
+func (c calendar) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
+	_, err := c.LastFires(ctx, []string{name}, before, limit)
+	return nil, err
 }
 
 func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
@@ -52,7 +73,7 @@ func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
-	for _, path := range []string{"/", "/jobs", "/jobs/7", "/pipelines", "/pipelines/7", "/lanes", "/pods", "/audit"} {
+	for _, path := range []string{"/", "/jobs", "/jobs/7", "/pipelines", "/pipelines/7", "/schedules", "/schedules/nightly", "/lanes", "/pods", "/audit"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusServiceUnavailable)
 		is.True(strings.Contains(w.Body.String(), "The database does not answer"))
@@ -65,12 +86,12 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
-	for _, path := range []string{"/nothing", "/jobs/7/8", "/jobs/abc", "/pipelines/-1"} {
+	for _, path := range []string{"/nothing", "/jobs/7/8", "/jobs/abc", "/pipelines/-1", "/schedules/a%20b"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusNotFound)
 		is.True(strings.Contains(w.Body.String(), "There is no"))
 	}
-	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!",
+	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!", "/schedules/a?cursor=!",
 		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Sealed("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusBadRequest) // a filter that is not understood would show too much

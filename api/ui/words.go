@@ -20,6 +20,7 @@ var words = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
 	"calls": calls, "text": text[string], "reason": text[job.Reason], "quality": text[job.Quality], "file": files.address, "percent": percent, "title": title, "at": at,
 	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
+	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "took": tookSeconds, "missed": missedWords,
 }
 
 // moment is a point in time as pages show it.
@@ -187,30 +188,10 @@ func text[S ~string](s *S) string {
 	return string(*s)
 }
 
-// names says states and reasons as people would; what is not listed is its own name with spaces.
-var names = map[string]string{
-	"awaiting_approval": "awaiting approval",
-	"no_handler":        "no live pod has a handler for it",
-	"pods_drained":      "the pods that have a handler are drained",
-	"subject":           "another job runs for the subject",
-	"due":               "about to start",
-	"full_lane":         "all slots of the lane are in use",
-	"full_pods":         "all slots of the pods are in use",
-	"gate":              "the gate is closed",
-	"drained":           "the lane is drained",
-	"disabled":          "the lane is disabled",
-	"scheduled":         "its time has not come",
-	"retry":             "its next attempt is later",
-	"retry_later":       "its handler put it off",
-	"approval":          "a person must approve it",
-	"children":          "its branches have not ended",
-	"no_pods":           "no pod is alive",
-}
-
-// calls says a state or a reason as people would.
+// calls says a state or a reason as people would: what has no words is its own name with spaces.
 func calls(name any) string {
 	s := fmt.Sprint(name)
-	if said, ok := names[s]; ok {
+	if said := job.Hindrance(s).Words(); said != "" {
 		return said
 	}
 	return plain(strings.ReplaceAll(s, "_", " "))

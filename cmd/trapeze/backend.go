@@ -20,6 +20,8 @@ import (
 type backend interface {
 	Submit(ctx context.Context, s api.Submission, idempotencyKey string) (runner.Submitted, error)
 	Job(ctx context.Context, id int64) (job.Job, error)
+	// Obstacles says why a job does not run.
+	Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error)
 	Jobs(ctx context.Context, f store.Filter) (store.Page, error)
 	// Events reads the history of a job, of a pipeline, or with neither of everything, after a cursor.
 	Events(ctx context.Context, of history, after string, limit int) ([]job.Event, error)

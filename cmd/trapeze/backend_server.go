@@ -36,6 +36,14 @@ func (s *server) Job(ctx context.Context, id int64) (j job.Job, err error) {
 	return j, err
 }
 
+func (s *server) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) {
+	var answer struct {
+		Obstacles []job.Obstacle `json:"obstacles"`
+	}
+	err := s.get(ctx, fmt.Sprintf("/jobs/%d/obstacles", id), nil, &answer)
+	return answer.Obstacles, err
+}
+
 func (s *server) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
 	q := url.Values{}
 	set(q, "state", joined(f.States))

@@ -36,7 +36,7 @@ func newJobCommand() *cobra.Command {
 			if wantsJSON(c) {
 				return printJSON(c, j)
 			}
-			return printJob(c, j, podOf(c.Context(), from, j))
+			return printJob(c, j, podOf(c.Context(), from, j), obstaclesOf(c.Context(), from, j))
 		},
 	}
 }
@@ -58,8 +58,34 @@ func podOf(ctx context.Context, from backend, j job.Job) string {
 	return *j.Pod
 }
 
+// obstaclesOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
+func obstaclesOf(ctx context.Context, from backend, j job.Job) string {
+	if j.State.Terminal() || j.State == job.Running {
+		return ""
+	}
+	list, err := from.Obstacles(ctx, j.ID)
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, o := range list {
+		b.WriteString(o.Says)
+		if o.JobID != nil {
+			fmt.Fprintf(&b, ": job %d", *o.JobID)
+		}
+		if o.Until != nil {
+			b.WriteString(": " + clock(o.Until))
+		}
+		if o.Do != "" {
+			b.WriteString(" (" + o.Do + ")")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
 // printJob prints what is known of a job, a line a fact, without those that say nothing.
-func printJob(c *cobra.Command, j job.Job, pod string) error {
+func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
 	colours := inkFor(c.OutOrStdout())
 	line := func(name, value string) { fact(&b, colours, name, value) }
@@ -75,6 +101,7 @@ func printJob(c *cobra.Command, j job.Job, pod string) error {
 	line("id", strconv.FormatInt(j.ID, 10))
 	line("kind", j.Kind)
 	line("state", state)
+	line("waits because", because)
 	line("outcome", text(j.Outcome))
 	line("reason", text(j.Reason))
 	line("error", text(j.Error))

@@ -54,7 +54,7 @@ func aJob() job.Job {
 
 func TestAJobIsShownLineByLine(t *testing.T) {
 	golden(t, "job.txt", func(c *cobra.Command) error {
-		return printJob(c, aJob(), "web-1 (boot 79e1bf4c-8247-44ef-b442-9ddb90e322f0)")
+		return printJob(c, aJob(), "web-1 (boot 79e1bf4c-8247-44ef-b442-9ddb90e322f0)", "")
 	})
 }
 
@@ -66,7 +66,7 @@ func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
 		j.State, j.Reason, j.Outcome, j.Error, j.Progress = job.Failed, &reason, &outcome, &text, nil
 		ended := noon
 		j.FinishedAt, j.Result = &ended, nil
-		return printJob(c, j, *j.Pod)
+		return printJob(c, j, *j.Pod, "")
 	})
 }
 

@@ -70,6 +70,7 @@ func TestCommandsEndJobsThroughAServer(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	pod := serve(t, db.url, nil)
 	waiting := db.enqueue("demo.noop", "--delay", "1h")
+	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  its time has not come: 20")) // when it comes
 	killed := through(t, pod.HTTP, "kill", waiting)
 	is.Equal(killed, said{out: "job " + waiting + " is cancelled\n"})
 	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1)  // it has ended already

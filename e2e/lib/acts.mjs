@@ -4,7 +4,7 @@ import { strict as assert } from "node:assert";
 // press presses a button, and says yes where the page asks.
 export async function press(page, name, within = page.locator("main")) {
   const button = within.getByRole("button", { name, exact: true });
-  const asks = await button.evaluate((one) => "ask" in one.dataset || "bulk" in one.dataset);
+  const asks = await button.evaluate((one) => "ask" in one.dataset || "bulk" in one.dataset || "ask" in (one.form?.dataset ?? {}));
   await button.click();
   if (asks) await page.locator("#ask-yes").click();
 }

@@ -15,10 +15,24 @@ main.(*ingest).run
 	/srv/app/ingest/run.go:41
 caused by: unexpected end of record`;
 
+// calendar makes schedules that have fired a while, and now fire as people would have them.
+async function calendar(pod) {
+  const at = (name) => `/admin/workers/schedules/${name}`;
+  const set = (name, setting) => pod.api("PUT", at(name), { expression: "@every 1s", ...setting }, "admin");
+  await set("flights-nightly", { kind: "demo.flaky", args: { p: 0.35, ms: 300 }, lane: "imports", subject: "flights", zone: "Europe/Zurich" });
+  await set("reports-hourly", { kind: "demo.sleep", args: { ms: 2500 }, lane: "reports", overlap: "skip", zone: "America/New_York" });
+  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_fires.length >= 12);
+  await pod.api("PATCH", at("flights-nightly"), { expression: "30 2 * * *" }, "admin");
+  await pod.api("PATCH", at("reports-hourly"), { expression: "0 6-18 * * 1-5" }, "admin");
+  await set("letters-of-the-month", { expression: "0 8 1 * *", kind: "demo.echo", lane: "letters", missed: "catch_up" });
+  await pod.api("POST", at("letters-of-the-month") + "/pause", undefined, "admin", { "X-Reason": "new letterhead" });
+}
+
 // furnish fills a fresh database, and gives the ids that pages are shown for. A second pod works beside the first.
 export async function furnish(pod) {
   const other = await start("web-2", { beside: pod, env: { TRAPEZE_SLOTS: "6" } });
   for (const [name, settings] of Object.entries(lanes)) await pod.api("PUT", `/admin/workers/lanes/${name}`, settings, "admin");
+  await calendar(pod);
   const done = (id) => pod.reaches(id, "succeeded", "failed", "cancelled");
   const ids = {};
 
@@ -54,7 +68,7 @@ export async function furnish(pod) {
 
   // What waits, and why.
   await pod.api("POST", "/admin/workers/lanes/archive/drain", {}, "admin", { "X-Reason": "moving to new disks" });
-  for (const n of [6, 7, 8]) await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
+  for (const n of [6, 7, 8]) ids.waits = await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
   await pod.submit("demo.noop", {}, { lane: "imports", subject: "flights/2025-06", delay: "3h" });
   for (const n of ["2025", "2026"]) await pod.submit("demo.noop", {}, { lane: "letters", subject: `budget/${n}` });
   await pod.submit("demo.retry_later", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });

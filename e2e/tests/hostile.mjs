@@ -27,10 +27,16 @@ scene("hostile arguments, results, subjects, keys and errors are texts on every 
     ]);
     ids.push(...jobs);
   }
+  for (const [i, text] of hostile.entries()) {
+    const setting = { expression: "@yearly", kind: text.slice(0, 60), foreign: true, args: { [text]: text }, subject: text.slice(0, 200), unique_key: "x" + text.slice(0, 100) };
+    await pod.api("PUT", `/admin/workers/schedules/hostile-${i}`, setting, "admin");
+    await pod.api("POST", `/admin/workers/schedules/hostile-${i}/trigger`, undefined, "admin").catch(() => {});
+    await calm(page, `schedules/hostile-${i}`);
+  }
   const bytes = await pod.submit("demo.fail", { message: "bytes ", bytes_b64: Buffer.from([0, 1, 7, 27, 91, 51, 49, 109, 127, 128, 255, 60, 98, 62]).toString("base64") });
   for (const id of [...ids, bytes]) await pod.reaches(id, "succeeded", "failed");
 
-  for (const path of ["", "jobs?since=all", "pipelines", "lanes", "pods", "audit"]) {
+  for (const path of ["", "jobs?since=all", "pipelines", "schedules", "lanes", "pods", "audit"]) {
     await calm(page, path);
     const read = page.waitForResponse((answer) => answer.url() === page.url());
     await again(page); // now by the script
@@ -46,6 +52,7 @@ scene("hostile arguments, results, subjects, keys and errors are texts on every 
     await calm(page, `pipelines/${ids[3 * i + 2]}`);
   }
   await calm(page, `jobs/${bytes}`);
+  for (const i of hostile.keys()) await pod.api("DELETE", `/admin/workers/schedules/hostile-${i}`, undefined, "admin");
 });
 
 scene("hostile filters and addresses are texts", async ({ page }) => {

@@ -55,6 +55,34 @@ scene("a failed job says why, and is retried from its page", async ({ page, pod 
   assert.equal((await pod.job(id)).epoch, 2);
 });
 
+scene("a job that does not run says why in words, and what is in its way is a click away", async ({ page, pod }) => {
+  const first = await pod.submit("demo.sleep", { ms: 600_000 }, { subject: "one at a time" });
+  await pod.reaches(first, "running");
+  const second = await pod.submit("demo.sleep", { ms: 1 }, { subject: "one at a time" });
+  await page.goto(`/ui/jobs/${second}`);
+  const why = page.locator(".waits");
+  await why.getByText('Another demo.sleep runs for the subject "one at a time"').waitFor();
+  await why.getByRole("link", { name: `#${first}` }).click();
+  await state(page, "running");
+  assert.equal(await page.locator(".waits").count(), 0, "what runs waits for nothing");
+  await pod.api("POST", `/admin/workers/jobs/${first}/stop`);
+  await pod.reaches(second, "succeeded");
+
+  await pod.api("PUT", "/admin/workers/lanes/closed", {});
+  await pod.api("POST", "/admin/workers/lanes/closed/drain");
+  const later = await pod.submit("demo.noop", {}, { lane: "closed", delay: "1h" });
+  await page.goto(`/ui/jobs/${later}`);
+  await why.getByText("Its time has not come").waitFor();
+  await why.getByText('Its lane "closed" is drained').waitFor();
+  await why.getByText("trapeze resume closed").waitFor();
+  const asks = await pod.submit("demo.noop", {}, { needs_approval: true });
+  await page.goto(`/ui/jobs/${asks}`);
+  await why.getByText("A person must approve it").waitFor();
+  await press(page, "Approve");
+  await state(page, "succeeded");
+  await why.waitFor({ state: "detached" });
+});
+
 scene("several jobs are retried together, after a look at which", async ({ page, pod }) => {
   const failed = await Promise.all([1, 2, 3].map((n) => pod.submit("demo.fail", {}, { subject: `bulk/${n}` })));
   for (const id of failed) await pod.reaches(id, "failed");
@@ -82,6 +110,69 @@ scene("several jobs are cancelled together", async ({ page, pod }) => {
   await says(page, "2 of 2 done");
   for (const id of ids) await pod.reaches(id, "cancelled");
 });
+
+scene("all jobs of a filter are cancelled by one command, after a look at how many they are and which come first", async ({ page, pod }) => {
+  const ids = [];
+  for (let n = 0; n < 12; n++) ids.push(await pod.submit("demo.noop", {}, { subject: "all of them", delay: "1h" }));
+  const other = await pod.submit("demo.noop", {}, { subject: "not this one", delay: "1h" });
+  await page.goto("/ui/jobs");
+  assert.equal(await page.getByRole("button", { name: "all of this filter" }).count(), 0, "all jobs there are is no filter");
+  await page.goto("/ui/jobs?state=open&subject=all+of+them");
+  await page.getByRole("button", { name: "Cancel all of this filter …" }).click();
+  const ask = page.locator("#ask");
+  await ask.getByText("All jobs of this filter: not ended, subject all of them, since 24h.").waitFor();
+  assert.deepEqual(await ask.locator("li").allInnerTexts(), ids.slice(0, 10).map((id) => "#" + id), "the first of them");
+  assert.equal((await pod.job(ids[0])).state, "pending", "looking changes nothing");
+  await ask.getByLabel("Reason, for the audit").fill("the wrong month");
+  const sent = [];
+  page.on("request", (request) => { if (request.method() === "POST") sent.push(new URL(request.url()).pathname); });
+  await ask.getByRole("button", { name: "Cancel 12 jobs" }).click();
+  await says(page, "Cancel: 12 jobs done");
+  assert.deepEqual(sent, ["/admin/workers/jobs/cancel"], "one request, not one a job");
+  for (const id of ids) await pod.reaches(id, "cancelled");
+  assert.equal((await pod.job(other)).state, "pending");
+  const { audit } = await pod.api("GET", "/admin/audit?action=jobs.cancel&limit=1", undefined, "admin");
+  assert.equal(audit[0].reason, "the wrong month", "one deed, with its reason");
+  await pod.api("POST", `/jobs/${other}/cancel`);
+
+  await page.goto("/ui/jobs?state=cancelled&subject=all+of+them");
+  assert.equal(await page.getByRole("button", { name: "Cancel all of this filter" }).count(), 0, "what has ended cannot be cancelled");
+  await page.getByRole("button", { name: "Retry all of this filter …" }).click();
+  await ask.getByRole("button", { name: "Leave it" }).click();
+  assert.equal((await pod.job(ids[0])).state, "cancelled", "to leave it changes nothing");
+  await page.getByRole("button", { name: "Retry all of this filter …" }).click();
+  await ask.getByRole("button", { name: "Retry 12 jobs" }).click();
+  await says(page, "Retry: 12 jobs done");
+  await until("they are tried again", async () => (await pod.job(ids[11])).epoch === 2);
+});
+
+scene("a filter that has nothing for a command says so", async ({ page, pod }) => {
+  const id = await pod.submit("demo.noop", {}, { subject: "all fine" });
+  await pod.reaches(id, "succeeded");
+  await page.goto("/ui/jobs?subject=all+fine");
+  await page.getByRole("button", { name: "Cancel all of this filter …" }).click();
+  await page.locator("#wrong", { hasText: "no job of this filter can be" }).waitFor();
+});
+
+scene("a failed job is retried with other arguments, and the reason is kept in the audit", async ({ page, pod }) => {
+  const id = await pod.submit("demo.fail", { message: "file of 2024" });
+  await pod.reaches(id, "failed");
+  await page.goto(`/ui/jobs/${id}`);
+  await page.getByText("Retry with other arguments").click();
+  const field = page.getByLabel("Arguments, JSON");
+  await field.fill('{"message": ');
+  await page.locator("details.edit").getByRole("button", { name: "Retry" }).click();
+  await page.locator("#wrong", { hasText: "this is no JSON" }).waitFor();
+  await field.fill('{"message": "file of 2025", "n": 12345678901234567890}');
+  await page.locator("details.edit").getByRole("button", { name: "Retry" }).click();
+  await page.getByLabel("Reason, for the audit").fill("das Jahr war falsch: 2025 – ✓");
+  await page.keyboard.press("Enter");
+  await says(page, "Retry: done");
+  await page.locator(".failure pre", { hasText: "file of 2025" }).waitFor();
+  await page.locator("#h-args ~ pre", { hasText: "12345678901234567890" }).waitFor(); // digit by digit
+  await page.goto(`/ui/audit?target=job+${id}`);
+  await page.locator("tbody tr", { hasText: "job.retry" }).getByText("das Jahr war falsch: 2025 – ✓").waitFor();
+}, { as: "admin" });
 
 scene("a job that waits gets another priority, and one that is out of range is refused in words", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });

@@ -76,6 +76,50 @@ scene("a lane is added by its name, and takes work", async ({ page, pod }) => {
   await pod.reaches(await pod.submit("demo.noop", {}, { lane: "parcels" }), "succeeded");
 });
 
+scene("kinds get a lane of their own on its page, and what is submitted later goes there", async ({ page, pod, undo }) => {
+  const name = await lane(pod, "hashes");
+  for (const one of [name, "hashes-two"]) undo(() => pod.api("PATCH", `/admin/workers/lanes/${one}`, { kinds: [] }).catch(() => {}));
+  await page.goto(`/ui/lanes#edit-${name}`);
+  const form = page.locator(`#edit-${name}`);
+  await form.getByLabel("Kinds whose lane it is").fill("demo.hash\ndemo.flaky\n");
+  await form.getByRole("button", { name: "Save" }).click();
+  await says(page, `Lane ${name}: saved`);
+  await page.locator(`#lane-${name} [data-l=Kinds]`, { hasText: "demo.flaky, demo.hash" }).waitFor();
+  const id = await pod.submit("demo.flaky", { p: 0 });
+  assert.equal((await pod.job(id)).lane, name);
+  const other = await lane(pod, "hashes-two");
+  const second = page.locator(`#edit-${other}`);
+  await second.locator("summary").click();
+  await second.getByLabel("Kinds whose lane it is").fill("demo.hash");
+  await second.getByRole("button", { name: "Save" }).click();
+  await says(page, `Lane ${other}: saved`);
+  await page.locator(`#lane-${other} [data-l=Kinds]`, { hasText: /^demo.hash$/ }).waitFor();
+  await page.locator(`#lane-${name} [data-l=Kinds]`, { hasText: /^demo.flaky$/ }).waitFor(); // a kind has one lane
+});
+
+scene("a lane is deleted, and what waits in it and its kinds go to another", async ({ page, pod }) => {
+  const name = await lane(pod, "closing", { kinds: ["demo.table"] });
+  const to = await lane(pod, "heirs");
+  await pod.api("POST", `/admin/workers/lanes/${name}/drain`);
+  const id = await pod.submitWaiting("demo.noop", {}, { lane: name, delay: "1h" });
+  await page.goto(`/ui/lanes#edit-${name}`);
+  const form = page.locator(`#edit-${name}`);
+  await press(page, "Delete", form);
+  await page.locator("#wrong", { hasText: `Delete lane ${name}: ` }).waitFor(); // it has a job
+  await form.getByLabel("Its jobs and kinds go to").selectOption(to);
+  await form.getByRole("button", { name: "Delete" }).click();
+  await page.locator("#ask", { hasText: `Lane ${name} is no more` }).waitFor();
+  await page.getByLabel("Reason, for the audit").fill("merged");
+  await page.locator("#ask-yes").click();
+  await says(page, `Delete lane ${name}: done`);
+  await page.locator(`#lane-${name}`).waitFor({ state: "detached" });
+  assert.equal((await pod.job(id)).lane, to);
+  await page.locator(`#lane-${to} [data-l=Kinds]`, { hasText: "demo.table" }).waitFor();
+  const { audit } = await pod.api("GET", "/admin/audit?action=lane.delete&limit=1", undefined, "admin");
+  assert.equal(audit[0].reason, "merged");
+  await pod.api("POST", `/jobs/${id}/cancel`);
+}, { expected: [/status of 409/] });
+
 scene("everything is paused, the first page says so, and goes on when it is unpaused", async ({ page, pod, undo }) => {
   undo(() => pod.api("POST", "/admin/workers/unpause"));
   await page.goto("/ui/");

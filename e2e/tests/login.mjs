@@ -13,7 +13,8 @@ scene("a token logs in, and logging out ends it", async ({ page }) => {
 
   await page.getByLabel("Token").fill(people.operator.token);
   await page.keyboard.press("Enter");
-  await page.getByRole("heading", { name: "Now", level: 1 }).waitFor();
+  await page.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
+  assert.equal(new URL(page.url()).search, "?state=failed", "what was asked for is shown, also after a mistyped token");
   assert.equal(await page.locator(".who").innerText(), "olga", "it says who is there");
   assert.equal(await page.evaluate(() => document.cookie), "", "no script sees the session");
 
@@ -22,6 +23,20 @@ scene("a token logs in, and logging out ends it", async ({ page }) => {
   await page.goto("/ui/lanes");
   await page.getByLabel("Token").waitFor();
 }, { as: null, expected: refused });
+
+for (const next of ["//evil.example/", "https://evil.example/", "/\\\\evil.example", "../../../", "javascript:alert(1)"]) {
+  scene(`a login that is to lead to ${next} leads to the first page`, async ({ page, pod }) => {
+    await page.goto("/ui/login?next=" + encodeURIComponent(next));
+    assert.equal(await page.locator("input[name=next]").count(), 0, "the form does not hold it");
+    await page.evaluate((next) => {
+      document.forms[0].append(Object.assign(document.createElement("input"), { type: "hidden", name: "next", value: next }));
+    }, next);
+    await page.getByLabel("Token").fill(people.operator.token);
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Now", level: 1 }).waitFor();
+    assert.equal(page.url(), pod.url + "/ui/");
+  }, { as: null });
+}
 
 scene("a page that is open when its session ends asks for a token again", async ({ page }) => {
   await page.goto("/ui/jobs");
@@ -37,10 +52,10 @@ scene("a viewer is shown no button that would fail, and the API refuses him what
   const failed = await pod.submit("demo.fail");
   await pod.reaches(running, "running");
   await pod.reaches(failed, "failed");
-  for (const path of ["", "pipelines", "jobs", `jobs/${running}`, `jobs/${waits}`, `jobs/${failed}`, "lanes", "pods"]) {
+  for (const path of ["", "pipelines", "jobs", "jobs?kind=demo.fail", `jobs/${running}`, `jobs/${waits}`, `jobs/${failed}`, "lanes", "pods"]) {
     await page.goto("/ui/" + path);
     await page.locator("main h1").waitFor();
-    const buttons = await page.locator("button:visible, [data-send], [data-form], [data-bulk], input[type=checkbox]").allInnerTexts();
+    const buttons = await page.locator("button:visible, [data-send], [data-form], [data-bulk], [data-many], input[type=checkbox]").allInnerTexts();
     assert.deepEqual(buttons.filter((text) => text !== "Log out" && text !== "Filter"), [], `/ui/${path} has nothing to press`);
   }
   assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0, "the audit is not for him");

@@ -27,7 +27,7 @@ var hot = map[string]string{
 	"whereabouts": whereaboutsSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
 	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
 	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
-	"board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL,
+	"board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL, "standing": standingSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL,
 	"fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
 	"match_open": matchOpenSQL, "match_ended": matchEndedSQL, "move_live": moveLiveSQL, "move_parked": moveParkedSQL, "nice_live": niceLiveSQL, "nice_parked": niceParkedSQL, "retry_jobs": retryJobsSQL, "retry_state": retryStateSQL,
 	"news": newsSQL, "feed_page": feedPageSQL, "notes": notesSQL,

@@ -225,6 +225,7 @@ var statements = map[string]string{
 	"slotsInUseSQL":        slotsInUseSQL,
 	"spineSQL":             spineSQL,
 	"staleResultSQL":       staleResultSQL,
+	"standingSQL":          standingSQL,
 	"stillEndedSQL":        stillEndedSQL,
 	"strandedSQL":          strandedSQL,
 	"strayRunsSQL":         strayRunsSQL,

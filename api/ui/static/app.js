@@ -11,6 +11,15 @@
 
   const every = 5000, atMost = 1000;
   let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
+  // A link to a thing that is folded away unfolds it, once, also when it only appears later.
+  let unfolded = false;
+  function unfold() {
+    const there = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (unfolded || there?.tagName !== "DETAILS") return;
+    unfolded = there.open = true;
+    there.scrollIntoView();
+  }
+
   const still = () => $("main").hasAttribute("data-still");
 
   const say = (text, kind) => {
@@ -38,6 +47,7 @@
       change($("footer"), $("footer", page));
       document.title = page.title;
       count();
+      unfold();
       asOf = readAt;
       say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
     } catch {
@@ -108,19 +118,22 @@
   const verbs = /^(\S+) (.*)$/;
 
   // send sends one request to the API, its body as JSON text, and returns what is to be said if it was refused.
-  async function send(what, body = "{}", reason = "") {
+  const send = async (what, body, reason) => (await request(what, body, reason)).wrong;
+
+  // request sends one request to the API, and returns its answer, or what is to be said if it was refused.
+  async function request(what, body = "{}", reason = "") {
     const [, method, path] = verbs.exec(what);
     const headers = { "Content-Type": "application/json", Accept: "application/json" };
     // A header holds bytes, which here are UTF-8; there are no lines in it.
     if (reason) headers["X-Reason"] = String.fromCharCode(...new TextEncoder().encode(reason.replace(/[\0-\x1f\x7f]+/g, " ")));
     try {
-      const answer = await fetch(new URL(path, api), { method, headers, body });
-      if (answer.ok) return "";
+      const answer = await fetch(new URL(path, api), { method, headers, ...(method !== "GET" && { body }) });
       const said = await answer.json().catch(() => ({}));
-      return [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
-        (said.request_id ? ` (request ${said.request_id})` : "");
+      if (answer.ok) return { said, wrong: "" };
+      return { said, wrong: [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
+        (said.request_id ? ` (request ${said.request_id})` : "") };
     } catch {
-      return "The server does not answer. It may or may not have been done: look again before you repeat it.";
+      return { said: {}, wrong: "The server does not answer. It may or may not have been done: look again before you repeat it." };
     }
   }
 
@@ -173,8 +186,10 @@
   // valueOf is the JSON text of a field: that of a field for JSON as it stands, for a number may have more digits than we can hold.
   function valueOf(field) {
     if ("json" in field.dataset) { JSON.parse(field.value); return field.value; }
+    if ("text" in field.dataset) return JSON.stringify(field.value);
     if ("lines" in field.dataset) return JSON.stringify(field.value.split("\n").filter((line) => line !== ""));
     if (field.type === "checkbox") return JSON.stringify(field.checked);
+    if (field.type === "select-one") return JSON.stringify(field.value);
     if (field.value === "") return "null";
     return JSON.stringify(field.type === "number" ? Number(field.value) : field.value);
   }
@@ -182,7 +197,8 @@
   // changed reports whether a person changed a field.
   function changed(field) {
     if (field.type === "checkbox") return field.checked !== field.defaultChecked;
-    return field.value !== (field.type === "select-one" ? "" : field.defaultValue);
+    if (field.type === "select-one") return !field.selectedOptions[0]?.defaultSelected && (field.selectedIndex > 0 || [...field.options].some((one) => one.defaultSelected));
+    return field.value !== field.defaultValue;
   }
 
   // fill returns what a person changed in a form, by the names of its fields, as JSON text; empty: nothing.
@@ -205,14 +221,50 @@
     if (reason === null) return;
     const wrong = await send(what, body || undefined, reason);
     if (wrong) { tell("", label + ": " + wrong); return; }
+    if (form.dataset.then) { location.assign(form.dataset.then); return; }
     for (const field of form.elements) {
-      if (field.type === "select-one") continue;
+      if (field.type === "select-one") { for (const one of field.options) one.defaultSelected = one.selected; continue; }
       field.defaultValue = field.value;
       field.defaultChecked = field.checked;
     }
     tell(label + ": " + (what.startsWith("P") && !text ? "saved" : "done"), "");
     revive();
   }
+
+  // ---- say what an expression means while it is typed
+
+  let lookedAt = 0;
+  async function preview(form) {
+    const place = $(".preview", form), mine = ++lookedAt;
+    const { expression, zone } = form.elements;
+    await new Promise((go) => setTimeout(go, 250)); // until a person pauses
+    if (mine !== lookedAt) return;
+    if (!expression.value) { place.replaceChildren(); return; }
+    const asked = new URLSearchParams({ expression: expression.value, zone: zone.value });
+    const { said, wrong } = await request("GET admin/workers/schedules/preview?" + asked, null);
+    if (mine !== lookedAt) return;
+    const line = (name, text, as = "") => Object.assign(document.createElement(name), { textContent: text, className: as });
+    place.classList.toggle("wrong", Boolean(wrong));
+    if (wrong) { place.replaceChildren(line("p", wrong)); return; }
+    const clock = new Intl.DateTimeFormat("en-GB", { timeZone: said.zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+    const fires = line("ol", "", "fires");
+    fires.append(...said.next_fires.map((at) => line("li", clock.format(new Date(at)))));
+    place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "It never fires."));
+  }
+
+  // The zones that this browser knows are offered when somebody looks for one.
+  document.addEventListener("focusin", (event) => {
+    const list = event.target.list;
+    if (list?.id === "zones" && !list.children.length) list.append(...["UTC", ...Intl.supportedValuesOf("timeZone")].map((value) => Object.assign(document.createElement("option"), { value })));
+  });
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (form && "preview" in form.dataset && ["expression", "zone"].includes(event.target.name)) preview(form);
+  });
+  document.addEventListener("toggle", (event) => {
+    const form = event.target.open && $("form[data-preview]", event.target);
+    if (form) preview(form);
+  }, true);
 
   // ---- pick jobs of a list, and cancel or retry those of them for which that means something
 
@@ -243,9 +295,29 @@
     revive();
   }
 
+  // many does something to all jobs of a filter, after a look at how many they are and which come first.
+  async function many(button) {
+    const { many: what, filter, words, label } = button.dataset;
+    const body = (dry) => `{"filter":${filter},"dry_run":${dry}}`;
+    const jobs = (n) => `${n.toLocaleString("en")} ${n === 1 ? "job" : "jobs"}`;
+    button.disabled = true;
+    const { said: would, wrong: not } = await request(what, body(true));
+    button.disabled = false;
+    if (not || !would.matched) { tell("", `${label}: ${not || `no job of this filter can be: ${words}`}`); return; }
+    const text = `All jobs of this filter: ${words}. ` + (would.more ? `There are more: this is for the first ${jobs(would.matched)}, press again for the others. ` : "") +
+      (would.matched > would.sample.length ? "The first of them:" : "They are:");
+    const reason = await ask(`${label} ${jobs(would.matched)}`, text, would.sample.map((id) => "#" + id), button.classList.contains("danger"));
+    if (reason === null) return;
+    button.disabled = true;
+    const { said, wrong } = await request(what, body(false), reason);
+    button.disabled = false;
+    tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.passed ? `, ${said.passed} had moved meanwhile` : ""), wrong && `${label}: ${wrong}`);
+    revive();
+  }
+
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-send], button[data-bulk]");
-    if (button) button.dataset.bulk ? bulk(button) : press(button);
+    const button = event.target.closest("button[data-send], button[data-bulk], button[data-many]");
+    if (button) (button.dataset.many ? many : button.dataset.bulk ? bulk : press)(button);
   });
   document.addEventListener("submit", (event) => {
     if (!event.target.dataset.form) return;
@@ -263,9 +335,7 @@
     count();
   });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
-  // A link to a thing that is folded away unfolds it.
-  const unfold = () => { const there = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (there?.tagName === "DETAILS") there.open = true; };
-  addEventListener("hashchange", unfold);
+  addEventListener("hashchange", () => { unfolded = false; unfold(); });
   unfold();
 
   if (!still()) {

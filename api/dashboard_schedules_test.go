@@ -1,0 +1,47 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: byName(map[string][]string{"olga": {access.Operator}, "vera": {"viewer"}})})
+	response, page := p.get(p.url+"schedules", "X-Who", "olga")
+	is.Equal(response.StatusCode, http.StatusOK)
+	is.True(strings.Contains(said(page), `trapeze cron set nightly`)) // where there are none, it says how to make one
+
+	expression, kind, args := "30 2 * * *", hostile[1], json.RawMessage(`{"a":"`+strings.ReplaceAll(hostile[0], `"`, ``)+`"}`)
+	_, err := p.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
+	is.NoErr(err)
+	fire, err := p.TriggerSchedule(t.Context(), "nightly", "ana")
+	is.NoErr(err)
+	p.until(*fire.JobID, job.Failed)
+	for _, path := range []string{"schedules", "schedules/nightly"} {
+		pgtest.Wait(t, path+" shows what became of the fire", func() bool {
+			response, page = p.get(p.url+path, "X-Who", "olga")
+			is.Equal(response.StatusCode, http.StatusOK)
+			return slices.ContainsFunc(offered(page), func(one string) bool { return strings.HasSuffix(one, "schedules/nightly/pause") }) &&
+				strings.Contains(said(page), "failed")
+		})
+		is.True(strings.Contains(strings.ToLower(said(page)), "at 02:30 every day"))
+		response, page = p.get(p.url+path, "X-Who", "vera")
+		is.Equal(response.StatusCode, http.StatusOK)
+		is.Equal(len(offered(page)), 0) // who may only look is offered nothing
+	}
+	response, page = p.get(p.url+"schedules/none", "X-Who", "olga")
+	is.Equal(response.StatusCode, http.StatusNotFound)
+	is.True(strings.Contains(said(page), "There is no schedule of this name"))
+}

@@ -1,0 +1,25 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+)
+
+func TestAJobSaysWhyItDoesNotRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	id := h.submit(`{"kind":"echo","delay":"1h"}`)
+	a := h.send("GET", "/jobs/"+id+"/obstacles", "")
+	is.Equal(a.status, http.StatusOK)
+	is.True(strings.Contains(a.text, `"why":"scheduled"`))
+	is.True(strings.Contains(a.text, "its time has not come"))
+	h.send("POST", "/jobs/"+id+"/cancel", "")
+	is.Equal(strings.TrimSpace(h.send("GET", "/jobs/"+id+"/obstacles", "").text), `{"obstacles":[]}`) // it has ended
+	is.Equal(h.send("GET", "/jobs/999999999/obstacles", "").status, http.StatusNotFound)
+}

@@ -1,0 +1,78 @@
+package ui
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// many is a button for all jobs of a filter. What it would do is shown before it is done.
+type many struct {
+	Path   string // from the API's root
+	Label  string
+	Filter string // as the API's body has it
+	Words  string // the same, for people
+	Danger bool
+}
+
+// mostWords is how much of each value of a filter is said, in characters.
+const mostWords = 60
+
+// manyOf are the buttons for all jobs of a list's filter; none for a list of everything, and none that would mean nothing for the states
+// that are asked for.
+func (v visitor) manyOf(f *filters) (list []many) {
+	if !f.Set() && f.Get("since") == "" {
+		return nil
+	}
+	var states []job.State
+	if asked := f.Get("state"); asked != "" && asked != "open" {
+		for name := range strings.SplitSeq(asked, ",") {
+			states = append(states, job.State(name))
+		}
+	}
+	open := slices.DeleteFunc(slices.Clone(states), job.State.Terminal)
+	over := slices.DeleteFunc(slices.Clone(states), func(s job.State) bool { return s != job.Failed && s != job.Cancelled })
+	offer := func(needs access.Permission, means bool, usual string, of []job.State, m many) {
+		if !means || !v.Can(string(access.WorkersManage)) || !v.Can(string(needs)) {
+			return
+		}
+		if len(of) > 0 {
+			usual = ""
+		}
+		if m.Filter, m.Words = f.body(of); m.Filter != "" {
+			m.Words = usual + m.Words
+			list = append(list, m)
+		}
+	}
+	offer(access.JobsCancel, len(states) == 0 || len(open) > 0, "not ended, ", open, many{Path: "admin/workers/jobs/cancel", Label: "Cancel", Danger: true})
+	offer(access.JobsRetry, f.Get("state") == "" || len(over) > 0, "failed, ", over, many{Path: "admin/workers/jobs/retry", Label: "Retry"})
+	return list
+}
+
+// body is the filter as the API's body has it, with these states, and in words; empty: it selects everything.
+func (f filters) body(states []job.State) (body, words string) {
+	fields, said := map[string]any{}, []string{}
+	if len(states) > 0 {
+		names := []string{}
+		for _, s := range states {
+			names = append(names, calls(s))
+		}
+		fields["state"], said = states, append(said, strings.Join(names, " or "))
+	}
+	for _, name := range []string{"kind", "lane", "subject", "pipeline", "parent", "since"} {
+		if value := f.Get(name); value != "" && (name != "since" || value != "all") {
+			fields[name], said = value, append(said, name+" "+short(mostWords, value))
+		}
+	}
+	if len(fields) == 0 {
+		return "", ""
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return "", ""
+	}
+	return string(raw), strings.Join(said, ", ")
+}

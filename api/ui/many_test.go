@@ -1,0 +1,38 @@
+package ui
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+)
+
+func TestAFilterIsOfferedForManyJobsOnlyWhereItMeansSomething(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	role := func(name string) visitor {
+		r, _ := access.BuiltInRole(name)
+		return visitor{access.Principal{Name: "ana"}.With(access.RightsOf(r))}
+	}
+	offers := func(who visitor, query string) (list []string) {
+		asked, err := url.ParseQuery(query)
+		is.NoErr(err)
+		for _, m := range who.manyOf(&filters{asked, "jobs"}) {
+			list = append(list, m.Label+" "+m.Filter)
+		}
+		return list
+	}
+	admin := role(access.PlatformAdmin)
+	is.Equal(offers(admin, "kind=k&since=24h"), []string{`Cancel {"kind":"k","since":"24h"}`, `Retry {"kind":"k","since":"24h"}`})
+	is.Equal(offers(admin, "state=open&lane=l"), []string{`Cancel {"lane":"l"}`})
+	is.Equal(offers(admin, "state=pending,failed&since=all"), []string{`Cancel {"state":["pending"]}`, `Retry {"state":["failed"]}`})
+	is.Equal(offers(admin, "state=succeeded"), nil)      // these stay as they are
+	is.Equal(offers(admin, ""), nil)                     // everything is not a filter
+	is.Equal(offers(admin, "since=all"), nil)            // nor is this
+	is.Equal(offers(admin, "state=open&since=all"), nil) // nor this
+	is.Equal(offers(role("viewer"), "kind=k"), nil)      // who may not is offered nothing
+	is.Equal(offers(role("submitter"), "kind=k"), nil)   // nor is who may only his own
+	is.Equal(len(offers(role("operator"), "pipeline=7")), 2)
+}

@@ -1,0 +1,135 @@
+package ui
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// spark draws the latest fires of a schedule, the newest at the right: of each what became of it, as a shape and a colour, and how long its
+// job took, as a bar.
+type spark struct {
+	W, H  int
+	Marks []mark
+	Says  string // all of it in words, for who does not see it
+}
+
+// mark is one fire.
+type mark struct {
+	X         int // the left edge of its shape
+	BarX      int
+	BarY, Bar int    // the top of its bar, and its height; 0: none
+	Shape     string // the name of a state, for its icon and colour
+	Says      string
+}
+
+// The measures of a spark.
+const (
+	sparkStep  = 12 // from one fire to the next
+	sparkShape = 10 // of a shape
+	sparkBar   = 16 // of the longest bar
+	sparkMost  = 20 // fires
+)
+
+// sparkOf draws fires, which come newest first.
+func sparkOf(fires []job.Fire) spark {
+	fires = fires[:min(len(fires), sparkMost)]
+	s := spark{W: len(fires) * sparkStep, H: sparkBar + 2 + sparkShape}
+	longest, counts, order := 0.0, map[string]int{}, []string{}
+	for _, f := range fires {
+		if f.Seconds != nil {
+			longest = max(longest, *f.Seconds)
+		}
+		name := becameOf(f)
+		if counts[name]++; counts[name] == 1 {
+			order = append(order, name)
+		}
+	}
+	for i, f := range slices.Backward(fires) {
+		m := mark{X: (len(fires) - 1 - i) * sparkStep, Shape: shapeOf(f), Says: f.FireAt.UTC().Format("2006-01-02 15:04:05 UTC") + ": " + becameOf(f)}
+		m.BarX = m.X + (sparkShape-6)/2
+		if f.Seconds != nil {
+			m.Bar = height(*f.Seconds, longest)
+			m.Says += ", " + tookSeconds(f.Seconds)
+		}
+		m.BarY = sparkBar - m.Bar
+		s.Marks = append(s.Marks, m)
+	}
+	said := []string{}
+	for _, name := range order {
+		said = append(said, fmt.Sprintf("%d %s", counts[name], name))
+	}
+	if len(fires) == 0 {
+		return s
+	}
+	s.Says = fmt.Sprintf("The last %d fires, the newest at the right: %s", len(fires), strings.Join(said, ", "))
+	if len(fires) == 1 {
+		s.Says = "One fire: " + said[0][2:]
+	}
+	return s
+}
+
+// height is that of the bar of a job that took so long, in proportion to the logarithm: an hour and a second can both be seen.
+func height(seconds, longest float64) int {
+	if longest <= 0 {
+		return 1
+	}
+	part := math.Log1p(seconds*1000) / math.Log1p(longest*1000)
+	return min(max(int(math.Round(part*sparkBar)), 1), sparkBar)
+}
+
+// becameOf says what became of a fire.
+func becameOf(f job.Fire) string {
+	switch f.Outcome {
+	case job.FireFired:
+		if f.State == "" {
+			return "its job is no longer kept"
+		}
+		return calls(f.State)
+	case job.FireDuplicate:
+		return "no job: its unique key is held"
+	case job.FireOverlap:
+		return "skipped: the job before goes on"
+	case job.FireMissed:
+		return "missed"
+	case job.FireFailed:
+		return "its job was refused"
+	}
+	return plain(string(f.Outcome))
+}
+
+// shapeOf is the state whose shape and colour a fire has.
+func shapeOf(f job.Fire) string {
+	switch f.Outcome {
+	case job.FireFired:
+		if f.State == "" {
+			return "planned"
+		}
+		return string(f.State)
+	case job.FireMissed:
+		return "warning"
+	case job.FireFailed:
+		return "failed"
+	}
+	return "cancelled"
+}
+
+// tookSeconds says how long something took; nothing when it is not known.
+func tookSeconds(s *float64) string {
+	if s == nil {
+		return ""
+	}
+	return length(time.Duration(max(*s, 0) * float64(time.Second)))
+}
+
+// late says how long after its time a fire was decided.
+func late(f job.Fire) string {
+	if f.Manual {
+		return ""
+	}
+	return length(max(f.DecidedAt.Sub(f.FireAt), 0))
+}

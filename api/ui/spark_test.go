@@ -1,0 +1,59 @@
+package ui
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	second, hour := 1.0, 3600.0
+	at := func(minute int, f job.Fire) job.Fire {
+		f.FireAt = time.Date(2027, 1, 31, 3, minute, 0, 0, time.UTC)
+		return f
+	}
+	s := sparkOf([]job.Fire{
+		at(4, job.Fire{Outcome: job.FireMissed}), at(3, job.Fire{Outcome: job.FireFired, State: job.Running}),
+		at(2, job.Fire{Outcome: job.FireFired, State: job.Failed, Seconds: &hour}), at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded, Seconds: &second}),
+	})
+	shapes := []string{}
+	for _, m := range s.Marks {
+		shapes = append(shapes, m.Shape)
+	}
+	is.Equal(shapes, []string{"succeeded", "failed", "running", "warning"}) // the newest at the right
+	is.True(s.Marks[1].Bar == sparkBar && s.Marks[0].Bar > 0)               // an hour is longest, a second can be seen
+	is.True(s.Marks[0].Bar < s.Marks[1].Bar)                                // and is shorter
+	is.Equal(s.Marks[2].Bar, 0)                                             // what runs has no length yet
+	is.Equal(s.Says, "The last 4 fires, the newest at the right: 1 missed, 1 running, 1 failed, 1 succeeded")
+	is.Equal(s.Marks[1].Says, "2027-01-31 03:02:00 UTC: failed, 1h 00m")
+	is.True(s.Marks[3].X+sparkShape <= s.W) // all of it is on the sheet
+	is.Equal(sparkOf(nil).Says, "")         // nothing is drawn of nothing
+	is.Equal(sparkOf([]job.Fire{at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded})}).Says, "One fire: succeeded")
+	many := make([]job.Fire, 30)
+	is.Equal(len(sparkOf(many).Marks), sparkMost)
+}
+
+func TestAScheduleSaysHowItIs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	now := time.Now()
+	past, soon := now.Add(-time.Minute), now.Add(time.Minute)
+	with := func(change func(*job.Schedule)) string {
+		s := schedule{Now: now}
+		s.Expression, s.NextAt = "@daily", &soon
+		change(&s.Schedule)
+		return s.State()
+	}
+	is.Equal(with(func(*job.Schedule) {}), "on")
+	is.Equal(with(func(s *job.Schedule) { s.Paused = true }), "paused")
+	is.Equal(with(func(s *job.Schedule) { s.Error = "no such lane" }), "error")
+	is.Equal(with(func(s *job.Schedule) { s.NextAt = &past }), "late") // nobody is there who would fire it
+	is.Equal(with(func(s *job.Schedule) { s.NextAt = nil }), "being planned")
+	is.Equal(with(func(s *job.Schedule) { s.NextAt, s.Expression = nil, "@at 2020-01-31T03:00" }), "over")
+	is.Equal(inZone("Europe/Zurich", time.Date(2027, 7, 1, 0, 30, 0, 0, time.UTC)), "Thu 1 Jul 2027, 02:30:00 CEST")
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// why is what keeps a job from running, in a word each.
+func (w *world) why(id int64) (list []job.Hindrance) {
+	w.t.Helper()
+	found, err := w.Obstacles(w.ctx(), id, w.BoardSlots)
+	w.is.NoErr(err)
+	for _, o := range found {
+		w.is.True(o.Says != "")        // in words
+		w.is.True(o.Why.Words() != "") // which have a name of their own
+		list = append(list, o.Why)
+	}
+	return list
+}
+
+func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	only := func(why ...job.Hindrance) []job.Hindrance { return why }
+	early := w.put(plain)[0]
+	w.is.Equal(w.why(early), only(job.HinderedNoPods))
+	pod := w.pod("web-1")
+	w.is.Equal(w.why(early), only(job.HinderedDue)) // nothing is in its way
+	w.one(pod)
+	w.is.Equal(len(w.why(early)), 0) // it runs
+	w.is.Equal(len(w.why(1<<60)), 0) // there is none
+
+	blocker := w.put(about("travel"))[0]
+	w.one(pod)
+	ids := w.put(about("travel"), func(n *NewJob) { n.Kind = "nobody" }, func(n *NewJob) { n.DelayMillis = time.Hour.Milliseconds() },
+		func(n *NewJob) { n.NeedsApproval = true }, plain)
+	busy, unknown, later, asks, free := ids[0], ids[1], ids[2], ids[3], ids[4]
+	list, err := w.Obstacles(w.ctx(), busy, w.BoardSlots)
+	w.is.NoErr(err)
+	w.is.Equal(list[0].Why, job.HinderedSubject)
+	w.is.Equal(*list[0].JobID, blocker) // by name
+	w.is.Equal(w.why(unknown), only(job.HinderedNoHandler))
+	list, err = w.Obstacles(w.ctx(), later, w.BoardSlots)
+	w.is.NoErr(err)
+	w.is.Equal(list[0].Why, job.HinderedScheduled)
+	w.is.True(list[0].Until.After(time.Now()))
+	list, err = w.Obstacles(w.ctx(), asks, w.BoardSlots)
+	w.is.NoErr(err)
+	w.is.Equal(list[0].Why, job.HinderedApproval)
+	w.is.True(list[0].Do != "") // and how to do that
+
+	w.exec(`update trapeze.gate set paused = true`)
+	w.is.Equal(w.why(free), only(job.HinderedPaused))
+	w.exec(`update trapeze.gate set paused = true, frozen = true`)
+	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
+	w.exec(`update trapeze.pods set drained = true`)
+	w.is.Equal(w.why(later), only(job.HinderedScheduled, job.HinderedPaused, job.HinderedFrozen, job.HinderedDisabled, job.HinderedDrained,
+		job.HinderedPodsDrained)) // everything at once, so that no one is found after the other
+}
+
+func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pod := w.pod("web-1")
+	w.put(plain, plain)
+	w.claims(pod, 2)
+	waits := w.put(plain)[0]
+	for set, want := range map[string]job.Hindrance{
+		`update trapeze.lanes set slots = 2`:         job.HinderedFullLane,
+		`update trapeze.lanes set slots_per_pod = 2`: job.HinderedFullLane,
+		`update trapeze.lanes set slots = 0`:         job.HinderedFullLane,
+		`update trapeze.pods set slots = 2`:          job.HinderedFullPods,
+		`update trapeze.live set isolated = true`:    job.HinderedIsolated,
+	} {
+		w.exec(set)
+		w.is.Equal(w.why(waits), []job.Hindrance{want})
+		w.exec(`update trapeze.lanes set slots = null, slots_per_pod = null`)
+		w.exec(`update trapeze.pods set slots = 8`)
+		w.exec(`update trapeze.live set isolated = false`)
+	}
+	asked := false
+	w.exec(`update trapeze.lanes set drained = true`)
+	_, err := w.Obstacles(w.ctx(), waits, func(context.Context) ([]BoardSlots, error) { asked = true; return nil, nil })
+	w.is.NoErr(err)
+	w.is.True(!asked) // what is expensive is not asked where it would say nothing
+}
