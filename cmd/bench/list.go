@@ -33,6 +33,7 @@ var workloads = []workload{
 	{"fan-out", (*lab).fanOut},
 	{"streams", (*lab).streams},
 	{"soak", (*lab).soak},
+	{"growth", (*lab).growth},
 }
 
 // processes are what this program is when it starts itself again: the first argument says which.
