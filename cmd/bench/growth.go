@@ -12,8 +12,8 @@ import (
 const (
 	growthDays      = 10 // of ended jobs
 	growthEventDays = 30
-	growthRounds    = 4 // days that are filled anew, and retired, after the first measurements
-	growthLater     = 3 // days by which failed and cancelled jobs outlive the others
+	growthRounds    = 5 // days that are filled anew, and retired, after the first measurements
+	growthLater     = 2 // days by which failed and cancelled jobs outlive the others
 )
 
 var growthKeeps = runner.Options{Slots: 100, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1}
@@ -52,7 +52,10 @@ func (b *lab) growth(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// growthCompared measures both databases in turns, and sets the medians of both and how they compare.
+// growthTurns is how often each database has its turn.
+const growthTurns = 11
+
+// growthCompared measures both databases in turns, and sets the medians of both, and that of how they compare in each turn.
 func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) error {
 	sides := []*growthSide{}
 	for _, g := range []*rig{empty, full} {
@@ -63,8 +66,8 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 		defer s.close()
 		sides = append(sides, s)
 	}
-	for round := range 9 {
-		b.say("growth: round %d of 9", round+1)
+	for round := range growthTurns {
+		b.say("growth: turn %d of %d", round+1, growthTurns)
 		for i := range sides {
 			if err := sides[(round+i)%2].round(ctx, b.size(20_000), b.size(40)); err != nil {
 				return err
@@ -72,10 +75,14 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 		}
 	}
 	for _, name := range sides[0].order {
-		e, f := median(sides[0].seen[name]), median(sides[1].seen[name])
-		l.set(name+", empty", e)
-		l.set(name+", full", f)
-		l.set(name+", full ÷ empty", f/e)
+		e, f := sides[0].seen[name], sides[1].seen[name]
+		ratios := make([]float64, len(e))
+		for i := range e {
+			ratios[i] = f[i] / e[i]
+		}
+		l.set(name+", empty", median(e))
+		l.set(name+", full", median(f))
+		l.set(name+", full ÷ empty", median(ratios))
 	}
 	return nil
 }

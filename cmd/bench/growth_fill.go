@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// history is a database with many days in it. Day 0 is the oldest of events; jobs begin growthEventDays - growthDays later. The
-// newest lies so far back that the rounds to come end before yesterday.
+// history is a database with many days in it. Day 0 is the oldest of events; jobs begin growthEventDays - growthDays later. Those
+// of the rounds are today and later: what is filled in next is always the youngest, as in life, and at the end of every index.
 type history struct {
 	g      *rig
 	perDay int
@@ -20,7 +20,7 @@ type history struct {
 
 func newHistory(g *rig, perDay int, say func(string, ...any)) *history {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
-	return &history{g: g, perDay: perDay, first: today.AddDate(0, 0, -growthEventDays-growthRounds-1), say: say}
+	return &history{g: g, perDay: perDay, first: today.AddDate(0, 0, -growthEventDays), say: say}
 }
 
 func (h *history) day(n int) time.Time { return h.first.AddDate(0, 0, n) }
@@ -35,6 +35,7 @@ declare
 begin
 	foreach parent in array array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events'] loop
 		name := parent || '_' || to_char(day, 'YYYYMMDD');
+		continue when to_regclass('trapeze.' || name) is not null;
 		execute format('create table trapeze.%%I (like trapeze.%%I including defaults including constraints including indexes)', name, parent);
 		execute format('alter table trapeze.%%I attach partition trapeze.%%I for values from (%%L) to (%%L)',
 			parent, name, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
