@@ -69,7 +69,8 @@ select count(*) from ended where awaited`
 
 // awaitedSQL asks whether a step that has not ended yet may still read what ended in one state on one day: the result of its
 // parent, or those of the branches of the fan-out that it joins, or that waits. Plan: one pass over live and parked, primary keys,
-// done_by_id, jobs_of_pipeline; once for each day that is to go.
+// done_by_id for each that may be read (offset 0: a plan of when the day was small would read it whole), jobs_of_pipeline; once for
+// each day that is to go.
 const awaitedSQL = `
 with parents as materialized (
 	select distinct j.parent_id as id
@@ -84,8 +85,11 @@ with parents as materialized (
 	join trapeze.jobs b on b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = f.id and b.step > 0
 )
 select exists (
-	select from read r join trapeze.done d on d.id = r.id
-	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day')`
+	select from read r cross join lateral (
+		select from trapeze.done d
+		where d.id = r.id and d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day'
+		offset 0
+	) ended)`
 
 const dropPartitionSQL = `select trapeze.drop_partition($1, $2)`
 
