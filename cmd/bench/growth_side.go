@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -30,7 +29,10 @@ type growthSide struct {
 }
 
 func newGrowthSide(ctx context.Context, g *rig) (*growthSide, error) {
-	s := &growthSide{g: g, starts: make(chan time.Time, 8), ended: make(chan struct{}, 1), boot: uuid.NewString(), seen: map[string][]float64{}}
+	s := &growthSide{g: g, starts: make(chan time.Time, 8), ended: make(chan struct{}, 1), seen: map[string][]float64{}}
+	if err := g.pool.QueryRow(ctx, `select gen_random_uuid()::text`).Scan(&s.boot); err != nil {
+		return nil, err
+	}
 	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 		s.starts <- time.Now()
 		if j.Args.Left == 0 {
