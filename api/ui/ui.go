@@ -49,7 +49,9 @@ func New(o Options) http.Handler {
 		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
 	}
 	if o.ShownSchedule == nil {
-		o.ShownSchedule = func(_ *http.Request, _ access.Principal, _ string, s job.ScheduleSetting) (job.ScheduleSetting, error) { return s, nil }
+		o.ShownSchedule = func(_ *http.Request, _ access.Principal, _ string, s job.ScheduleSetting) (job.ScheduleSetting, error) {
+			return s, nil
+		}
 	}
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
 	mux := http.NewServeMux()

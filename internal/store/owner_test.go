@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -45,6 +46,15 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 	}
 	w.is.Equal(jobs, []int64{1, 4, 7, 10}) // hers alone, newest first
 	w.is.Equal(pipelines, jobs)            // each is the pipeline of its own
+	late, _, err := w.Pipelines(w.ctx(), PipelineFilter{Owner: "ana", Since: time.Now().Add(-5 * time.Minute)})
+	w.is.NoErr(err)
+	w.is.Equal(len(late), 2) // by the moments at which their first jobs were submitted
+	_, cursor, err := w.Pipelines(w.ctx(), PipelineFilter{Owner: "ana", Limit: 1})
+	w.is.NoErr(err)
+	w.exec(`delete from trapeze.jobs where id = 1`)
+	rest, cursor, err := w.Pipelines(w.ctx(), PipelineFilter{Owner: "ana", Limit: 1, Cursor: cursor})
+	w.is.NoErr(err)
+	w.is.True(len(rest) == 0 && cursor == "") // where it went on is forgotten: it does not begin anew
 	owner, err := w.Owner(w.ctx(), 2)
 	w.is.NoErr(err)
 	w.is.Equal(owner, "bob")

@@ -43,14 +43,15 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and (p.created_at, p.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
-// ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, the newest such job first, which is where a
-// page goes on, for the pipeline's own row is younger by a moment. Plan: jobs_by_submitter for the first jobs, primary keys and
-// jobs_of_pipeline for each row looked at; stops at the limit.
+// ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, since the moment that is named, the newest
+// such job first, which is where a page goes on, for the pipeline's own row may be as much younger as its first job took.
+// Plan: jobs_by_submitter for the first jobs, back to that moment, primary keys and jobs_of_pipeline for each row looked at; stops at
+// the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join trapeze.pipeline p on p.id = o.id
 where o.submitter = $4 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
-	and ($3::timestamptz is null or p.created_at >= $3)
-	and ($5::bigint is null or (o.created_at, o.id) < (select c.created_at, c.id from trapeze.jobs c where c.id = $5))
+	and o.created_at >= coalesce($3::timestamptz, '-infinity')
+	and (o.created_at, o.id) < (case when $5::bigint is null then 'infinity' else (select c.created_at from trapeze.jobs c where c.id = $5) end, $5)
 order by o.created_at desc, o.id desc limit $6`
 
 // PipelineFilter selects pipelines; zero fields select all.
@@ -87,7 +88,10 @@ func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pip
 	if f.Owner != "" {
 		sql, args = ownPipelinesSQL, []any{statuses, some(f.Name), since, f.Owner, someID(before), limit}
 	}
-	list, full, err := rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, args...)
+	list, full, found, err := s.rarePipelines(ctx, f, args, at, limit)
+	if err == nil && !found {
+		list, full, err = rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, args...)
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("list pipelines: %w", err)
 	}

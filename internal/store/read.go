@@ -98,17 +98,22 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	}
 	sql, args := jobsSQL, []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
 		at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0}
-	switch ids, rare, err := s.rareOpen(ctx, f, states); {
-	case err != nil:
-		return Page{}, err
-	case rare:
-		sql, args = openJobsSQL, append(args, ids, some(f.Owner))
-	case f.Owner != "":
-		sql, args = ownJobsSQL, append(args, f.Owner)
-	}
-	list, full, err := rowsWithin(ctx, s, scanJob, jobBytes, sql, args...)
+	list, full, found, err := s.rareJobs(ctx, f, args, at, limit)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
+	}
+	if !found {
+		switch ids, rare, err := s.rareOpen(ctx, f, states); {
+		case err != nil:
+			return Page{}, err
+		case rare:
+			sql, args = openJobsSQL, append(args, ids, some(f.Owner))
+		case f.Owner != "":
+			sql, args = ownJobsSQL, append(args, f.Owner)
+		}
+		if list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, sql, args...); err != nil {
+			return Page{}, fmt.Errorf("list jobs: %w", err)
+		}
 	}
 	page := Page{Jobs: list}
 	if full || len(list) == limit {

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// growthRetired lets days pass: each round fills a day and removes the one that has become too old, while jobs run.
+func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
+	g := h.g
+	pod, err := runner.New(g.pool, growthKeeps)
+	if err != nil {
+		return err
+	}
+	p := &rig{pool: g.pool, r: pod, url: g.url, end: []func(){pod.Close}}
+	defer p.close()
+	runner.Handle(pod, func(context.Context, *runner.Job[arrival]) (*runner.Outcome, error) { return nil, nil })
+	load := newSoakLoad(0)
+	load.handle(pod)
+	p.start(ctx)
+	length := max(b.length(10*time.Second), time.Second)
+	n, err := p.saturate(ctx, soakSubmitters, length)
+	if err != nil {
+		return err
+	}
+	if err := p.drained(ctx); err != nil {
+		return err
+	}
+	load.rate = float64(n) / length.Seconds() / 2
+	l.set("sustained: jobs/s, half of capacity", load.rate)
+
+	for round := range growthRounds {
+		if err := h.fillDay(ctx); err != nil {
+			return err
+		}
+		var calm, busy []float64
+		var gone retired
+		err := load.during(ctx, p, func() error {
+			if err := soakUntil(ctx, time.Now().Add(length)); err != nil {
+				return err
+			}
+			calm = load.take()
+			gone, err = h.retire(ctx)
+			busy = load.take()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round+1, err)
+		}
+		when := fmt.Sprintf("round %d", round+1)
+		l.set(when+", jobs retired", float64(gone.jobs))
+		l.set(when+", jobs retired/s", float64(gone.jobs)/gone.forgetting.Seconds())
+		l.set(when+", a day of events dropped ms", ms(gone.events))
+		l.set(when+", pipelines pruned/s", float64(gone.pipelines)/gone.pruning.Seconds())
+		l.set(when+", retired ÷ finished a second", float64(gone.jobs)/gone.forgetting.Seconds()/load.rate)
+		for _, span := range []struct {
+			name string
+			took []float64
+		}{{"before", calm}, {"during retention", busy}} {
+			slices.Sort(span.took)
+			l.set(when+", due to start p50 ms "+span.name, quantile(span.took, 0.5))
+			l.set(when+", due to start p99 ms "+span.name, quantile(span.took, 0.99))
+		}
+		at := time.Now()
+		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // the day's, which goes by in a minute here
+			return err
+		}
+		l.set(when+", vacuum s", time.Since(at).Seconds())
+		if err := h.sizes(ctx, l, when); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// during submits at the load's rate until do has returned, and waits for what was submitted.
+func (p *soakLoad) during(ctx context.Context, g *rig, do func() error) error {
+	loading, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.submit(loading, g.r, time.Now(), time.Hour) }()
+	err := do()
+	stop()
+	if load := <-ended; !errors.Is(load, context.Canceled) {
+		err = errors.Join(err, load)
+	}
+	if err != nil {
+		return err
+	}
+	err = g.drained(ctx)
+	p.take()
+	return err
+}
+
+// retired is what a round of retention took.
+type retired struct {
+	jobs, pipelines             int
+	forgetting, events, pruning time.Duration
+}
+
+// retire removes what a day more makes too old, as the chores of the maintenance do.
+func (h *history) retire(ctx context.Context) (r retired, err error) {
+	st := h.g.r.Store()
+	at := time.Now()
+	for state, days := range map[string]int{"succeeded": growthDays, "failed": growthDays + growthLater, "cancelled": growthDays + growthLater} {
+		n, err := st.Forget(ctx, state, h.since(h.next-days), unpaced)
+		if err != nil {
+			return r, err
+		}
+		r.jobs += n
+	}
+	r.forgetting = time.Since(at)
+	at = time.Now()
+	if _, err := st.ForgetEvents(ctx, h.since(h.next-growthEventDays), unpaced); err != nil {
+		return r, err
+	}
+	r.events = time.Since(at)
+	at = time.Now()
+	r.pipelines, err = st.PrunePipelines(ctx, time.Hour, unpaced)
+	r.pruning = time.Since(at)
+	return r, err
+}
+
+// since is a retention of which the days before day n are over.
+func (h *history) since(n int) time.Duration { return time.Since(h.day(n)) - time.Minute }
+
+// unpaced lets maintenance go on without a rest.
+func unpaced(ctx context.Context) error { return ctx.Err() }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// growthSide is one of the two databases that are compared, with a pod that runs.
+type growthSide struct {
+	g      *rig
+	starts chan time.Time
+	ended  chan struct{}
+	web    http.Handler
+	boot   string // of a pod that only beats and polls
+	peer   *rig   // with the runner of the drain; nil: none
+	seen   map[string][]float64
+	order  []string
+}
+
+func newGrowthSide(ctx context.Context, g *rig) (*growthSide, error) {
+	s := &growthSide{g: g, starts: make(chan time.Time, 8), ended: make(chan struct{}, 1), seen: map[string][]float64{}}
+	if err := g.pool.QueryRow(ctx, `select gen_random_uuid()::text`).Scan(&s.boot); err != nil {
+		return nil, err
+	}
+	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		s.starts <- time.Now()
+		if j.Args.Left == 0 {
+			s.ended <- struct{}{}
+			return nil, nil
+		}
+		return runner.Then(step{Left: j.Args.Left - 1}), nil
+	})
+	e := echo.New()
+	api.Mount(e.Group(""), g.r, api.Options{InsecureAllowAll: true})
+	s.web = e
+	g.start(ctx)
+	return s, g.r.Store().Register(ctx, store.PodInfo{Boot: s.boot, Name: "prober", Kinds: []string{"none"}, Slots: 1}, time.Hour)
+}
+
+func (s *growthSide) close() {
+	if s.peer != nil {
+		s.peer.close()
+	}
+}
+
+func (s *growthSide) note(name string, value float64) {
+	if _, known := s.seen[name]; !known {
+		s.order = append(s.order, name)
+	}
+	s.seen[name] = append(s.seen[name], value)
+}
+
+// round measures everything once: a drain of n jobs, chains one at a time, and each read ten times.
+func (s *growthSide) round(ctx context.Context, n, chains int) error {
+	if err := s.drain(ctx, n); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	if err := s.chains(ctx, chains); err != nil {
+		return fmt.Errorf("chains: %w", err)
+	}
+	return s.reads(ctx)
+}
+
+// drain has a pod of its own work off a backlog.
+func (s *growthSide) drain(ctx context.Context, n int) error {
+	r, err := runner.New(s.g.pool, growthKeeps)
+	if err != nil {
+		return err
+	}
+	s.peer = &rig{pool: s.g.pool, r: r, url: s.g.url, end: []func(){r.Close}}
+	runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
+	at := time.Now()
+	if _, err := r.EnqueueMany(ctx, copies(noop{}, n)); err != nil {
+		return err
+	}
+	s.note("bulk submission µs a job", float64(time.Since(at).Microseconds())/float64(n))
+	at = time.Now()
+	s.peer.start(ctx)
+	if err := s.g.drained(ctx); err != nil {
+		return err
+	}
+	s.note("claim and finish µs a job", float64(time.Since(at).Microseconds())/float64(n))
+	s.peer.close()
+	s.peer = nil
+	return nil
+}
+
+// chains sends chains of five steps through the idle pod.
+func (s *growthSide) chains(ctx context.Context, n int) error {
+	var gaps, first, called []float64
+	for range n {
+		at := time.Now()
+		if _, err := s.g.r.Enqueue(ctx, step{Left: 4}); err != nil {
+			return err
+		}
+		called = append(called, ms(time.Since(at)))
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for i := range 5 {
+			began := <-s.starts
+			if i == 0 {
+				first = append(first, ms(began.Sub(at)))
+			} else {
+				gaps = append(gaps, ms(began.Sub(at)))
+			}
+			at = began
+		}
+	}
+	s.note("hand-off gap ms", median(gaps))
+	s.note("submission ms", median(called))
+	s.note("submission to start ms", median(first))
+	return nil
+}
+
+// reads asks what a pod asks while it has nothing to do, and what people ask.
+func (s *growthSide) reads(ctx context.Context) error {
+	st := s.g.r.Store()
+	page, err := st.Jobs(ctx, store.Filter{})
+	if err != nil {
+		return err
+	}
+	list := func(f store.Filter) func() error {
+		return func() error { _, err := st.Jobs(ctx, f); return err }
+	}
+	pipelines := func(statuses ...job.Status) func() error {
+		return func() error {
+			_, _, err := st.Pipelines(ctx, store.PipelineFilter{Statuses: statuses})
+			return err
+		}
+	}
+	for _, read := range []struct {
+		name string
+		do   func() error
+	}{
+		{"heartbeat ms", func() error { _, err := st.Heartbeat(ctx, s.boot, time.Hour, false); return err }},
+		{"poll that finds nothing ms", func() error {
+			_, err := st.Claim(ctx, s.boot, []store.Want{{Lane: "default", N: 100}}, []string{"none"}, true)
+			return err
+		}},
+		{"page Now ms", func() error { return s.get(ctx, "/ui/") }},
+		{"newest jobs ms", list(store.Filter{})},
+		{"second page ms", list(store.Filter{Cursor: page.Cursor})},
+		{"failed jobs ms", list(store.Filter{States: []job.State{job.Failed}})},
+		{"failed jobs of a kind ms", list(store.Filter{States: []job.State{job.Failed}, Kind: "kind.2"})},
+		{"newest pipelines ms", pipelines()},
+		{"failed pipelines ms", pipelines(job.PipelineFailed)},
+	} {
+		var took []float64
+		for range 10 {
+			at := time.Now()
+			if err := read.do(); err != nil {
+				return fmt.Errorf("%s: %w", read.name, err)
+			}
+			took = append(took, ms(time.Since(at)))
+		}
+		slices.Sort(took)
+		s.note(read.name, quantile(took, 0.5))
+	}
+	return nil
+}
+
+// get asks for a page as somebody does who has just changed something: nothing that was read a moment ago is shown again.
+func (s *growthSide) get(ctx context.Context, path string) error {
+	request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	request.Header.Set("X-Anew", "1")
+	answer := httptest.NewRecorder()
+	s.web.ServeHTTP(answer, request)
+	if answer.Code != http.StatusOK {
+		return fmt.Errorf("%s: status %d: %.200s", path, answer.Code, answer.Body)
+	}
+	return nil
+}
