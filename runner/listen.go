@@ -119,6 +119,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 		r.heard.Store(true)
 		r.feed.Wake()
 		r.wake()
+		r.guests.wake()
 		if !rest(ctx, wakesApart) {
 			return
 		}
@@ -127,6 +128,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 
 // wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
 func (r *Runner) wakePeers() {
+	r.guests.wake()
 	if r.deaf() {
 		return
 	}

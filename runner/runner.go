@@ -65,6 +65,8 @@ type Runner struct {
 	closing     atomic.Bool
 	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
 	following   following
+	guests      guests
+	guest       *Guest // of which this is the runner; nil: it is the pod's own
 	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry       chan struct{}
 	hurried     sync.Once
@@ -142,6 +144,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.feed.Close() // who watches goes on elsewhere, and keeps no server from stopping
 	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, telemetry.Running, r.runs.count())
 	claimers.Wait()
+	r.guests.leave() // their workers go on, and come back to other pods
 	life.Go(func() { r.returnSlots(alive) })
 	r.drain(alive)
 	die()

@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two changes meet rarely.
 var statements = map[string]string{
+	"adoptSQL":             adoptSQL,
 	"approveSQL":           approveSQL,
 	"asksApprovalSQL":      asksApprovalSQL,
 	"auditSQL":             auditSQL,
@@ -77,6 +78,7 @@ var statements = map[string]string{
 	"exportJobsSQL":        exportJobsSQL,
 	"fannedOutSQL":         fannedOutSQL,
 	"fanOutSQL":            fanOutSQL,
+	"fateSQL":              fateSQL,
 	"feedLagSQL":           feedLagSQL,
 	"feedNowSQL":           feedNowSQL,
 	"feedPageSQL":          feedPageSQL,
@@ -92,6 +94,7 @@ var statements = map[string]string{
 	"gateSQL":              gateSQL,
 	"giveKindsSQL":         giveKindsSQL,
 	"grantRoleSQL":         grantRoleSQL,
+	"guestSQL":             guestSQL,
 	"handBackSQL":          handBackSQL,
 	"heartbeatSQL":         heartbeatSQL,
 	"heldSQL":              heldSQL,
@@ -144,6 +147,7 @@ var statements = map[string]string{
 	"openJobsSQL":          openJobsSQL,
 	"openOfPipelineSQL":    openOfPipelineSQL,
 	"operatorEventSQL":     operatorEventSQL,
+	"openGuestSQL":         openGuestSQL,
 	"overdueSQL":           overdueSQL,
 	"overSQL":              overSQL,
 	"ownerSQL":             ownerSQL,
