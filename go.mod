@@ -26,7 +26,7 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require connectrpc.com/connect v1.21.1 // indirect
+require connectrpc.com/connect v1.21.1
 
 require (
 	github.com/VividCortex/ewma v1.2.0 // indirect
@@ -64,5 +64,5 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0
-	google.golang.org/protobuf v1.36.12 // indirect
+	google.golang.org/protobuf v1.36.12
 )

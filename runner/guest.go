@@ -155,6 +155,15 @@ func (s *guests) wake() {
 	})
 }
 
+// tell ends the handler of a run of a guest's.
+func (s *guests) tell(l job.Lease, why job.Reason) {
+	if g := s.find(l.Pod); g != nil {
+		if one := g.r.runs.find(l.JobID, l.Fence); one != nil {
+			g.r.cancelRun(one, why)
+		}
+	}
+}
+
 // leave ends all guests, and returns when they have ended: their workers go on, and come back to other pods.
 func (s *guests) leave() {
 	s.mu.Lock()
@@ -215,7 +224,9 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	inner.pod.beaten(sent, b.Left, true)
 	inner.told(b)
 	inner.lanes.unsureAll() // what the worker held of limited lanes is asked for
-	inner.doubt.raise()     // what was claimed for it and never sent is found and given back
+	if g.stream > 1 {
+		inner.doubt.raise() // what was claimed for it and never arrived is found and given back
+	}
 	g.adopt(adopted)
 	go g.live(claiming)
 	r.log.InfoContext(ctx, "remote worker received", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.mineAll, telemetry.Running, len(adopted))
@@ -246,9 +257,6 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	}
 	o.Version = clean(o.Version, 100)
 	set(&o.AckWithin, 2*r.opts.HeartbeatEvery)
-	if o.Lane == nil {
-		o.Lane = func(string) bool { return true }
-	}
 	return o, errors.Join(errs...)
 }
 
@@ -268,7 +276,7 @@ func (r *Runner) within(o GuestOptions) *Runner {
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: r.peers,
 	}
 	in.pod.boot = o.ID
-	in.lanes.mayUse = o.Lane
+	in.lanes.mayUse = o.Lane // nil: all
 	in.hands, in.flusher = newHands(in.work), newFlusher(in)
 	in.firstEvents.write = r.front.EmitMany
 	in.unbalanced.some = make(chan struct{}, 1)

@@ -106,6 +106,7 @@ func (r *Runner) readAnew() {
 	case r.reread <- struct{}{}:
 	default:
 	}
+	r.guests.each(func(g *Guest) { g.r.readAnew() })
 }
 
 // answer looks when somebody knocks, until ctx ends.

@@ -66,7 +66,7 @@ type Runner struct {
 	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
 	following   following
 	guests      guests
-	guest       *Guest // of which this is the runner; nil: it is the pod's own
+	guest       *Guest        // of which this is the runner; nil: it is the pod's own
 	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry       chan struct{}
 	hurried     sync.Once
