@@ -33,9 +33,10 @@ type Guest struct {
 	opts    GuestOptions
 	stream  int64
 	key     []byte
-	heard   atomic.Bool   // of, since the latest beat
-	over    chan struct{} // closed when the guest has ended
-	why     error         // set before over is closed
+	heard   atomic.Bool     // of, since the latest beat
+	claims  <-chan struct{} // closed when it is given nothing more
+	over    chan struct{}   // closed when the guest has ended
+	why     error           // set before over is closed
 	end     sync.Once
 	gone    chan struct{}      // closed when nothing of it goes on
 	stop    context.CancelFunc // of claims
@@ -75,6 +76,7 @@ type GuestKind struct {
 	MaxCrashes  int
 	Backoff     Backoff
 	StaleAfter  *time.Duration
+	KeepRunning bool // while no pod answers: the worker's affair alone
 }
 
 // GuestClaim is a claim as a remote worker names it.
@@ -183,6 +185,11 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	if o, err = o.withDefaults(r); err != nil {
 		return nil, fmt.Errorf("receive worker %q: %w", o.ID, err)
 	}
+	for _, k := range o.Kinds {
+		if known := r.kinds[k.Name]; known != nil && known.inDatabase {
+			return nil, fmt.Errorf("receive worker %s: kind %q writes into the database: %w", o.ID, k.Name, job.ErrInvalid)
+		}
+	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	inner := r.within(o)
@@ -205,7 +212,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		<-before.gone
 	}
 	claiming, stop := context.WithCancel(ctx)
-	g.stop = stop
+	g.stop, g.claims = stop, claiming.Done()
 	sent := time.Now()
 	b, err := r.heart.GuestHeartbeat(ctx, o.ID, r.opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
@@ -381,6 +388,9 @@ func (g *Guest) finish(why error) {
 	})
 }
 
+// Stopped is closed when the worker is sent nothing more: its stream is to end.
+func (g *Guest) Stopped() <-chan struct{} { return g.claims }
+
 // Over is closed when the guest has ended: after it, [Guest.Why] tells why.
 func (g *Guest) Over() <-chan struct{} { return g.over }
 
@@ -399,3 +409,11 @@ func (r *Runner) heartbeat(ctx context.Context, boot string) (store.Beat, error)
 	}
 	return b, err
 }
+
+// GuestTimes are for how long a remote worker's lease lasts, and how often it is to be heard of.
+func (r *Runner) GuestTimes() (lease, every time.Duration) {
+	return r.opts.LeaseFor, r.opts.HeartbeatEvery
+}
+
+// PodName is the display name of this pod.
+func (r *Runner) PodName() string { return r.opts.Name }

@@ -65,6 +65,7 @@ type Runner struct {
 	closing     atomic.Bool
 	reconciled  atomic.Int64 // the latest waiting job whose branches were counted
 	following   following
+	remote      bool // it has no database: see NewRemote
 	guests      guests
 	guest       *Guest        // of which this is the runner; nil: it is the pod's own
 	reread      chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
@@ -167,6 +168,9 @@ func (r *Runner) start(ctx context.Context) error {
 	defer r.mu.Unlock()
 	if r.started {
 		return errors.New("run: this runner has been run before")
+	}
+	if r.remote {
+		return fmt.Errorf("run: %w: package remote/worker runs it", ErrNoDatabase)
 	}
 	mine, err := r.kindsToRun()
 	if err != nil {

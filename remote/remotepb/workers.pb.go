@@ -2221,12 +2221,10 @@ func (*ReadRequest_ParentResult) Descriptor() ([]byte, []int) {
 	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 0}
 }
 
-// A page: branches after a number, and parts after a name, as the last of the page before.
 type ReadRequest_Branches struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AfterNo       int32                  `protobuf:"varint,1,opt,name=after_no,json=afterNo,proto3" json:"after_no,omitempty"`
-	AfterPart     string                 `protobuf:"bytes,2,opt,name=after_part,json=afterPart,proto3" json:"after_part,omitempty"`
-	Parts         bool                   `protobuf:"varint,3,opt,name=parts,proto3" json:"parts,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many have been read.
+	After         int32 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2261,25 +2259,11 @@ func (*ReadRequest_Branches) Descriptor() ([]byte, []int) {
 	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 1}
 }
 
-func (x *ReadRequest_Branches) GetAfterNo() int32 {
+func (x *ReadRequest_Branches) GetAfter() int32 {
 	if x != nil {
-		return x.AfterNo
+		return x.After
 	}
 	return 0
-}
-
-func (x *ReadRequest_Branches) GetAfterPart() string {
-	if x != nil {
-		return x.AfterPart
-	}
-	return ""
-}
-
-func (x *ReadRequest_Branches) GetParts() bool {
-	if x != nil {
-		return x.Parts
-	}
-	return false
 }
 
 type ReadRequest_CompletionToken struct {
@@ -2491,7 +2475,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
 	"\x06fields\x18\x04 \x01(\fR\x06fields\"\x0e\n" +
-	"\fNoteResponse\"\xd7\x03\n" +
+	"\fNoteResponse\"\x9d\x03\n" +
 	"\vReadRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2500,12 +2484,9 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\rparent_result\x18\x05 \x01(\v2$.trapeze.v1.ReadRequest.ParentResultH\x00R\fparentResult\x12>\n" +
 	"\bbranches\x18\x06 \x01(\v2 .trapeze.v1.ReadRequest.BranchesH\x00R\bbranches\x12T\n" +
 	"\x10completion_token\x18\a \x01(\v2'.trapeze.v1.ReadRequest.CompletionTokenH\x00R\x0fcompletionToken\x1a\x0e\n" +
-	"\fParentResult\x1aZ\n" +
-	"\bBranches\x12\x19\n" +
-	"\bafter_no\x18\x01 \x01(\x05R\aafterNo\x12\x1d\n" +
-	"\n" +
-	"after_part\x18\x02 \x01(\tR\tafterPart\x12\x14\n" +
-	"\x05parts\x18\x03 \x01(\bR\x05parts\x1a\x11\n" +
+	"\fParentResult\x1a \n" +
+	"\bBranches\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x05R\x05after\x1a\x11\n" +
 	"\x0fCompletionTokenB\x06\n" +
 	"\x04what\"h\n" +
 	"\fReadResponse\x12\x14\n" +
