@@ -180,7 +180,9 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 			}
 			return runner.FanOut(children...).Join(sum{}).Result("loaded"), nil
 		})
-		runner.Handle(r, func(_ context.Context, j *runner.Job[double]) (*runner.Outcome, error) { return runner.Done(2 * j.Args.N), nil })
+		runner.Handle(r, func(_ context.Context, j *runner.Job[double]) (*runner.Outcome, error) {
+			return runner.Done(2 * j.Args.N), nil
+		})
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[sum]) (*runner.Outcome, error) {
 			var from string
 			if err := j.Parent(ctx, &from); err != nil {
