@@ -5,13 +5,14 @@
 # compiler.
 
 GO          ?= go
+BUF         ?= github.com/bufbuild/buf/cmd/buf@v1.75.0
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault fuzz example e2e check format vet lint security modules vuln fmt bench bench-peers torture clean
+.PHONY: help demo test race fault fuzz example e2e check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +75,9 @@ vuln: ## govulncheck, pinned: known vulnerabilities in what we call (needs vuln.
 
 fmt: ## format all files
 	gofmt -w .
+
+proto: ## lint the protocol of remote workers and generate its code (remote/remotepb)
+	cd remote && $(GO) run $(BUF) lint && $(GO) run $(BUF) generate
 
 bench: ## measure takeover, hand-off gap, throughput and chains
 	@echo "building ..." >&2

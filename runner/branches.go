@@ -92,6 +92,9 @@ func branchOf(b store.BranchEnd) Branch {
 // Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches]; [job.ErrNotFound] also in
 // a child, whose siblings have not ended.
 func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
+	if c.far != nil {
+		return c.far.Branches(ctx)
+	}
 	child := c.claimed.Group != nil && c.claimed.ParentID != nil && *c.claimed.Group == *c.claimed.ParentID
 	if c.claimed.ParentID == nil || child {
 		return func(yield func(Branch, error) bool) {

@@ -10,12 +10,12 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// calendar fires the schedules of the kinds that this program has handlers of, also where it does not run them: to submit a job takes
-// no slot, so a deployment of web pods alone fires too. When something is due is the database's answer, with every heartbeat; the
+// calendar fires the schedules of the kinds that this program has handlers of, also where it does not run them, and of those that remote
+// workers run whose streams it serves: to submit a job takes no slot, so a deployment of web pods alone fires too. When something is due is the database's answer, with every heartbeat; the
 // clock of this process only measures how long to wait until then, and what it gets wrong the next answer mends.
 type calendar struct {
 	r     *Runner
-	kinds []string // fixed by Run
+	kinds []string // of the program; fixed by Run
 	due   chan struct{}
 
 	mu    sync.Mutex
@@ -23,6 +23,14 @@ type calendar struct {
 }
 
 func newCalendar(r *Runner) *calendar { return &calendar{r: r, due: make(chan struct{}, 1)} }
+
+// looksAfter lists the kinds whose schedules fire here.
+func (c *calendar) looksAfter() []string {
+	kinds := slices.Clone(c.kinds)
+	c.r.guests.each(func(g *Guest) { kinds = append(kinds, g.r.mineAll...) })
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
 
 // alarmWithin is how far ahead an alarm is set; later heartbeats tell of what is farther.
 const alarmWithin = time.Minute
@@ -86,7 +94,7 @@ func (c *calendar) run(ctx context.Context) {
 // decided: the next heartbeat tells.
 func (c *calendar) look(ctx context.Context) {
 	c.r.fireDue(ctx, nil)
-	now, next, err := c.r.front.NextFire(ctx, c.kinds)
+	now, next, err := c.r.front.NextFire(ctx, c.looksAfter())
 	if err != nil {
 		_ = c.r.dbError(err) // the next heartbeat tells
 		return

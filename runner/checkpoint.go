@@ -31,6 +31,13 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 	}
+	if c.far != nil {
+		if err := c.far.Checkpoint(ctx, kept); err != nil {
+			return err
+		}
+		c.checkpoint.Store(&kept)
+		return nil
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(c.r.flusher.life(), func() { cancel(job.ErrShutdown) })

@@ -66,6 +66,7 @@ func (r *Runner) ended(id int64, c store.Cancellation, why job.Reason, err error
 		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {
 			r.cancelRun(one, why)
 		}
+		r.guests.tell(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why)
 		r.wake()
 	}
 	r.waiters.seen(id)

@@ -14,6 +14,9 @@ import (
 // Token returns the secret with which this job's parts are completed from outside, after its handler returned [Deferred]: hand it to
 // whoever does the work, with the job's id. It is the same in every try of the job. [job.ErrLeaseLost]: the claim is not ours.
 func (c *core) Token(ctx context.Context) (string, error) {
+	if c.far != nil {
+		return c.far.CompletionToken(ctx)
+	}
 	return c.r.front.Token(ctx, c.lease, rand.Text())
 }
 

@@ -57,7 +57,7 @@ func (d *doubts) lookedAt(began time.Time) {
 // from before the statement that makes them ours is sent, except those of a claim, and claims and this take turns in the
 // poller's goroutine.
 func (r *Runner) handBackStrays(ctx context.Context) error {
-	if !r.doubt.due() {
+	if !r.doubt.due() || r.guest != nil && !r.guest.current(ctx) {
 		return nil
 	}
 	began, boot := time.Now(), r.Boot()

@@ -33,6 +33,9 @@ func (c *core) Emit(ctx context.Context, event, level, message string, fields an
 			return fmt.Errorf("encode fields of event %s: %w", event, err)
 		}
 	}
+	if c.far != nil {
+		return c.far.Emit(ctx, e.Event, e.Level, e.Message, e.Fields)
+	}
 	if err := c.emissions.add(ctx, e); err != nil {
 		return fmt.Errorf("emit %s of job %d: %w", e.Event, c.ID(), err)
 	}

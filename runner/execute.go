@@ -175,6 +175,10 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 		o = Done(nil)
 	}
 	cause := context.Cause(one.ctx)
+	if err, ok := errors.AsType[*released](err); ok {
+		r.release(one, err)
+		return nil, false
+	}
 	if one.isLost() {
 		failure := ""
 		if err != nil {

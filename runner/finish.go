@@ -118,6 +118,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
+	one.wrote.Store(true)
 	committed := time.Now()
 	r.count.finished(ended.State).Inc()
 	one.traceState(ended.State)

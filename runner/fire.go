@@ -27,7 +27,7 @@ type decided struct {
 func (r *Runner) fireOne(ctx context.Context, passOver []string, at *time.Time) (d decided, err error) {
 	err = r.front.Tx(ctx, func(tx pgx.Tx) error {
 		d = decided{}
-		due, ok, err := r.front.TakeDue(ctx, tx, r.calendar.kinds, passOver, at)
+		due, ok, err := r.front.TakeDue(ctx, tx, r.calendar.looksAfter(), passOver, at)
 		if err != nil || !ok {
 			return err
 		}

@@ -106,7 +106,7 @@ func (r *Runner) register(ctx context.Context) error {
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.kinds...)
+	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	asking, cancel := context.WithTimeout(ctx, max(r.opts.HeartbeatEvery, r.opts.LeaseFor/3))
 	defer cancel()
 	boot := r.Boot()
-	b, err := r.heart.Heartbeat(asking, boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.kinds...)
+	b, err := r.heartbeat(asking, boot)
 	if err != nil {
 		r.pod.missed()
 		if ctx.Err() == nil {
@@ -171,7 +171,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 		r.loseLease(ctx)
 		return
 	}
-	if r.pod.beaten(sent, r.opts.LeaseFor, counts) {
+	if r.pod.beaten(sent, b.Left, counts) {
 		r.log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.opts.Name)
 		r.wake()
 	}
@@ -181,6 +181,10 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 
 // loseLease is what a pod does that others have declared dead: its jobs are theirs. It starts over as a new pod.
 func (r *Runner) loseLease(ctx context.Context) {
+	if r.guest != nil {
+		r.guest.closed(ctx)
+		return
+	}
 	old := r.pod.renew()
 	r.lanes.ungranted()
 	r.metrics.LeasesLost.Inc()
@@ -202,9 +206,11 @@ func (r *Runner) told(b store.Beat) {
 	if r.lanes.setStale(b.Lanes) {
 		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
-	r.due.told(b)
-	r.calendar.told(b.Now, b.NextFire)
-	r.poller.Nudge()
+	if r.guest == nil { // what is everybody's, the pod does
+		r.due.told(b)
+		r.calendar.told(b.Now, b.NextFire)
+		r.poller.Nudge()
+	}
 	for _, c := range b.Cancels {
 		if one := r.runs.find(c.JobID, c.Fence); one != nil {
 			r.cancelRun(one, c.Reason)
@@ -213,7 +219,7 @@ func (r *Runner) told(b store.Beat) {
 	if r.doubt.due() {
 		r.wake()
 	}
-	if b.OffBalance {
+	if b.OffBalance && r.guest == nil {
 		r.unbalanced.lookAround()
 	}
 	r.lookForStranded()

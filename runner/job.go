@@ -23,6 +23,7 @@ type Job[A job.Args] struct {
 // core is the part of a Job that does not depend on the type of its arguments.
 type core struct {
 	r       *Runner
+	far     Far // of a remote worker; nil: there is a database
 	claimed store.Claimed
 	lease   job.Lease
 	lost    chan struct{} // closed when the lease is gone for good
@@ -82,7 +83,7 @@ func (c *core) Parent(ctx context.Context, v any) error {
 	if c.claimed.ParentID == nil {
 		return fmt.Errorf("read the parent of job %d: %w", c.ID(), job.ErrNotFound)
 	}
-	result, err := c.r.front.Result(ctx, *c.claimed.ParentID)
+	result, err := c.parentResult(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,12 +93,22 @@ func (c *core) Parent(ctx context.Context, v any) error {
 	return json.Unmarshal(result, v)
 }
 
+func (c *core) parentResult(ctx context.Context) (json.RawMessage, error) {
+	if c.far != nil {
+		return c.far.ParentResult(ctx)
+	}
+	return c.r.front.Result(ctx, *c.claimed.ParentID)
+}
+
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
 // checkpoint (nil: none): a former owner that wakes up cannot write a batch twice. The checkpoint is encoded after write,
 // so that a pointer may hold what write learnt. When the connection breaks, write runs again in a new transaction; only
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
 // [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
+	if c.far != nil {
+		return job.Permanent(fmt.Errorf("write with job %d held: %w", c.ID(), ErrNoDatabase))
+	}
 	var kept json.RawMessage // by the latest try
 	err := c.r.held(ctx, c, c.r.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if err := write(tx); err != nil {
@@ -127,13 +138,20 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 // Progress notes how far the job is: units done of a total, for progress bars. It never waits for the database: at most a
 // few notes a second are written, the latest always.
 func (c *core) Progress(done, total int64) {
-	c.pulse.beat()
-	c.notes.set(job.Progress{Done: &done, Total: &total})
+	c.noted(job.Progress{Done: &done, Total: &total})
 }
 
 // Message notes in a few words what the job is doing. As [Job.Progress].
 func (c *core) Message(text string) {
-	c.pulse.beat()
 	text = clean(text, 500)
-	c.notes.set(job.Progress{Message: &text})
+	c.noted(job.Progress{Message: &text})
+}
+
+func (c *core) noted(p job.Progress) {
+	if c.far != nil {
+		c.far.Progress(p)
+		return
+	}
+	c.pulse.beat()
+	c.notes.set(p)
 }

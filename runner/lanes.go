@@ -28,6 +28,7 @@ type lanes struct {
 	kinds   map[string]string
 	lost    time.Time                                // when a lane was last found deleted, or one that was still had jobs here
 	poll    time.Duration                            // how often lanes are looked at that say nothing
+	mayUse  func(name string) bool                   // nil: all
 	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that say something; nil: none does
 }
 
@@ -61,7 +62,7 @@ func (l *lanes) update(b store.Beat) (opened bool) {
 			one = &lane{}
 			l.byName[told.Name] = one
 		}
-		open := told.Enabled && !told.Drained
+		open := told.Enabled && !told.Drained && (l.mayUse == nil || l.mayUse(told.Name))
 		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
 		one.open, one.limit, one.slots, one.every = open, told.SlotsPerPod, told.Slots, lengthOf(told.PollIntervalMS, time.Millisecond)
 		opened = one.told(told) || opened

@@ -106,6 +106,7 @@ func (r *Runner) readAnew() {
 	case r.reread <- struct{}{}:
 	default:
 	}
+	r.guests.each(func(g *Guest) { g.r.readAnew() })
 }
 
 // answer looks when somebody knocks, until ctx ends.
@@ -119,6 +120,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 		r.heard.Store(true)
 		r.feed.Wake()
 		r.wake()
+		r.guests.wake()
 		if !rest(ctx, wakesApart) {
 			return
 		}
@@ -127,6 +129,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 
 // wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
 func (r *Runner) wakePeers() {
+	r.guests.wake()
 	if r.deaf() {
 		return
 	}

@@ -38,7 +38,9 @@ func (r *Runner) operated(ctx context.Context, err error) error {
 	if r.pod.registered() {
 		ctx, cancel := context.WithTimeout(ctx, followWithin)
 		defer cancel()
-		r.following.after(ctx, time.Now(), r.readAnew)
+		now := time.Now()
+		r.following.after(ctx, now, r.readAnew)
+		r.guests.each(func(g *Guest) { g.r.following.after(ctx, now, g.r.readAnew) })
 	}
 	return nil
 }

@@ -52,6 +52,7 @@ type kind struct {
 	backoff      job.Backoff
 	staleAfter   *time.Duration // nil: what the lane says, else the pod; 0: off
 	keepRunning  bool
+	inDatabase   bool
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
 	run          func(ctx context.Context, c *core) (*Outcome, error)
@@ -103,6 +104,9 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
 	for _, o := range options {
 		o(k)
+	}
+	if k.inDatabase && r.remote {
+		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
 	r.kinds[name] = k
 }

@@ -71,6 +71,9 @@ type Runner struct {
 	following    following
 	stranded     chan struct{} // a hint that there are jobs of a deleted lane
 	calendar     *calendar
+	remote       bool // it has no database: see NewRemote
+	guests       guests
+	guest        *Guest        // of which this is the runner; nil: it is the pod's own
 	reread       chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry        chan struct{}
 	hurried      sync.Once
@@ -151,6 +154,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.feed.Close() // who watches goes on elsewhere, and keeps no server from stopping
 	r.log.InfoContext(ctx, "runner draining", telemetry.Pod, r.opts.Name, telemetry.Running, r.runs.count())
 	claimers.Wait()
+	r.guests.leave() // their workers go on, and come back to other pods
 	life.Go(func() { r.returnSlots(alive) })
 	r.drain(alive)
 	die()
@@ -173,6 +177,9 @@ func (r *Runner) start(ctx context.Context) error {
 	defer r.mu.Unlock()
 	if r.started {
 		return errors.New("run: this runner has been run before")
+	}
+	if r.remote {
+		return fmt.Errorf("run: %w: package remote/worker runs it", ErrNoDatabase)
 	}
 	mine, err := r.kindsToRun()
 	if err != nil {

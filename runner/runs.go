@@ -23,6 +23,7 @@ type run struct {
 	done    context.CancelFunc // releases the timeout's timer
 	settled atomic.Bool
 	losing  sync.Once
+	wrote   atomic.Bool   // its end is committed
 	ended   chan struct{} // closed when the handler has returned and its end is settled
 	span    trace.Span    // nil: nobody traces
 	handed  time.Time     // when its start was decided; zero for claims by the poller

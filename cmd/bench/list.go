@@ -32,6 +32,7 @@ var workloads = []workload{
 	{"events", (*lab).events},
 	{"progress", (*lab).progress},
 	{"fan-out", (*lab).fanOut},
+	{"remote", (*lab).remote},
 	{"streams", (*lab).streams},
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},

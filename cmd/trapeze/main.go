@@ -66,7 +66,7 @@ NO_COLOR=1 turns colours off.`,
 	f.String("token", "", "how the server knows who asks; everybody on this machine can see it here, but not in TRAPEZE_TOKEN")
 	f.String("reason", "", "why, in your own words, for the audit")
 	root.AddCommand(
-		newDemoCommand(), newServeCommand(), newMigrateCommand(),
+		newDemoCommand(), newServeCommand(), newWorkerCommand(), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),

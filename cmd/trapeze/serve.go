@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
+	remote "github.com/trapeze-run/trapeze/remote/server"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -259,8 +261,14 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	if secure == nil && len(s.config.TrustedProxies) == 0 && s.config.Auth != "none" && !s.config.onLoopback() {
 		s.log.Warn("tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it", "addr", s.config.HTTPAddr)
 	}
+	// Remote workers need HTTP/2: over TLS, or in clear text where nobody else can listen.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(s.config.onLoopback())
 	return &http.Server{
-		Handler:           api.Handler(r, options),
+		Handler:           s.doors(r, options),
+		Protocols:         protocols,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      60 * time.Second,
@@ -270,6 +278,23 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         secure,
 	}, nil
+}
+
+// doors are the HTTP API and, beside it, the service of remote workers.
+func (s *serving) doors(r *runner.Runner, options api.Options) http.Handler {
+	who := api.Workers(r, options)
+	path, workers := remote.Handler(r, remote.Options{Authenticate: func(request *http.Request) (remote.Caller, error) {
+		w, err := who(request)
+		return remote.Caller{Name: w.Name, Kind: w.Kind, Lane: w.Lane}, err
+	}})
+	others := api.Handler(r, options)
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if strings.HasPrefix(request.URL.Path, path) {
+			workers.ServeHTTP(w, request)
+			return
+		}
+		others.ServeHTTP(w, request)
+	})
 }
 
 func (s *serving) podName() string {

@@ -14,11 +14,12 @@ const (
 	JobsArgs        Permission = "jobs:args"        // see arguments and results unmasked
 	WorkersView     Permission = "workers:view"     // see lanes, pods and what they run
 	WorkersManage   Permission = "workers:manage"   // change, drain and resume them; stop and reprioritise jobs
+	WorkersStream   Permission = "workers:stream"   // take jobs as a remote worker, of the kinds and lanes that one is bound to
 	SchedulesManage Permission = "schedules:manage" // change schedules
 	AuditRead       Permission = "audit:read"       // see who did what
 	RolesManage     Permission = "roles:manage"     // change roles and grants
 )
 
 // Permissions are all of them, in the order of the documentation.
-var Permissions = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, WorkersView, WorkersManage,
+var Permissions = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, WorkersView, WorkersManage, WorkersStream,
 	SchedulesManage, AuditRead, RolesManage}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,6 +18,8 @@ type Principal struct {
 	Name string
 	// Roles are those that his token, his session or the proxy gives him. The table of grants may give him more.
 	Roles []string
+	// Kinds and Lanes bind a remote worker to jobs of these kinds and lanes: names, or patterns such as gpu.*. Empty: all.
+	Kinds, Lanes []string
 
 	rights Rights
 }
@@ -61,6 +65,19 @@ func (p Principal) Owner(what Permission) string {
 func (p Principal) Sees(what Permission, submitter string) bool {
 	allowed, own := p.Can(what)
 	return allowed && (!own || submitter == p.Name)
+}
+
+// MayRun reports whether p may be sent jobs of a kind, as a remote worker.
+func (p Principal) MayRun(kind string) bool { return within(p.Kinds, kind) }
+
+// MayUse reports whether p may be sent jobs of a lane, as a remote worker.
+func (p Principal) MayUse(lane string) bool { return within(p.Lanes, lane) }
+
+func within(patterns []string, name string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
 }
 
 // ErrUnauthenticated says that a request does not tell whose it is, or not in a way that is believed.

@@ -27,7 +27,7 @@ const (
 	Submitter     = "submitter"
 	Operator      = "operator"
 	PlatformAdmin = "platform_admin"
-	Worker        = "worker" // a remote worker: may take jobs of the kinds it names, and use no route
+	Worker        = "worker" // a remote worker: may take jobs, and use no other route
 )
 
 // BuiltIn are the roles that come with the program, the weakest first.
@@ -37,7 +37,7 @@ var BuiltIn = []Role{
 	{Operator, []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, WorkersView, WorkersManage, SchedulesManage,
 		AuditRead}, All},
 	{PlatformAdmin, Permissions, All},
-	{Worker, nil, Own},
+	{Worker, []Permission{WorkersStream}, Own},
 }
 
 // BuiltInRole finds a role that comes with the program.

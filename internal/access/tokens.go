@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
+	"slices"
 	"time"
 )
 
@@ -26,6 +28,8 @@ type token struct {
 	hash  [sha256.Size]byte
 	name  string
 	roles []string
+	kinds []string
+	lanes []string
 }
 
 // TokenFile reads the file.
@@ -50,7 +54,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
-	return Principal{Name: found.name, Roles: found.roles}, nil
+	return Principal{Name: found.name, Roles: found.roles, Kinds: found.kinds, Lanes: found.lanes}, nil
 }
 
 // find finds a token by its hash. It looks at all of them, whichever it is: how long that takes tells nothing.
@@ -75,6 +79,8 @@ func parseTokens(raw []byte) ([]token, error) {
 			Token string   `json:"token"`
 			Name  string   `json:"name"`
 			Roles []string `json:"roles"`
+			Kinds []string `json:"kinds"`
+			Lanes []string `json:"lanes"`
 		} `json:"tokens"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -97,8 +103,13 @@ func parseTokens(raw []byte) ([]token, error) {
 		if err := (Principal{Name: one.Name}).Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("token %d: name: %w", i+1, err))
 		}
+		for _, pattern := range append(slices.Clone(one.Kinds), one.Lanes...) {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				errs = append(errs, fmt.Errorf("token %d: %q is neither a name nor a pattern such as gpu.*", i+1, pattern))
+			}
+		}
 		seen[hash] = true
-		list = append(list, token{hash: hash, name: one.Name, roles: one.Roles})
+		list = append(list, token{hash: hash, name: one.Name, roles: one.Roles, kinds: one.Kinds, lanes: one.Lanes})
 	}
 	return list, errors.Join(errs...)
 }

@@ -35,6 +35,16 @@ func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Optio
 	if err := d.makeTable(ctx, pool); err != nil {
 		return err
 	}
+	d.register(r)
+	handle(r, d, d.tx, runner.InDatabase())
+	return nil
+}
+
+// RegisterRemote registers every demo.* kind that needs no database, with a runner of a remote worker.
+func RegisterRemote(r *runner.Runner, o Options) { (&demo{ledger: newLedger(o.LedgerURL)}).register(r) }
+
+// register registers the kinds that need no database.
+func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.noop)
 	handle(r, d, d.echo)
 	handle(r, d, d.result)
@@ -52,9 +62,7 @@ func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Optio
 	handle(r, d, d.chain)
 	handle(r, d, d.fanOut)
 	handle(r, d, d.retryLater)
-	handle(r, d, d.tx)
 	handle(r, d, d.effect)
-	return nil
 }
 
 // tableLock keeps pods that start together from making the table at the same moment, which "if not exists" does not.
@@ -87,7 +95,7 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 }
 
 // handle registers one kind whose claims report their start, the end of their context, and their end.
-func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error)) {
+func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{Job: j, ledger: d.ledger, line: line{
 			Pod: j.PodName(), Boot: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
@@ -116,5 +124,5 @@ func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context,
 			cause = err.Error()
 		}
 		return outcome, err
-	})
+	}, options...)
 }

@@ -84,11 +84,12 @@ type Beat struct {
 	Lanes      []Lane
 	LaneKinds  []LaneKind
 	Cancels    []CancelRequest
-	NextDue    *time.Time // earliest moment in parked
-	NextLapse  *time.Time // earliest lease end among the other open pods
-	SweepIsDue bool       // a closed pod's jobs are to be looked for
-	OffBalance bool       // there are fan-outs off balance
-	NextFire   *time.Time // of the earliest schedule among the kinds that were asked for
+	NextDue    *time.Time    // earliest moment in parked
+	NextLapse  *time.Time    // earliest lease end among the other open pods
+	SweepIsDue bool          // a closed pod's jobs are to be looked for
+	OffBalance bool          // there are fan-outs off balance
+	Left       time.Duration // of the lease
+	NextFire   *time.Time    // of the earliest schedule among the kinds that were asked for
 }
 
 // sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
@@ -98,13 +99,16 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
 // heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody
-// recovered is renewed; a closed row stays closed. A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
+// recovered is renewed; a closed row stays closed, and that of a remote worker is closed to who serves an older stream ($4) of it; who
+// serves the latest may ask without renewing ($5). A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
 // Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row.
 const heartbeatSQL = `
 with beat as (
-	update trapeze.pods set lease_until = now() + $2::bigint * interval '1 millisecond', draining = $3
+	update trapeze.pods set draining = $3,
+		lease_until = case when $5 then now() + $2::bigint * interval '1 millisecond' else lease_until end
 	where boot = $1 and closed_at is null
-	returning boot, drained
+		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = $1), 0) = $4
+	returning boot, drained, lease_until
 )
 select exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false),
@@ -125,12 +129,17 @@ select exists (select from beat), clock_timestamp(), coalesce((select paused or 
 			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> $1),
 	exists (select from trapeze.pods p where ` + sweepDue + `),
 	exists (select from trapeze.fan_outs f where ` + offBalance + `),
-	(select min(case when s.planned then s.next_at else now() end) ` + firing + ` and s.kind = any($4::text[]))`
+	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0),
+	(select min(case when s.planned then s.next_at else now() end) ` + firing + ` and s.kind = any($6::text[]))`
 
 // Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
 // kinds in fires.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
-	found, err := rows(ctx, s, scanBeat, heartbeatSQL, boot, lease.Milliseconds(), draining, fires)
+	return s.beat(ctx, boot, lease, draining, 0, true, fires)
+}
+
+func (s *Store) beat(ctx context.Context, boot string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
+	found, err := rows(ctx, s, scanBeat, heartbeatSQL, boot, lease.Milliseconds(), draining, stream, renew, fires)
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
 	}
@@ -139,11 +148,13 @@ func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration,
 
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	var lanes, kinds, cancels string
-	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance,
+	var left int64
+	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance, &left,
 		&b.NextFire)
 	if err != nil {
 		return b, err
 	}
+	b.Left = time.Duration(left) * time.Millisecond
 	for _, part := range []struct {
 		text string
 		into any

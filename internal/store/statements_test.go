@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two changes meet rarely.
 var statements = map[string]string{
+	"adoptSQL":             adoptSQL,
 	"approveSQL":           approveSQL,
 	"asksApprovalSQL":      asksApprovalSQL,
 	"auditSQL":             auditSQL,
@@ -85,6 +86,7 @@ var statements = map[string]string{
 	"exportJobsSQL":        exportJobsSQL,
 	"fannedOutSQL":         fannedOutSQL,
 	"fanOutSQL":            fanOutSQL,
+	"fateSQL":              fateSQL,
 	"feedLagSQL":           feedLagSQL,
 	"feedNowSQL":           feedNowSQL,
 	"feedPageSQL":          feedPageSQL,
@@ -102,6 +104,7 @@ var statements = map[string]string{
 	"gateSQL":              gateSQL,
 	"giveKindsSQL":         giveKindsSQL,
 	"grantRoleSQL":         grantRoleSQL,
+	"guestSQL":             guestSQL,
 	"handBackSQL":          handBackSQL,
 	"hasLeadSQL":           hasLeadSQL,
 	"heartbeatSQL":         heartbeatSQL,
@@ -164,6 +167,7 @@ var statements = map[string]string{
 	"openJobsSQL":          openJobsSQL,
 	"openOfPipelineSQL":    openOfPipelineSQL,
 	"operatorEventSQL":     operatorEventSQL,
+	"openGuestSQL":         openGuestSQL,
 	"overdueSQL":           overdueSQL,
 	"overSQL":              overSQL,
 	"ownerSQL":             ownerSQL,

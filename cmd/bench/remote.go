@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type remoteNoop struct{}
+
+func (remoteNoop) Kind() string { return "bench.remote" }
+
+// remote measures 2,000 no-op jobs over streaming workers that one pod serves.
+func (b *lab) remote(ctx context.Context) (l line, err error) {
+	n, rounds := b.size(2000), 5
+	l = line{What: fmt.Sprintf("%d no-op jobs that are there, over streaming workers with 10 slots each in one process with the pod; medians of %d, from the first stream's opening to the last job's end", n, rounds),
+		Goal: "≥ 1,223 jobs/s with 8 workers, no rollbacks, ≤ 1.6 transactions a job; 20 are not slower than 8"}
+	for _, workers := range []int{8, 20} {
+		var rates, commits, rollbacks []float64
+		for range rounds {
+			rate, committed, rolledBack, err := b.remoteRound(ctx, n, workers)
+			if err != nil {
+				return l, err
+			}
+			rates, commits, rollbacks = append(rates, rate), append(commits, committed), append(rollbacks, rolledBack)
+		}
+		l.set(fmt.Sprintf("jobs/s over %d workers", workers), median(rates))
+		l.set(fmt.Sprintf("transactions a job over %d", workers), median(commits))
+		l.set(fmt.Sprintf("rollbacks over %d", workers), median(rollbacks))
+		b.say("remote: %d workers", workers)
+	}
+	return l, nil
+}
+
+func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, rollbacks float64, err error) {
+	g, err := b.rig(ctx, runner.Options{})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer g.close()
+	runner.Handle(g.r, func(context.Context, *runner.Job[fanChild]) (*runner.Outcome, error) { return nil, nil })
+	g.start(ctx)
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = runner.Step(remoteNoop{}, runner.Foreign())
+	}
+	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+		return 0, 0, 0, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle(server.Handler(g.r, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "bench"}, nil }}))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	web := &http.Server{Handler: mux, Protocols: new(http.Protocols), ReadHeaderTimeout: 5 * time.Second}
+	web.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = web.Serve(listener) }()
+	defer web.Close()
+
+	done, last := atomic.Int64{}, make(chan time.Time, 1)
+	before, err := transactions(ctx, g.url)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	working, stop := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	defer stop()
+	var all []*worker.Worker
+	for range workers {
+		r, err := runner.NewRemote(runner.RemoteOptions{})
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		defer r.Close()
+		runner.Handle(r, func(context.Context, *runner.Job[remoteNoop]) (*runner.Outcome, error) {
+			if done.Add(1) == int64(n) {
+				last <- time.Now()
+			}
+			return nil, nil
+		})
+		w, err := worker.New(r, worker.Options{Server: "http://" + listener.Addr().String(), Slots: 10})
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		all = append(all, w)
+	}
+	began := time.Now()
+	for _, w := range all {
+		ended.Go(func() { _ = w.Run(working) })
+	}
+	if _, err := arrived(ctx, last); err != nil {
+		return 0, 0, 0, fmt.Errorf("%d jobs over %d workers: %w", n, workers, err)
+	}
+	if err := g.drained(ctx); err != nil {
+		return 0, 0, 0, err
+	}
+	rate = float64(n) / time.Since(began).Seconds()
+	stop()
+	ended.Wait()
+	// The sessions tell what they did a second after it, at the latest when they end.
+	time.Sleep(1500 * time.Millisecond)
+	after, err := transactions(ctx, g.url)
+	return rate, (after.commits - before.commits) / float64(n), after.rollbacks - before.rollbacks, err
+}
+
+// moved is how many transactions a database has seen.
+type moved struct{ commits, rollbacks float64 }
+
+// transactions reads what a database's statistics say. Sessions tell them when they are idle, at most a second late.
+func transactions(ctx context.Context, url string) (m moved, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return m, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `select xact_commit, xact_rollback from pg_stat_database where datname = current_database()`).Scan(&m.commits, &m.rollbacks)
+	return m, err
+}

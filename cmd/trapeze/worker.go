@@ -1,0 +1,118 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	grpc "connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/demokinds"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func newWorkerCommand() *cobra.Command {
+	var ca, cert, key string
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Run jobs without a database: a remote worker of the pods at --server",
+		Long: `Run jobs without a database: pods send them, and are told what came of them.
+
+It runs the demo kinds that need no database (TRAPEZE_DEMO_HANDLERS=true); a worker with handlers of your own is a program of
+your own, with package remote/worker. It loses nothing when it loses its pod: it opens its stream again, on whichever pod
+of --server answers (several addresses are separated by commas), and keeps what it runs. SIGTERM drains it.`,
+		Example: `  TRAPEZE_DEMO_HANDLERS=true TRAPEZE_TOKEN=… trapeze worker --server https://jobs.example.org
+  TRAPEZE_DEMO_HANDLERS=true trapeze worker --server http://127.0.0.1:8080,http://127.0.0.1:8081`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := loadConfig()
+			if err != nil {
+				return err
+			}
+			to, _ := c.Flags().GetString("server")
+			if to == "" {
+				to = config.Server
+			}
+			token, _ := c.Flags().GetString("token")
+			if token == "" {
+				token = config.Token
+			}
+			if to == "" {
+				return usage("a remote worker needs --server (TRAPEZE_SERVER): the address of a pod")
+			}
+			if !config.DemoHandlers {
+				return usage("no handlers: TRAPEZE_DEMO_HANDLERS=true has the demo kinds; a worker with handlers of your own uses package remote/worker")
+			}
+			secure, err := clientTLS(ca, cert, key)
+			if err != nil {
+				return usage("%w", err)
+			}
+			log := newLogger(config)
+			slog.SetDefault(log)
+			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Pod, Logger: log})
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			demokinds.RegisterRemote(r, demokinds.Options{LedgerURL: config.LedgerURL})
+			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Pod, Version: version(), Slots: config.Slots,
+				Kinds: config.Kinds, ShutdownGrace: config.ShutdownGrace, Logger: log})
+			if err != nil {
+				return usage("%w", err)
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
+			defer stop()
+			if err := json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"started": true, "worker": config.Pod, "server": to}); err != nil {
+				return err
+			}
+			return workerEnded(w.Run(ctx))
+		},
+	}
+	c.Flags().StringVar(&ca, "ca", "", "authorities that the server's certificate is to be of, in PEM (default: the system's)")
+	c.Flags().StringVar(&cert, "cert", "", "client certificate, in PEM")
+	c.Flags().StringVar(&key, "key", "", "its key")
+	return c
+}
+
+// workerEnded says what a worker's end means to a script.
+func workerEnded(err error) error {
+	switch grpc.CodeOf(err) {
+	case grpc.CodeUnauthenticated, grpc.CodePermissionDenied, grpc.CodeInvalidArgument, grpc.CodeUnimplemented:
+		if err != nil {
+			return refused("%w", err)
+		}
+	}
+	return err
+}
+
+// clientTLS is what a worker shows and believes; nil: what the system does.
+func clientTLS(ca, cert, key string) (*tls.Config, error) {
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		raw, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(raw) {
+			return nil, fmt.Errorf("--ca: %s holds no certificate in PEM", ca)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert, --key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// far is a remote worker: a process that has no database.
+type far struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	log   *bytes.Buffer
+	ended chan error
+}
+
+func startFar(t *testing.T, server string, env ...string) *far {
+	t.Helper()
+	w := &far{t: t, cmd: exec.Command(os.Args[0], "worker", "--server", server), log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	w.cmd.Env, w.cmd.Stderr = environment(append([]string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SLOTS=2"}, env...)...), w.log
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { w.ended <- w.cmd.Wait() }()
+	t.Cleanup(func() {
+		if w.cmd.ProcessState == nil {
+			_ = w.cmd.Process.Signal(syscall.SIGCONT)
+			_ = w.cmd.Process.Kill()
+			<-w.ended
+		}
+		if t.Failed() {
+			t.Logf("the log of %s:\n%s", server, w.log)
+		}
+	})
+	return w
+}
+
+func (w *far) signal(s syscall.Signal) {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *far) end() int {
+	w.t.Helper()
+	select {
+	case err := <-w.ended:
+		w.ended <- err
+		return w.cmd.ProcessState.ExitCode()
+	case <-time.After(30 * time.Second):
+		w.t.Fatal("the worker did not end within 30 s")
+		return -1
+	}
+}
+
+// dispatcher is a pod that runs no demo kind but noop itself, so that the others are for remote workers.
+func dispatcher(t *testing.T, db database, env ...string) *pod {
+	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE=2s", "TRAPEZE_HEARTBEAT=300ms"}, env...))
+}
+
+func (d database) inState(id string, want job.State) (j job.Job) {
+	d.t.Helper()
+	pgtest.Wait(d.t, fmt.Sprintf("job %s is %s", id, want), func() bool { j = d.job(id); return j.State == want })
+	return j
+}
+
+func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	p := dispatcher(t, db)
+	proxy, err := faultnet.Start(strings.Replace(p.HTTP, "http://", "postgres://nobody:none@", 1) + "/none?sslmode=disable") // it knows no other addresses
+	is.NoErr(err)
+	defer proxy.Close()
+	at, err := url.Parse(proxy.URL())
+	is.NoErr(err)
+	startFar(t, "http://"+at.Host)
+	id := db.enqueue("demo.sleep", "--args", `{"ms":4000}`)
+	db.inState(id, job.Running)
+	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
+	proxy.Reset()
+	j := db.inState(id, job.Succeeded)
+	is.Equal(j.Fence, int64(1)) // it was not given to anybody else
+	is.Equal(j.Crashes, 0)
+
+	// Assignments that go into a network that swallows them come back, unspent.
+	proxy.Blackhole()
+	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
+	pgtest.Wait(t, "it was sent", func() bool { return db.job(id).Fence > 0 })
+	pgtest.Wait(t, "and was not acknowledged", func() bool { return db.job(id).State == job.Pending })
+	proxy.Pass()
+	j = db.inState(id, job.Succeeded)
+	is.Equal(j.Attempt, 1)
+	is.True(j.Fence > 1)
+}
+
+func TestARemoteWorkerGoesToAnotherPodWithWhatItRuns(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	first, second := dispatcher(t, db), dispatcher(t, db)
+	startFar(t, first.HTTP+","+second.HTTP)
+	id := db.enqueue("demo.sleep", "--args", `{"ms":5000}`)
+	db.inState(id, job.Running)
+	first.signal(syscall.SIGKILL)
+	j := db.inState(id, job.Succeeded)
+	is.Equal(j.Fence, int64(1)) // its claim outlived the pod that served the stream
+	is.Equal(j.Crashes, 0)
+}
+
+func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	p := dispatcher(t, db)
+	frozen := startFar(t, p.HTTP)
+	id := db.enqueue("demo.sleep", "--args", `{"ms":1500}`)
+	db.inState(id, job.Running)
+	frozen.signal(syscall.SIGSTOP)
+	pgtest.Wait(t, "its lease lapses", func() bool { return db.job(id).Crashes == 1 })
+	startFar(t, p.HTTP)
+	j := db.inState(id, job.Succeeded)
+	is.Equal(j.Fence, int64(2))
+	frozen.signal(syscall.SIGCONT)
+	next := db.enqueue("demo.noop") // meanwhile the frozen one wakes up, and is told
+	db.inState(next, job.Succeeded)
+	is.Equal(db.job(id).Fence, int64(2))
+	frozen.signal(syscall.SIGTERM)
+	is.Equal(frozen.end(), exitOK)
+}
+
+func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	tokens := filepath.Join(t.TempDir(), "tokens.json")
+	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[
+		{"token":"worker-worker-worker-1","name":"gpu","roles":["worker"],"kinds":["demo.sl*"]},
+		{"token":"viewer-viewer-viewer-1","name":"eve","roles":["viewer"]}]}`), 0o600))
+	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens)
+	for _, token := range []string{"nobody-nobody-nobody-1", "viewer-viewer-viewer-1", "worker-worker-worker-1"} {
+		w := startFar(t, p.HTTP, "TRAPEZE_TOKEN="+token)
+		is.Equal(w.end(), exitRefused) // the last one's token is not bound to all the kinds that it has
+	}
+	startFar(t, p.HTTP, "TRAPEZE_TOKEN=worker-worker-worker-1", "TRAPEZE_KINDS=demo.sleep")
+	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
+}
+
+func TestARemoteWorkerWithoutAServerOrHandlersIsTold(t *testing.T) {
+	is := is.New(t)
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exitUsage)
+	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exitUsage)
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exitUsage) // clear text
+}

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// GuestRow is what the table knows of a remote worker's row.
+type GuestRow struct {
+	Stream int64  // the number of its latest stream
+	Key    []byte // assignments are signed with it
+	Owner  string // the principal that may speak for it
+	Open   bool
+}
+
+// openGuestSQL opens the row of a remote worker, or takes over one that is open: the stream before is superseded. A lapse that
+// nobody recovered is renewed, as by a heartbeat. Nothing is returned for a row that is closed, is no remote worker's or is
+// somebody else's. Plan: pods_pkey, remote_workers_pkey; both are small.
+const openGuestSQL = `
+with mine as (
+	update trapeze.remote_workers w set stream = w.stream + 1
+	from trapeze.pods p where w.boot = $1::uuid and p.boot = w.boot and p.closed_at is null and w.owner = $7
+	returning w.boot, w.stream, w.stream_key
+), known as (
+	update trapeze.pods p set name = $2, version = $3, kinds = $4, slots = $5, draining = false,
+		lease_until = now() + $6::bigint * interval '1 millisecond'
+	from mine m where p.boot = m.boot and p.closed_at is null
+	returning m.stream, m.stream_key
+), joined as (
+	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
+	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
+		coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.started_at desc limit 1), false)
+	where not exists (select from trapeze.pods where boot = $1)
+	on conflict (boot) do nothing
+	returning boot
+), signed as (
+	insert into trapeze.remote_workers (boot, owner, stream_key) select boot, $7::text, $8::bytea from joined returning stream, stream_key
+), events as (
+	insert into trapeze.job_events (event_no, boot, event, message) select 1, boot, 'pod.joined', $2 from joined
+)
+select stream, stream_key, $7::text, true from known union all select stream, stream_key, $7::text, true from signed`
+
+// OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has.
+// [job.ErrLeaseLost]: the row is closed, or somebody else's.
+func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []byte, lease time.Duration) (GuestRow, error) {
+	found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), owner, key)
+	if err != nil {
+		return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
+	}
+	if len(found) == 0 {
+		return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
+	}
+	return found[0], nil
+}
+
+// guestSQL reads the row of a remote worker. Plan: primary keys, one row.
+const guestSQL = `
+select w.stream, w.stream_key, w.owner, p.closed_at is null from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
+where w.boot = $1`
+
+// Guest reads the row of a remote worker: [job.ErrNotFound] when there is none.
+func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
+	found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], guestSQL, boot)
+	if err != nil {
+		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, err)
+	}
+	if len(found) == 0 {
+		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, job.ErrNotFound)
+	}
+	return found[0], nil
+}
+
+// GuestHeartbeat is [Store.Heartbeat] for a remote worker, by the pod that serves its stream of that number. The lease is
+// renewed only when the worker was heard of.
+func (s *Store) GuestHeartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
+	return s.beat(ctx, boot, lease, draining, stream, heard, nil)
+}
+
+// adoptSQL reads claims as they were claimed, so that they can go on elsewhere than where they were claimed. Plan: primary keys, a
+// row of live and of jobs for each.
+const adoptSQL = `
+select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
+	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at,
+	(select g.checkpoint from trapeze.job_progress g where g.id = l.id), j.group_id, j.child_no, j.impaired,
+	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested
+from unnest($2::bigint[], $3::bigint[]) as w(id, fence)
+join trapeze.live l on l.id = w.id
+join trapeze.jobs j on j.id = l.id
+where l.fence = w.fence and l.pod = $1::uuid`
+
+// Adopted is a claim that goes on under another roof.
+type Adopted struct {
+	Claimed
+	CancelRequested bool
+}
+
+// Adopt reads those of some claims that are a pod's.
+func (s *Store) Adopt(ctx context.Context, boot string, claims []job.Lease) ([]Adopted, error) {
+	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i], fences[i] = c.JobID, c.Fence
+	}
+	list, err := rows(ctx, s, scanAdopted, adoptSQL, boot, ids, fences)
+	if err != nil {
+		return nil, fmt.Errorf("read the claims of worker %s: %w", boot, err)
+	}
+	return list, nil
+}
+
+func scanAdopted(row pgx.CollectableRow) (a Adopted, err error) {
+	c := &a.Claimed
+	var args, planned, checkpoint []byte
+	err = row.Scan(&c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned, &c.MaxAttempts, &c.MaxCrashes,
+		&c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated, &c.ClaimedAt, &c.ReadyAt,
+		&checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &c.Trace, &a.CancelRequested)
+	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
+	return a, err
+}
+
+// fateSQL finds what became of one claim of a pod, by its fence. Plan: primary-key and done_by_id probes.
+const fateSQL = `
+select coalesce((select true from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod = $3::uuid limit 1), false),
+	coalesce((select true from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod is null limit 1), false),
+	coalesce((select true from trapeze.parked p where p.id = $1 and p.fence = $2 limit 1), false),
+	coalesce((select true from trapeze.fan_outs f where f.id = $1 and f.fence = $2 limit 1), false),
+	(select d.state from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid limit 1),
+	(select d.reason from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid limit 1),
+	(select d.result from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid limit 1)`
+
+// Fate is what became of a claim.
+type Fate struct {
+	Held    bool            // it is the pod's still
+	Pending bool            // it was handed back, or recovered, and nobody has claimed the job since
+	Parked  bool            // the job waits: for another try, or for its branches
+	Fanned  bool            // it fanned out
+	State   *job.State      // the job ended by this claim
+	Reason  *job.Reason     // why it did
+	Result  json.RawMessage // with which it did
+}
+
+// Fate reads what became of a claim.
+func (s *Store) Fate(ctx context.Context, l job.Lease) (Fate, error) {
+	found, err := rows(ctx, s, scanFate, fateSQL, l.JobID, l.Fence, l.Pod)
+	if err != nil {
+		return Fate{}, fmt.Errorf("read what became of job %d: %w", l.JobID, err)
+	}
+	return found[0], nil
+}
+
+func scanFate(row pgx.CollectableRow) (f Fate, err error) {
+	var result []byte
+	err = row.Scan(&f.Held, &f.Pending, &f.Parked, &f.Fanned, &f.State, &f.Reason, &result)
+	f.Result = result
+	return f, err
+}

@@ -1,0 +1,343 @@
+package remote_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// pod is a runner with the workers' service on a port of its own.
+type pod struct {
+	*runner.Runner
+	url string
+}
+
+func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
+	t.Helper()
+	if o.HeartbeatEvery == 0 {
+		o.HeartbeatEvery = 200 * time.Millisecond
+	}
+	o.Logger, o.ShutdownGrace = quiet, time.Second
+	r, err := runner.New(pool, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runner.HandleRaw(r, "on_a_pod", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil })
+	limits.Authenticate = func(r *http.Request) (server.Caller, error) {
+		switch r.Header.Get("Authorization") {
+		case "Bearer gpu":
+			return server.Caller{Name: "gpu", Kind: func(name string) bool { return name != "forbidden" }}, nil
+		case "Bearer other":
+			return server.Caller{Name: "other"}, nil
+		}
+		return server.Caller{}, errors.New("nobody")
+	}
+	mux := http.NewServeMux()
+	mux.Handle(server.Handler(r, limits))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{Handler: mux, Protocols: new(http.Protocols), ReadTimeout: time.Second, WriteTimeout: time.Second}
+	web.Protocols.SetUnencryptedHTTP2(true)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = web.Serve(listener) })
+	running.Go(func() { _ = r.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		_ = web.Close()
+		running.Wait()
+		r.Close()
+	})
+	pgtest.Wait(t, "the pod is ready", func() bool { ok, _ := r.Ready(); return ok })
+	return pod{r, "http://" + listener.Addr().String()}
+}
+
+// startWorker runs a remote worker until the test ends or stop is called, which returns its error.
+func startWorker(t *testing.T, o worker.Options, register func(*runner.Runner)) (stop func() error) {
+	t.Helper()
+	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	register(r)
+	if o.Token == "" {
+		o.Token = "gpu"
+	}
+	if o.Slots == 0 {
+		o.Slots = 4
+	}
+	o.Logger = quiet
+	w, err := worker.New(r, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		err := <-ended
+		r.Close()
+		return err
+	})
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func raw(kind, args string) runner.Raw { return runner.Raw{Name: kind, JSON: []byte(args)} }
+
+func submit(t *testing.T, p pod, args job.Args, options ...runner.EnqueueOption) int64 {
+	t.Helper()
+	id, err := p.Enqueue(t.Context(), args, append(options, runner.Foreign())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func ends(t *testing.T, p pod, id int64, want job.State) job.Job {
+	t.Helper()
+	var j job.Job
+	pgtest.Wait(t, "the job has ended", func() bool {
+		var err error
+		if j, err = p.Get(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		return j.State.Terminal()
+	})
+	if j.State != want {
+		t.Fatalf("job %d is %s, want %s: %v", id, j.State, want, deref(j.Error))
+	}
+	return j
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+type (
+	load   struct{ N int }
+	double struct{ N int }
+	sum    struct{}
+)
+
+func (load) Kind() string   { return "load" }
+func (double) Kind() string { return "double" }
+func (sum) Kind() string    { return "sum" }
+
+// The whole of what a handler can do, registered as anywhere else: progress, events, checkpoints, a fan-out, its branches, the parent.
+func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
+	startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {
+		runner.Handle(r, func(ctx context.Context, j *runner.Job[load]) (*runner.Outcome, error) {
+			var tries int
+			if _, err := j.LastCheckpoint(&tries); err != nil {
+				return nil, err
+			}
+			if tries == 0 {
+				if err := j.Checkpoint(ctx, 1); err != nil {
+					return nil, err
+				}
+				j.Progress(1, 4)
+				if err := j.Emit(ctx, "load.begun", "warn", "first try", map[string]int{"n": j.Args.N}); err != nil {
+					return nil, err
+				}
+				return runner.RetryLater(time.Millisecond, "once more"), nil
+			}
+			var children []runner.Args
+			for i := range j.Args.N {
+				children = append(children, double{i})
+			}
+			return runner.FanOut(children...).Join(sum{}).Result("loaded"), nil
+		})
+		runner.Handle(r, func(_ context.Context, j *runner.Job[double]) (*runner.Outcome, error) {
+			return runner.Done(2 * j.Args.N), nil
+		})
+		runner.Handle(r, func(ctx context.Context, j *runner.Job[sum]) (*runner.Outcome, error) {
+			var from string
+			if err := j.Parent(ctx, &from); err != nil {
+				return nil, err
+			}
+			total := 0
+			for b, err := range j.Branches(ctx) {
+				var n int
+				if err == nil {
+					err = b.Result(&n)
+				}
+				if err != nil {
+					return nil, err
+				}
+				total += n
+			}
+			return runner.Then(raw("on_a_pod", `{}`), runner.Foreign()).Result(map[string]any{"from": from, "total": total}), nil
+		})
+	})
+	id := submit(t, p, load{4})
+	ends(t, p, id, job.Succeeded)
+	var events []string
+	list, err := p.Store().JobEvents(t.Context(), id, 0, 100)
+	is.NoErr(err)
+	for _, e := range list {
+		events = append(events, e.Event)
+	}
+	is.True(slices.Contains(events, "load.begun")) // its own event is in the job's history
+	is.True(slices.Contains(events, "job.retry_later"))
+	var total job.Job
+	pgtest.Wait(t, "the last step runs on a pod", func() bool {
+		page, err := p.Store().Jobs(t.Context(), store.Filter{Pipeline: id})
+		is.NoErr(err)
+		over := false
+		for _, j := range page.Jobs {
+			if j.Kind == "sum" {
+				total = j
+			}
+			over = over || j.Kind == "on_a_pod" && j.State == job.Succeeded
+		}
+		return over
+	})
+	total, err = p.Get(t.Context(), total.ID)
+	is.NoErr(err)
+	is.Equal(string(total.Result), `{"from":"loaded","total":12}`)
+}
+
+func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "in_tx", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
+		})
+		runner.HandleRaw(r, "tx", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, j.Tx(ctx, func(pgx.Tx) error { return nil }, nil)
+		})
+		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") })
+		defer func() { is.True(recover() != nil) }() // a kind that says so is refused when it is registered
+		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
+	})
+	for _, kind := range []string{"in_tx", "tx"} {
+		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)
+		is.True(j.Error != nil)
+	}
+	j := ends(t, p, submit(t, p, raw("panics", `{}`)), job.Failed)
+	is.True(j.Error != nil) // a panic is the handler's error, and the worker goes on
+	r, err := runner.NewRemote(runner.RemoteOptions{})
+	is.NoErr(err)
+	defer r.Close()
+	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.Foreign())
+	is.True(err != nil) // it opens no connection
+	is.True(errors.Is(r.Run(t.Context()), runner.ErrNoDatabase))
+}
+
+func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
+	begun := make(chan struct{}, 1)
+	stop := startWorker(t, worker.Options{Server: p.url, ShutdownGrace: time.Millisecond}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "long", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	id := submit(t, p, raw("long", `{}`))
+	<-begun
+	is.NoErr(stop())
+	j, err := p.Get(t.Context(), id)
+	is.NoErr(err)
+	is.Equal(j.State, job.Pending)
+	is.Equal(j.Attempt, 0) // unspent
+	is.Equal(j.Crashes, 0)
+	var open int
+	is.NoErr(p.Store().Pool().QueryRow(t.Context(), `select count(*) from trapeze.pods where closed_at is null`).Scan(&open))
+	is.Equal(open, 1) // the worker's row is closed
+}
+
+func TestACancelEndsTheContextOfAHandlerElsewhere(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
+	begun := make(chan struct{}, 1)
+	var why atomic.Value
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "long", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			begun <- struct{}{}
+			<-ctx.Done()
+			why.Store(context.Cause(ctx))
+			return nil, ctx.Err()
+		})
+	})
+	id := submit(t, p, raw("long", `{}`))
+	<-begun
+	_, err := p.Cancel(t.Context(), id, "ops")
+	is.NoErr(err)
+	ends(t, p, id, job.Cancelled)
+	is.True(errors.Is(why.Load().(error), job.ErrCancelled))
+}
+
+func TestAWorkerIsRefusedThatIsNobodyOrMayNotRunTheKind(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
+	kinds := func(kind string) func(*runner.Runner) {
+		return func(r *runner.Runner) {
+			runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil })
+		}
+	}
+	for _, c := range []struct{ token, kind string }{{"wrong", "far"}, {"gpu", "forbidden"}} {
+		r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})
+		is.NoErr(err)
+		kinds(c.kind)(r)
+		w, err := worker.New(r, worker.Options{Server: p.url, Token: c.token, Logger: quiet})
+		is.NoErr(err)
+		is.True(w.Run(t.Context()) != nil) // it ends, and says why
+		r.Close()
+	}
+	_, err := worker.New(p.Runner, worker.Options{Server: "http://192.0.2.1:80"})
+	is.True(err != nil) // no clear text beyond this machine
+}
+
+func TestAResultThatIsTooLargeFailsItsJobAlone(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{MaxBytes: 3 << 20})
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "large", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			var n int
+			if err := json.Unmarshal(j.Args.JSON, &n); err != nil {
+				return nil, err
+			}
+			return runner.Done(make([]byte, n)), nil
+		})
+	})
+	ends(t, p, submit(t, p, raw("large", `100`)), job.Succeeded)
+	ends(t, p, submit(t, p, raw("large", `100000000`)), job.Failed)
+	ends(t, p, submit(t, p, raw("large", `100`)), job.Succeeded)
+	is.True(true)
+}

@@ -1,0 +1,209 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Heartbeat implements [remotepb.WorkersHandler].
+func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.HeartbeatRequest]) (*connect.Response[remotepb.HeartbeatResponse], error) {
+	m := in.Msg
+	beat := runner.GuestBeat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
+	for _, r := range m.GetRunning() {
+		l := runner.GuestListed{GuestClaim: claim(r.GetJobId(), r.GetFence(), r.GetToken())}
+		if p := r.GetProgress(); p != nil {
+			l.Progress = &job.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
+		}
+		beat.Running = append(beat.Running, l)
+	}
+	verdicts, err := s.r.Heard(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	lease, every := s.r.GuestTimes()
+	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.r.PodName()}
+	for _, v := range verdicts {
+		out.Verdicts = append(out.Verdicts, verdict(v))
+	}
+	return connect.NewResponse(out), nil
+}
+
+func verdict(v runner.GuestVerdict) *remotepb.JobVerdict {
+	m := &remotepb.JobVerdict{JobId: v.ID, Fence: v.Fence, Verdict: remotepb.JobVerdict_VERDICT_OK, Cause: cause(v.Cause)}
+	switch {
+	case v.Lost:
+		m.Verdict = remotepb.JobVerdict_VERDICT_LOST
+	case v.Cause != nil:
+		m.Verdict = remotepb.JobVerdict_VERDICT_CANCEL
+	}
+	return m
+}
+
+func cause(err error) remotepb.JobVerdict_Cause {
+	for is, m := range map[error]remotepb.JobVerdict_Cause{
+		job.ErrCancelled: remotepb.JobVerdict_CAUSE_CANCELLED, job.ErrStopped: remotepb.JobVerdict_CAUSE_STOPPED, job.ErrTimeout: remotepb.JobVerdict_CAUSE_TIMEOUT,
+		job.ErrStale: remotepb.JobVerdict_CAUSE_STALE, job.ErrDeadline: remotepb.JobVerdict_CAUSE_DEADLINE, job.ErrShutdown: remotepb.JobVerdict_CAUSE_SHUTDOWN,
+		job.ErrLeaseLost: remotepb.JobVerdict_CAUSE_LEASE_LOST,
+	} {
+		if errors.Is(err, is) {
+			return m
+		}
+	}
+	return remotepb.JobVerdict_CAUSE_UNSPECIFIED
+}
+
+// ReportResult implements [remotepb.WorkersHandler].
+func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.ReportResultRequest]) (*connect.Response[remotepb.ReportResultResponse], error) {
+	m := in.Msg
+	report, err := reportOf(m)
+	if err != nil {
+		return nil, err
+	}
+	report.GuestClaim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
+	duplicate, err := s.r.Reported(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
+	if err != nil {
+		return nil, wrong(err)
+	}
+	status := remotepb.ReportResultResponse_STATUS_ACCEPTED
+	if duplicate {
+		status = remotepb.ReportResultResponse_STATUS_DUPLICATE
+	}
+	return connect.NewResponse(&remotepb.ReportResultResponse{Status: status}), nil
+}
+
+func reportOf(m *remotepb.ReportResultRequest) (r runner.GuestReport, err error) {
+	switch is := m.GetOutcome().(type) {
+	case *remotepb.ReportResultRequest_Done:
+		d := is.Done
+		r.Outcome = runner.Described{Result: d.GetResult(), Warning: d.GetWarning(), Then: step(d.GetThen())}.Outcome()
+	case *remotepb.ReportResultRequest_FanOut:
+		f := is.FanOut
+		d := runner.Described{Fan: true, Result: f.GetResult(), Warning: f.GetWarning(), Parts: int(f.GetParts()), FailFast: f.GetFailFast(), Join: step(f.GetJoin())}
+		for _, child := range f.GetChildren() {
+			d.Children = append(d.Children, *step(child))
+		}
+		r.Outcome = d.Outcome()
+	case *remotepb.ReportResultRequest_RetryLater:
+		r.Outcome = runner.RetryLater(is.RetryLater.GetWait().AsDuration(), is.RetryLater.GetWhy())
+	case *remotepb.ReportResultRequest_Failure:
+		r.Err = failure(is.Failure)
+	case *remotepb.ReportResultRequest_HandedBack:
+		r.HandedBack, r.Why = true, is.HandedBack.GetWhy()
+	default:
+		return r, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a report says what came of the job"))
+	}
+	return r, nil
+}
+
+// failure is the error of a handler elsewhere, with what it asks for.
+func failure(f *remotepb.Failure) error {
+	err := error(handlersError(f.GetMessage()))
+	if f.GetInvalidArgs() {
+		err = invalidArgs{err}
+	}
+	switch {
+	case f.GetPermanent():
+		return job.Permanent(err)
+	case f.RetryAfter != nil:
+		return job.RetryAfter(max(f.GetRetryAfter().AsDuration(), 0), err)
+	case f.GetRetryable():
+		return job.Retryable(err)
+	}
+	return err
+}
+
+type handlersError string
+
+func (e handlersError) Error() string {
+	if e == "" {
+		return "the handler returned an error without words"
+	}
+	return string(e)
+}
+
+// invalidArgs is an error of a handler that could not decode its arguments.
+type invalidArgs struct{ error }
+
+func (invalidArgs) Is(target error) bool { return target == job.ErrInvalidArgs }
+
+func step(m *remotepb.Step) *runner.DescribedStep {
+	if m == nil {
+		return nil
+	}
+	s := &runner.DescribedStep{
+		Kind: m.GetKind(), Args: m.GetArgs(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), MaxAttempts: int(m.GetMaxAttempts()),
+		UniqueKey: m.GetUniqueKey(), UniqueWhile: runner.UniqueWhile(m.GetUniqueWhile()), Foreign: m.GetForeign(),
+	}
+	if m.Priority != nil {
+		priority := int(m.GetPriority())
+		s.Priority = &priority
+	}
+	for _, next := range m.GetRest() {
+		s.Rest = append(s.Rest, *step(next))
+	}
+	return s
+}
+
+// Note implements [remotepb.WorkersHandler].
+func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequest]) (*connect.Response[remotepb.NoteResponse], error) {
+	m, owner := in.Msg, callerOf(ctx).Name
+	about := claim(m.GetJobId(), m.GetFence(), m.GetToken())
+	var err error
+	switch is := m.GetNote().(type) {
+	case *remotepb.NoteRequest_Event:
+		err = s.r.GuestEmits(ctx, m.GetWorkerId(), owner, about, is.Event.GetName(), is.Event.GetLevel(), is.Event.GetMessage(), is.Event.GetFields())
+	case *remotepb.NoteRequest_Checkpoint:
+		err = s.r.GuestCheckpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
+	default:
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a note says something"))
+	}
+	if err != nil {
+		return nil, wrong(err)
+	}
+	return connect.NewResponse(&remotepb.NoteResponse{}), nil
+}
+
+// branchBytes is about how much of branches is in one page.
+const branchBytes = 2 << 20
+
+// Read implements [remotepb.WorkersHandler].
+func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequest]) (*connect.Response[remotepb.ReadResponse], error) {
+	m, owner := in.Msg, callerOf(ctx).Name
+	about := claim(m.GetJobId(), m.GetFence(), m.GetToken())
+	out := &remotepb.ReadResponse{}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var err error
+	switch is := m.GetWhat().(type) {
+	case *remotepb.ReadRequest_ParentResult_:
+		out.Value, err = s.r.GuestParentResult(ctx, m.GetWorkerId(), owner, about)
+	case *remotepb.ReadRequest_CompletionToken_:
+		var token string
+		token, err = s.r.GuestToken(ctx, m.GetWorkerId(), owner, about)
+		out.Value = []byte(token)
+	case *remotepb.ReadRequest_Branches_:
+		var page []runner.Branch
+		page, out.More, err = s.r.GuestBranches(ctx, m.GetWorkerId(), owner, about, int(is.Branches.GetAfter()), branchBytes)
+		for i := range page {
+			b := &page[i]
+			out.Branches = append(out.Branches, &remotepb.Branch{
+				No: int32(b.No), JobId: b.JobID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: string(b.State), Outcome: string(b.Outcome), // #nosec G115 -- at most 10,000
+				Reason: string(b.Reason), Error: b.Error, Result: b.RawResult(),
+			})
+		}
+	default:
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a read says what is to be read"))
+	}
+	if err != nil {
+		return nil, wrong(err)
+	}
+	return connect.NewResponse(out), nil
+}

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// wrong turns an error into that of a call. What a worker acts on begins with a word that does not change.
+func wrong(err error) error {
+	says := func(code connect.Code, word string) error {
+		return connect.NewError(code, errors.New(word+": "+err.Error()))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, runner.ErrGuestClosed):
+		return says(connect.CodeAborted, "worker_closed")
+	case errors.Is(err, runner.ErrSuperseded):
+		return says(connect.CodeAborted, "superseded")
+	case errors.Is(err, runner.ErrWrongToken):
+		return says(connect.CodePermissionDenied, "wrong_token")
+	case errors.Is(err, job.ErrLeaseLost):
+		stale := connect.NewError(connect.CodeFailedPrecondition, errors.New("stale_fence: "+err.Error()))
+		if detail, err := connect.NewErrorDetail(&remotepb.ReportResultResponse{Status: remotepb.ReportResultResponse_STATUS_STALE}); err == nil {
+			stale.AddDetail(detail)
+		}
+		return stale
+	case errors.Is(err, job.ErrTooLarge):
+		return says(connect.CodeResourceExhausted, "too_large")
+	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrInvalidArgs):
+		return says(connect.CodeInvalidArgument, "invalid")
+	case errors.Is(err, job.ErrNotFound):
+		return says(connect.CodeNotFound, "not_found")
+	case errors.Is(err, job.ErrCancelled):
+		return says(connect.CodeCanceled, "cancelled")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	// Whatever else it is: the same again, here or on another pod, is safe.
+	return says(connect.CodeUnavailable, "unavailable")
+}

@@ -1,0 +1,109 @@
+// Package server serves remote workers: programs without a database that run jobs. It speaks standard gRPC on net/http, so that it is
+// mounted beside the HTTP API, on the port of the pod.
+//
+//	worker ──StreamJobs──▶ pod   a guest of the pod's runner claims for the worker's free slots, and its jobs go down the stream
+//	       ──Heartbeat───▶       renews the lease, acknowledges jobs, brings progress and fetches cancels
+//	       ──ReportResult▶       ends a claim; answered when that is committed
+//
+// It decides nothing about jobs: package runner does, with the statements and fences that jobs of the pod have.
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/time/rate"
+
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Options configure [Handler].
+type Options struct {
+	// Authenticate finds out who sends a request, and what he may run. Its error is the answer: one that is no connect error is
+	// UNAUTHENTICATED, and its text is not told.
+	Authenticate func(*http.Request) (Caller, error)
+	// CallsPerSecond and CallsBurst bound the calls of one principal on this pod. Default 5,000 and 10,000.
+	CallsPerSecond float64
+	CallsBurst     int
+	// MaxBytes bounds a message. Default 16 MiB: a result of 1 MiB, and the children of a fan-out.
+	MaxBytes int
+}
+
+// Caller is who speaks for a worker.
+type Caller struct {
+	Name string                 // the principal: nobody else may speak for its workers
+	Kind func(name string) bool // which kinds it may run; nil: all
+	Lane func(name string) bool // from which lanes; nil: all
+}
+
+type server struct {
+	r    *runner.Runner
+	opts Options
+
+	mu    sync.Mutex
+	calls map[string]*rate.Limiter // by principal
+}
+
+// Handler returns the path that the service is mounted under and its handler. HTTP/2 is needed: over TLS, or in clear text on loopback.
+func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
+	if o.Authenticate == nil {
+		panic("remote/server: nobody says who may run jobs: set Options.Authenticate")
+	}
+	if o.CallsPerSecond <= 0 {
+		o.CallsPerSecond = 5000
+	}
+	if o.CallsBurst <= 0 {
+		o.CallsBurst = 10_000
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 16 << 20
+	}
+	s := &server{r: r, opts: o, calls: map[string]*rate.Limiter{}}
+	path, served := remotepb.NewWorkersHandler(s, connect.WithReadMaxBytes(o.MaxBytes))
+	return path, s.guard(served)
+}
+
+type callerKey struct{}
+
+// guard lets a request through of somebody who may run jobs, and gives its stream the time that it needs.
+func (s *server) guard(next http.Handler) http.Handler {
+	errs := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, err := s.opts.Authenticate(r)
+		switch {
+		case err != nil && connect.CodeOf(err) == connect.CodeUnknown:
+			err = connect.NewError(connect.CodeUnauthenticated, errors.New("say who you are: send Authorization: Bearer and a token that is valid"))
+		case err == nil && !s.limit(caller.Name).Allow():
+			err = connect.NewError(connect.CodeResourceExhausted, errors.New("too many calls a second"))
+		}
+		if err != nil {
+			_ = errs.Write(w, r, err)
+			return
+		}
+		if r.URL.Path == remotepb.WorkersStreamJobsProcedure {
+			control := http.NewResponseController(w)
+			_ = control.SetReadDeadline(time.Time{})
+			_ = control.SetWriteDeadline(time.Time{})
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+	})
+}
+
+func (s *server) limit(name string) *rate.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[name] == nil {
+		s.calls[name] = rate.NewLimiter(rate.Limit(s.opts.CallsPerSecond), s.opts.CallsBurst)
+	}
+	return s.calls[name]
+}
+
+func callerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}

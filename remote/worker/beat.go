@@ -1,0 +1,133 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+)
+
+// notesEvery bounds how often progress makes heartbeats.
+const notesEvery = 250 * time.Millisecond
+
+// beat sends heartbeats until ctx ends: as often as the pods say, at once when a job has come, and soon when there is progress. Only one is
+// under way at a time, so that they arrive in their order.
+func (w *Worker) beat(ctx context.Context) {
+	var last time.Time
+	for {
+		w.mu.Lock()
+		every := w.every
+		w.mu.Unlock()
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-w.kick:
+		case <-w.noted:
+			soon := time.NewTimer(notesEvery - time.Since(last))
+			select {
+			case <-ctx.Done():
+			case <-w.kick:
+			case <-soon.C:
+			}
+			soon.Stop()
+		}
+		timer.Stop()
+		last = time.Now()
+		w.beatOnce(ctx, last, every)
+		w.watchTrust(ctx)
+	}
+}
+
+func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Duration) {
+	asking, cancel := context.WithTimeout(ctx, max(every, time.Second))
+	defer cancel()
+	w.mu.Lock()
+	id, drains := w.id, w.drains
+	w.mu.Unlock()
+	out, err := w.client().Heartbeat(asking, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: w.running(), Draining: drains}))
+	if err != nil {
+		if closed(err) && w.isReceived(id) {
+			w.anew(err)
+		} else if ctx.Err() == nil {
+			w.log.DebugContext(ctx, "heartbeat failed", telemetry.Err, err)
+		}
+		return
+	}
+	w.mu.Lock()
+	w.lease, w.every = out.Msg.GetLease().AsDuration(), max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
+	w.trusted = sent.Add(w.lease - w.lease/10)
+	w.mu.Unlock()
+	for _, v := range out.Msg.GetVerdicts() {
+		t := w.find(key{v.GetJobId(), v.GetFence()})
+		if t == nil {
+			continue
+		}
+		switch v.GetVerdict() {
+		case remotepb.JobVerdict_VERDICT_LOST:
+			t.lose(cause(v.GetCause()))
+		case remotepb.JobVerdict_VERDICT_CANCEL:
+			t.cancel(cause(v.GetCause()))
+		}
+	}
+}
+
+// isReceived reports whether a pod has answered the worker under its id before: one that has not yet been received is no pod's, and its row
+// is not closed but not open yet.
+func (w *Worker) isReceived(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.id == id && !w.trusted.IsZero()
+}
+
+// watchTrust ends the handlers when no pod has answered for so long that their jobs may run elsewhere.
+func (w *Worker) watchTrust(ctx context.Context) {
+	w.mu.Lock()
+	over := !w.trusted.IsZero() && time.Now().After(w.trusted)
+	w.mu.Unlock()
+	if !over {
+		return
+	}
+	for _, t := range w.list() {
+		if !t.keeps && t.ctx.Err() == nil {
+			w.log.WarnContext(ctx, "no pod answers for a lease: the handler is cancelled", telemetry.JobID, t.m.GetJobId(), telemetry.Fence, t.m.GetFence())
+			t.cancel(job.ErrLeaseLost)
+		}
+	}
+}
+
+// running is what the worker works on, with what is new of it.
+func (w *Worker) running() (list []*remotepb.Running) {
+	id := w.name()
+	for _, t := range w.list() {
+		if t.boot != id {
+			continue // of the worker that this was before
+		}
+		list = append(list, &remotepb.Running{JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken(), Progress: t.takeProgress()})
+	}
+	return list
+}
+
+func cause(c remotepb.JobVerdict_Cause) error {
+	switch c {
+	case remotepb.JobVerdict_CAUSE_CANCELLED:
+		return job.ErrCancelled
+	case remotepb.JobVerdict_CAUSE_STOPPED:
+		return job.ErrStopped
+	case remotepb.JobVerdict_CAUSE_TIMEOUT:
+		return job.ErrTimeout
+	case remotepb.JobVerdict_CAUSE_STALE:
+		return job.ErrStale
+	case remotepb.JobVerdict_CAUSE_DEADLINE:
+		return job.ErrDeadline
+	case remotepb.JobVerdict_CAUSE_SHUTDOWN:
+		return job.ErrShutdown
+	}
+	return job.ErrLeaseLost
+}

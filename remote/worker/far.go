@@ -1,0 +1,156 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// far is what a handler has of its job through the network: a [runner.Far].
+type far struct{ *task }
+
+// Progress goes with the next heartbeat.
+func (f *far) Progress(p job.Progress) {
+	f.mu.Lock()
+	if f.progress == nil {
+		f.progress = &remotepb.Progress{}
+	}
+	if p.Done != nil {
+		f.progress.Done, f.progress.Total = p.Done, p.Total
+	}
+	if p.Message != nil {
+		f.progress.Message = p.Message
+	}
+	f.mu.Unlock()
+	select {
+	case f.w.noted <- struct{}{}:
+	default:
+	}
+}
+
+// Emit is one try: an event is not to be there twice.
+func (f *far) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	m := f.note()
+	m.Note = &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: event, Level: level, Message: message, Fields: fields}}
+	_, err := f.w.client().Note(ctx, connect.NewRequest(m))
+	return told(err)
+}
+
+// Checkpoint is tried until a pod answers: to keep the same twice is to keep it once.
+func (f *far) Checkpoint(ctx context.Context, v json.RawMessage) error {
+	m := f.note()
+	m.Note = &remotepb.NoteRequest_Checkpoint{Checkpoint: v}
+	return f.patiently(ctx, func(ctx context.Context) error {
+		_, err := f.w.client().Note(ctx, connect.NewRequest(m))
+		return err
+	})
+}
+
+func (f *far) note() *remotepb.NoteRequest {
+	return &remotepb.NoteRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
+}
+
+// read asks a pod until one answers.
+func (f *far) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *remotepb.ReadResponse, err error) {
+	m := &remotepb.ReadRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
+	what(m)
+	err = f.patiently(ctx, func(ctx context.Context) error {
+		in, err := f.w.client().Read(ctx, connect.NewRequest(m))
+		if err == nil {
+			out = in.Msg
+		}
+		return err
+	})
+	return out, err
+}
+
+// patiently does a call that may be repeated until it is answered, or ctx ends.
+func (f *far) patiently(ctx context.Context, call func(ctx context.Context) error) error {
+	for wait := pause(0); ; {
+		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := call(asking)
+		cancel()
+		switch connect.CodeOf(err) {
+		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown:
+			if err != nil && wait.sleep(ctx) {
+				continue
+			}
+		}
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return told(err)
+	}
+}
+
+// told is an error of a pod in the words of package job.
+func told(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodePermissionDenied:
+		return fmt.Errorf("%w: %w", job.ErrLeaseLost, err)
+	case connect.CodeNotFound:
+		return fmt.Errorf("%w: %w", job.ErrNotFound, err)
+	case connect.CodeResourceExhausted:
+		return fmt.Errorf("%w: %w", job.ErrTooLarge, err)
+	}
+	return err
+}
+
+// ParentResult implements [runner.Far].
+func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
+	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
+		m.What = &remotepb.ReadRequest_ParentResult_{ParentResult: &remotepb.ReadRequest_ParentResult{}}
+	})
+	return out.GetValue(), err
+}
+
+// CompletionToken implements [runner.Far].
+func (f *far) CompletionToken(ctx context.Context) (string, error) {
+	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
+		m.What = &remotepb.ReadRequest_CompletionToken_{CompletionToken: &remotepb.ReadRequest_CompletionToken{}}
+	})
+	return string(out.GetValue()), err
+}
+
+// Branches implements [runner.Far].
+func (f *far) Branches(ctx context.Context) iter.Seq2[runner.Branch, error] {
+	return func(yield func(runner.Branch, error) bool) {
+		for read := int32(0); ; {
+			out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
+				m.What = &remotepb.ReadRequest_Branches_{Branches: &remotepb.ReadRequest_Branches{After: read}}
+			})
+			if err != nil {
+				yield(runner.Branch{}, err)
+				return
+			}
+			for _, m := range out.GetBranches() {
+				b := runner.Branch{
+					No: int(m.GetNo()), JobID: m.GetJobId(), Kind: m.GetKind(), Subject: m.GetSubject(), Part: m.GetPart(), State: job.State(m.GetState()),
+					Outcome: job.Quality(m.GetOutcome()), Reason: job.Reason(m.GetReason()), Error: m.GetError(),
+				}
+				if len(m.GetResult()) > 0 {
+					b = b.WithResult(m.GetResult())
+				}
+				if read++; !yield(b, nil) {
+					return
+				}
+			}
+			if !out.GetMore() {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// stream keeps a stream open until ctx ends, or the pods refuse the worker for good.
+func (w *Worker) stream(ctx context.Context) error {
+	for wait := pause(0); ctx.Err() == nil; {
+		open, err := w.streamOnce(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if open {
+			wait = 0
+		}
+		switch {
+		case closed(err):
+			w.anew(err)
+			continue
+		case !open && refused(err):
+			return fmt.Errorf("the pod refuses the worker: %w", err)
+		}
+		w.log.WarnContext(ctx, "the stream of jobs ended, it is opened again", telemetry.Err, err)
+		w.elsewhere()
+		if !wait.sleep(ctx) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// streamOnce opens the stream and takes what comes. open says that a pod served it.
+func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
+	w.mu.Lock()
+	w.cut = cut
+	w.mu.Unlock()
+	began := time.Now()
+	in, err := w.client().StreamJobs(ctx, connect.NewRequest(w.introduction()))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = in.Close() }()
+	for in.Receive() {
+		open = true
+		w.take(in.Msg())
+	}
+	if err = in.Err(); err == nil {
+		err = errors.New("the pod ended it")
+	}
+	return open || time.Since(began) > 2*time.Second, err
+}
+
+func (w *Worker) introduction() *remotepb.StreamJobsRequest {
+	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots), Name: w.opts.Name, Version: w.opts.Version, Running: w.running()} // #nosec G115 -- the pod refuses more than 1,000
+	for _, k := range w.kinds {
+		m.Kinds = append(m.Kinds, kind(k))
+	}
+	return m
+}
+
+func kind(k runner.GuestKind) *remotepb.Kind {
+	m := &remotepb.Kind{Name: k.Name, MaxAttempts: int32(k.MaxAttempts), MaxCrashes: int32(k.MaxCrashes)} // #nosec G115 -- small numbers from the program's own source
+	if k.Timeout != nil {
+		m.Timeout = durationpb.New(*k.Timeout)
+	}
+	if k.StaleAfter != nil {
+		m.StaleAfter = durationpb.New(*k.StaleAfter)
+	}
+	if k.MaxAttempts > 0 {
+		m.Backoff = &remotepb.Backoff{First: durationpb.New(k.Backoff.Base), Most: durationpb.New(k.Backoff.Cap)}
+	}
+	return m
+}
+
+// anew begins as another worker: what ran is lost.
+func (w *Worker) anew(why error) {
+	w.mu.Lock()
+	w.id, w.trusted = uuid.NewString(), time.Time{}
+	var lost []*task
+	for _, t := range w.tasks {
+		lost = append(lost, t)
+	}
+	cut := w.cut
+	w.mu.Unlock()
+	w.log.Warn("the lease was lost: begun anew as another worker", telemetry.Running, len(lost), telemetry.Err, why)
+	for _, t := range lost {
+		t.lose(job.ErrLeaseLost)
+	}
+	if cut != nil {
+		cut()
+	}
+}
+
+// closed reports whether an error says that the worker's row is closed.
+func closed(err error) bool {
+	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
+}
+
+// refused reports whether another try would be refused as well.
+func refused(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
+		return true
+	}
+	return false
+}
+
+// pause is a wait that doubles, up to two seconds.
+type pause time.Duration
+
+func (p *pause) sleep(ctx context.Context) bool {
+	*p = min(max(2**p, pause(50*time.Millisecond)), pause(2*time.Second))
+	timer := time.NewTimer(time.Duration(float64(*p) * (0.5 + rand.Float64()))) // #nosec G404 -- jitter
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,230 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type key struct{ id, fence int64 }
+
+// task is a job that the worker works on, from its arrival until its report was answered.
+type task struct {
+	w      *Worker
+	boot   string
+	m      *remotepb.Assignment
+	keeps  bool // its handler goes on while no pod answers
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	once   sync.Once
+	gone   chan struct{} // closed when it is the worker's no more, or is given up
+
+	mu       sync.Mutex
+	progress *remotepb.Progress
+}
+
+// take starts a job, and has its arrival acknowledged at once.
+func (w *Worker) take(m *remotepb.Assignment) {
+	w.mu.Lock()
+	k := key{m.GetJobId(), m.GetFence()}
+	if w.tasks[k] != nil || w.drains {
+		w.mu.Unlock()
+		return
+	}
+	t := &task{w: w, boot: w.id, m: m, keeps: w.keeps[m.GetKind()], gone: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
+	w.tasks[k] = t
+	w.working.Add(1)
+	w.mu.Unlock()
+	w.hurry()
+	go t.run()
+}
+
+func (w *Worker) find(k key) *task {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tasks[k]
+}
+
+func (w *Worker) list() []*task {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := make([]*task, 0, len(w.tasks))
+	for _, t := range w.tasks {
+		list = append(list, t)
+	}
+	return list
+}
+
+// lose ends the handler of a job that is not the worker's any more: nothing is reported.
+func (t *task) lose(why error) {
+	t.once.Do(func() { close(t.gone) })
+	t.cancel(why)
+}
+
+func (t *task) isGone() bool {
+	select {
+	case <-t.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandon hands back a job whose handler ignores the end of its context.
+func (t *task) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	m := t.report()
+	m.Outcome = &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: "the worker is shutting down"}}
+	_, _ = t.w.client().ReportResult(ctx, connect.NewRequest(m))
+	t.lose(job.ErrShutdown)
+}
+
+// run performs the job and reports what came of it.
+func (t *task) run() {
+	defer t.w.working.Done()
+	defer func() {
+		t.w.mu.Lock()
+		delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
+		t.w.mu.Unlock()
+		t.cancel(nil)
+		t.w.hurry()
+	}()
+	o, err := t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
+	m := t.report()
+	t.fill(m, o, err)
+	t.send(m)
+}
+
+func (t *task) report() *remotepb.ReportResultRequest {
+	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
+}
+
+// fill puts what the handler returned into a report.
+func (t *task) fill(m *remotepb.ReportResultRequest, o *runner.Outcome, err error) {
+	why := context.Cause(t.ctx)
+	var d runner.Described
+	if err == nil {
+		if d, err = t.w.r.Describe(o); err != nil {
+			err = job.Permanent(err)
+		}
+	}
+	switch {
+	case err != nil && (errors.Is(why, job.ErrShutdown) || errors.Is(why, job.ErrLeaseLost)):
+		m.Outcome = &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: why.Error()}}
+	case err != nil:
+		m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: failure(err)}
+	case d.Later != nil:
+		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(*d.Later), Why: cut(d.Why)}}
+	case d.Fan:
+		f := &remotepb.FanOut{Parts: int32(d.Parts), FailFast: d.FailFast, Join: step(d.Join), Result: d.Result, Warning: d.Warning} // #nosec G115 -- the pod refuses more than 10,000
+		for i := range d.Children {
+			f.Children = append(f.Children, step(&d.Children[i]))
+		}
+		m.Outcome = &remotepb.ReportResultRequest_FanOut{FanOut: f}
+	default:
+		m.Outcome = &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: d.Result, Warning: d.Warning, Then: step(d.Then)}}
+	}
+}
+
+func failure(err error) *remotepb.Failure {
+	wish := job.WishOf(err)
+	f := &remotepb.Failure{Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
+	if wish.After != nil {
+		f.RetryAfter = durationpb.New(*wish.After)
+	}
+	return f
+}
+
+// cut keeps a message to what a pod would keep of it, as text that goes over the wire.
+func cut(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), job.MaxErrorBytes)], "�")
+}
+
+func step(s *runner.DescribedStep) *remotepb.Step {
+	if s == nil {
+		return nil
+	}
+	m := &remotepb.Step{
+		Kind: s.Kind, Args: s.Args, Subject: s.Subject, Lane: s.Lane, MaxAttempts: int32(min(s.MaxAttempts, 1<<30)), // #nosec G115 -- bounded here
+		UniqueKey: s.UniqueKey, UniqueWhile: string(s.UniqueWhile), Foreign: s.Foreign,
+	}
+	if s.Delay > 0 {
+		m.Delay = durationpb.New(s.Delay)
+	}
+	if s.Priority != nil {
+		priority := int32(*s.Priority) // #nosec G115 -- −100 to 100
+		m.Priority = &priority
+	}
+	for i := range s.Rest {
+		m.Rest = append(m.Rest, step(&s.Rest[i]))
+	}
+	return m
+}
+
+// send reports until somebody has answered: the same report twice is one end.
+func (t *task) send(m *remotepb.ReportResultRequest) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-t.gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for wait := pause(0); !t.isGone(); {
+		asking, done := context.WithTimeout(ctx, 10*time.Second)
+		_, err := t.w.client().ReportResult(asking, connect.NewRequest(m))
+		done()
+		switch connect.CodeOf(err) {
+		case connect.CodeFailedPrecondition, connect.CodePermissionDenied, connect.CodeAborted, connect.CodeNotFound:
+			t.w.log.Warn("result refused", telemetry.JobID, t.m.GetJobId(), telemetry.Fence, t.m.GetFence(), telemetry.Err, err)
+			return
+		case connect.CodeInvalidArgument, connect.CodeResourceExhausted, connect.CodeUnimplemented, connect.CodeInternal:
+			if _, failed := m.GetOutcome().(*remotepb.ReportResultRequest_Failure); !failed {
+				m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: cut("what the handler returned was refused: " + err.Error()), Permanent: true}}
+			}
+		}
+		if err == nil {
+			return
+		}
+		t.w.log.Debug("report failed, it is sent again", telemetry.JobID, t.m.GetJobId(), telemetry.Err, err)
+		if !wait.sleep(ctx) {
+			return
+		}
+	}
+}
+
+// takeProgress takes the news since the last heartbeat.
+func (t *task) takeProgress() *remotepb.Progress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.progress
+	t.progress = nil
+	return p
+}
+
+func assignment(m *remotepb.Assignment) runner.Assignment {
+	a := runner.Assignment{
+		ID: m.GetJobId(), Fence: m.GetFence(), PipelineID: m.GetPipelineId(), ParentID: m.GetParentId(), Kind: m.GetKind(), Lane: m.GetLane(),
+		Subject: m.GetSubject(), Attempt: int(m.GetAttempt()), Crashes: int(m.GetCrashes()), Step: int(m.GetStep()), PutOff: int(m.GetPutOff()),
+		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
+		Path: m.GetPath(), Trace: m.GetTraceparent(),
+	}
+	if m.Deadline != nil {
+		a.Deadline = m.GetDeadline().AsTime()
+	}
+	return a
+}

@@ -1,0 +1,231 @@
+// Package worker runs handlers in a program that has no database: pods send it jobs, and it reports what came of them. The handlers are
+// those that any pod could run, registered in the same way:
+//
+//	r, err := runner.NewRemote(runner.RemoteOptions{})
+//	runner.Handle(r, func(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) { … })
+//	w, err := worker.New(r, worker.Options{Server: "https://jobs.example.org", Token: token})
+//	err = w.Run(ctx)
+//
+// It loses nothing when it loses its pod: it opens its stream again, on whichever pod answers, and keeps what it runs. What it
+// cannot tell anybody for a lease runs elsewhere, with a higher fence, and its own result is refused.
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Options configure a [Worker].
+type Options struct {
+	// Server is the address of the pods, https://host:port; several are separated by commas, and tried in turn. http:// is for
+	// loopback addresses only.
+	Server string
+	// Token says who the worker is. Default: nothing, as where a client certificate does.
+	Token string
+	// TLS holds the client certificate, and the authorities that are believed. Default: those of the system.
+	TLS *tls.Config
+	// Name is the display name. Default: the host name.
+	Name string
+	// Version is the program's build.
+	Version string
+	// Slots is how many jobs it runs at once. Default 4 × CPUs, at most 1,000.
+	Slots int
+	// Kinds is the subset of the registered kinds that it is sent. Default: all.
+	Kinds []string
+	// ShutdownGrace is how long handlers may go on after Run's context ended. Default 20s.
+	ShutdownGrace time.Duration
+	// Logger receives what is worth a line. Default [slog.Default].
+	Logger *slog.Logger
+}
+
+// Worker runs jobs that pods send it. Make one with [New] and call [Worker.Run] once.
+type Worker struct {
+	r       *runner.Runner
+	opts    Options
+	log     *slog.Logger
+	clients []remotepb.WorkersClient
+	kinds   []runner.GuestKind
+	keeps   map[string]bool // kinds whose handlers go on while no pod answers
+
+	mu      sync.Mutex
+	at      int // of clients
+	id      string
+	tasks   map[key]*task
+	every   time.Duration // between heartbeats, as the pods say
+	lease   time.Duration
+	trusted time.Time // until when the worker may take it that its jobs are its
+	cut     context.CancelFunc
+	working sync.WaitGroup
+	kick    chan struct{} // asks for a heartbeat now
+	noted   chan struct{} // asks for one soon
+	drains  bool
+}
+
+// New returns a worker with the handlers of r, which [runner.NewRemote] made.
+func New(r *runner.Runner, o Options) (*Worker, error) {
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+	}
+	if o.Slots == 0 {
+		o.Slots = min(4*runtime.NumCPU(), 1000)
+	}
+	if o.ShutdownGrace == 0 {
+		o.ShutdownGrace = 20 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1)}
+	for _, server := range strings.Split(o.Server, ",") {
+		client, err := o.client(strings.TrimSpace(server))
+		if err != nil {
+			return nil, fmt.Errorf("remote worker: %w", err)
+		}
+		w.clients = append(w.clients, client)
+	}
+	if w.kinds = r.Policies(); len(w.kinds) == 0 {
+		return nil, errors.New("remote worker: no handler is registered")
+	}
+	w.keeps = map[string]bool{}
+	for _, k := range w.kinds {
+		w.keeps[k.Name] = k.KeepRunning
+	}
+	return w, nil
+}
+
+// client makes the client of one address.
+func (o Options) client(server string) (remotepb.WorkersClient, error) {
+	at, err := url.Parse(server)
+	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
+		return nil, fmt.Errorf("server %q: want https://host:port, or http:// of a loopback address", server)
+	}
+	transport := &http.Transport{
+		TLSClientConfig: o.TLS, Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
+		// A pod that is gone without a word is noticed long before a lease is over.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
+	}
+	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {
+		if ip := net.ParseIP(at.Hostname()); at.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return nil, fmt.Errorf("server %q: in clear text only to a loopback address: use https://", server)
+		}
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return remotepb.NewWorkersClient(&http.Client{Transport: bearer{o.Token, transport}}, strings.TrimSuffix(server, "/"), connect.WithGRPC(), connect.WithReadMaxBytes(16<<20)), nil
+}
+
+// bearer says who the worker is, with every request.
+type bearer struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.next.RoundTrip(r)
+}
+
+// Run runs jobs until ctx ends, then drains: handlers get Options.ShutdownGrace to end before their context is cancelled, and what is left
+// then is handed back. It returns nil after that, and an error when the pods refuse the worker for good.
+func (w *Worker) Run(ctx context.Context) error {
+	w.id = uuid.NewString()
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
+	var beats sync.WaitGroup
+	beats.Go(func() { w.beat(alive) })
+	err := w.stream(ctx)
+	w.drain(alive)
+	die()
+	beats.Wait()
+	return err
+}
+
+// drain ends what runs: first by waiting, then by telling the handlers, then without them.
+func (w *Worker) drain(ctx context.Context) {
+	w.mu.Lock()
+	w.drains = true
+	w.mu.Unlock()
+	w.log.InfoContext(ctx, "remote worker draining", telemetry.Running, len(w.list()))
+	w.hurry()
+	if !w.ends(w.opts.ShutdownGrace) {
+		for _, t := range w.list() {
+			t.cancel(job.ErrShutdown)
+		}
+		if !w.ends(2 * time.Second) {
+			for _, t := range w.list() {
+				t.abandon()
+			}
+			w.ends(2 * time.Second)
+		}
+	}
+	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if _, err := w.client().Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.name(), Running: w.running(), Draining: true, Leaving: true})); err != nil {
+		w.log.WarnContext(ctx, "no pod was told of the end: the lease runs out instead", telemetry.Err, err)
+	}
+}
+
+// ends waits for what runs, at most a time, and reports whether nothing does.
+func (w *Worker) ends(within time.Duration) bool {
+	over := make(chan struct{})
+	go func() {
+		w.working.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return true
+	case <-time.After(within):
+		return len(w.list()) == 0
+	}
+}
+
+func (w *Worker) client() remotepb.WorkersClient {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clients[w.at]
+}
+
+func (w *Worker) name() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.id
+}
+
+// elsewhere has the next address tried.
+func (w *Worker) elsewhere() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at = (w.at + 1) % len(w.clients)
+}
+
+// hurry asks for a heartbeat now.
+func (w *Worker) hurry() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}

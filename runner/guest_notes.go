@@ -1,0 +1,119 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
+// [ErrWrongToken], [ErrGuestClosed]. Call leave when done.
+func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (c *core, leave func(), err error) {
+	if g := r.guests.find(id); g != nil && g.opts.Owner == owner {
+		if !signed(g.key, id, claim) {
+			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
+		}
+		if one := g.r.runs.find(claim.ID, claim.Fence); one != nil {
+			if one.isLost() {
+				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, job.ErrLeaseLost)
+			}
+			return one.core, func() {}, nil
+		}
+	}
+	row, err := r.guestRow(ctx, id, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !signed(row.Key, id, claim) {
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
+	}
+	held, err := r.heart.Adopt(ctx, id, []job.Lease{{JobID: claim.ID, Fence: claim.Fence, Pod: id}})
+	if err != nil {
+		return nil, nil, r.dbError(err)
+	}
+	if len(held) == 0 {
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, job.ErrLeaseLost)
+	}
+	c = &core{r: r, claimed: held[0].Claimed, lease: job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
+	c.emissions.to = c
+	return c, c.emissions.close, nil
+}
+
+// GuestEmits is [Job.Emit] of a claim of a remote worker, and so on.
+func (r *Runner) GuestEmits(ctx context.Context, id, owner string, claim GuestClaim, event, level, message string, fields json.RawMessage) error {
+	c, leave, err := r.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if len(fields) == 0 {
+		return c.Emit(ctx, event, level, message, nil)
+	}
+	return c.Emit(ctx, event, level, message, fields)
+}
+
+// GuestCheckpoint keeps a checkpoint of a claim of a remote worker.
+func (r *Runner) GuestCheckpoint(ctx context.Context, id, owner string, claim GuestClaim, v json.RawMessage) error {
+	c, leave, err := r.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return c.Checkpoint(ctx, v)
+}
+
+// GuestParentResult reads the result of the job before that of a claim: nil when it has none.
+func (r *Runner) GuestParentResult(ctx context.Context, id, owner string, claim GuestClaim) (result json.RawMessage, err error) {
+	c, leave, err := r.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	err = c.Parent(ctx, &result)
+	return result, err
+}
+
+// GuestToken is [Job.Token] of a claim.
+func (r *Runner) GuestToken(ctx context.Context, id, owner string, claim GuestClaim) (string, error) {
+	c, leave, err := r.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	return c.Token(ctx)
+}
+
+// GuestBranches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
+// name. It ends when most bytes of results are in it; more says that there are more.
+func (r *Runner) GuestBranches(ctx context.Context, id, owner string, claim GuestClaim, after, most int) (page []Branch, more bool, err error) {
+	c, leave, err := r.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	bytes, n := 0, 0
+	for b, err := range c.Branches(ctx) {
+		if err != nil {
+			return nil, false, err
+		}
+		if n++; n <= after {
+			continue
+		}
+		if bytes += 200 + len(b.result); bytes > most && len(page) > 0 {
+			return page, true, nil
+		}
+		page = append(page, b)
+	}
+	return page, false, nil
+}
+
+// RawResult is the result of a branch as JSON: nil when it has none.
+func (b *Branch) RawResult() json.RawMessage { return b.result }
+
+// WithResult returns b with a result.
+func (b Branch) WithResult(result json.RawMessage) Branch {
+	b.result = result
+	return b
+}

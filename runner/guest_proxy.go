@@ -1,0 +1,238 @@
+package runner
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Assignment is a claim on its way to a remote worker.
+type Assignment struct {
+	ID, Fence, PipelineID, ParentID int64 // no parent: 0
+	Kind, Lane, Subject             string
+	Attempt, Crashes, Step, PutOff  int
+	Priority                        int
+	Args, Checkpoint                json.RawMessage
+	Token                           []byte    // proves that the job was assigned
+	Deadline                        time.Time // zero: none
+	ClaimedAt                       time.Time
+	Path, Trace                     string
+}
+
+// proxy stands for the handler that runs elsewhere.
+type proxy struct {
+	answers chan answer   // one is taken
+	give    chan string   // why the claim is given back
+	seen    time.Time     // when the worker listed it last, or it was sent; guarded by Guest.mu
+	listed  bool          // the worker has it; guarded by Guest.mu
+	timer   *time.Timer   // of what is not acknowledged; nil: adopted
+	ended   chan struct{} // closed when the handler has returned
+}
+
+// answer is what a handler elsewhere returned.
+type answer struct {
+	outcome *Outcome
+	err     error
+}
+
+// released is the error of a proxy without a verdict: the claim is given back, or left to itself.
+type released struct {
+	why    string // empty: left to itself
+	unsure bool   // that it is ours to give back: the worker may have come back elsewhere with it
+}
+
+func (*released) Error() string { return "released by its worker" }
+
+// sign makes the token of a claim: whoever shows it was sent the assignment.
+func sign(key []byte, boot string, id, fence int64) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(boot))
+	mac.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(id)), uint64(fence))) // #nosec G115 -- bits, not numbers
+	return mac.Sum(nil)
+}
+
+// signed reports whether a token is a claim's.
+func signed(key []byte, boot string, c GuestClaim) bool {
+	return hmac.Equal(sign(key, boot, c.ID, c.Fence), c.Token)
+}
+
+// handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
+// becomes of it. That its context ends the worker learns by its heartbeat.
+func (g *Guest) handle(ctx context.Context, c *core) (*Outcome, error) {
+	key := claimKey{c.ID(), c.Fence()}
+	p, adopted := g.open(key)
+	defer g.shut(key, p)
+	if !adopted {
+		if err := g.opts.Send(g.assignment(ctx, c)); err != nil {
+			g.stop()
+			return nil, &released{why: "it could not be sent to its worker"}
+		}
+	}
+	select {
+	case a := <-p.answers:
+		return a.outcome, a.err
+	case why := <-p.give:
+		return nil, &released{why: why, unsure: true}
+	case <-g.over:
+		select {
+		case a := <-p.answers: // it came first
+			return a.outcome, a.err
+		default:
+		}
+		if errors.Is(g.why, job.ErrShutdown) && !g.has(p) {
+			return nil, &released{why: "the pod is shutting down", unsure: true}
+		}
+		return nil, &released{}
+	}
+}
+
+// open has the proxy of a claim: made here, unless it was adopted.
+func (g *Guest) open(key claimKey) (p *proxy, adopted bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p = g.proxies[key]; p != nil {
+		return p, true
+	}
+	p = newProxy()
+	g.proxies[key] = p
+	p.timer = time.AfterFunc(g.opts.AckWithin, func() { g.unacknowledged(p) })
+	return p, false
+}
+
+func newProxy() *proxy {
+	return &proxy{answers: make(chan answer, 1), give: make(chan string, 1), seen: time.Now(), ended: make(chan struct{})}
+}
+
+func (g *Guest) shut(key claimKey, p *proxy) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.proxies, key)
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	close(p.ended)
+}
+
+// unacknowledged gives back what was sent and not listed: it has not arrived, and nothing else that is sent will.
+func (g *Guest) unacknowledged(p *proxy) {
+	if !g.has(p) {
+		g.stop()
+		p.giveBack("its worker did not acknowledge it")
+	}
+}
+
+// has reports whether the worker has listed a claim.
+func (g *Guest) has(p *proxy) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p.listed
+}
+
+func (p *proxy) giveBack(why string) {
+	select {
+	case p.give <- why:
+	default:
+	}
+}
+
+// giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
+// is void either way.
+func (g *Guest) giveBackUnsent() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.proxies {
+		if !p.listed {
+			p.giveBack("the stream of its worker ended before it was acknowledged")
+		}
+	}
+}
+
+func (g *Guest) assignment(ctx context.Context, c *core) Assignment {
+	a := Assignment{
+		ID: c.ID(), Fence: c.Fence(), PipelineID: c.PipelineID(), Kind: c.Kind(), Lane: c.Lane(), Subject: c.Subject(), Attempt: c.Attempt(),
+		Crashes: c.Crashes(), Step: c.Step(), PutOff: c.PutOff(), Priority: c.Priority(), Args: c.claimed.Args, Checkpoint: c.claimed.Checkpoint,
+		Token: sign(g.key, g.opts.ID, c.ID(), c.Fence()), ClaimedAt: c.ClaimedAt(), Path: c.Path(), Trace: c.claimed.Trace,
+	}
+	if c.claimed.ParentID != nil {
+		a.ParentID = *c.claimed.ParentID
+	}
+	a.Deadline, _ = ctx.Deadline()
+	return a
+}
+
+// known are those claims of a list whose tokens are right.
+func (g *Guest) known(list []GuestClaim) (leases []job.Lease) {
+	for _, c := range list {
+		if signed(g.key, g.opts.ID, c) {
+			leases = append(leases, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: g.opts.ID})
+		}
+	}
+	return leases
+}
+
+// adopt goes on with claims that the worker has.
+func (g *Guest) adopt(list []store.Adopted) {
+	for _, a := range list {
+		if !g.r.mine[a.Kind] {
+			continue // it does not run that kind any more: a look for strays gives it back
+		}
+		key := claimKey{a.ID, a.Fence}
+		p := newProxy()
+		p.listed = true
+		g.mu.Lock()
+		g.proxies[key] = p
+		g.mu.Unlock()
+		g.r.lanes.adopt(a.Lane)
+		one := g.r.newRun(a.Claimed, g.opts.ID)
+		if one == nil {
+			g.r.lanes.release(a.Lane)
+			continue
+		}
+		if a.CancelRequested {
+			g.r.cancelRun(one, job.ReasonCancelled)
+		}
+		g.r.hands.give(one)
+	}
+}
+
+// release ends a run without a verdict of its handler's.
+func (r *Runner) release(one *run, err *released) {
+	if err.why == "" || one.isLost() {
+		return
+	}
+	ctx := context.WithoutCancel(one.ctx)
+	if err.unsure && !r.guest.current(ctx) {
+		return // whoever serves the worker now knows
+	}
+	if fate, err := r.front.Fate(ctx, one.lease); err == nil && !fate.Held {
+		return // it has ended elsewhere, or is somebody else's: nothing is discarded here
+	}
+	one.traceEvent("job.handed_back")
+	r.handBack(one, err.why)
+}
+
+// closed ends a guest whose row was closed, or whose worker has opened another stream.
+func (g *Guest) closed(ctx context.Context) {
+	why := ErrGuestClosed
+	if row, err := g.r.heart.Guest(ctx, g.opts.ID); err == nil && row.Open {
+		why = ErrSuperseded
+	} else {
+		g.r.metrics.LeasesLost.Inc()
+	}
+	g.r.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
+	g.finish(why)
+}
+
+// current reports whether the guest still serves its worker, and not a newer stream of it.
+func (g *Guest) current(ctx context.Context) bool {
+	row, err := g.r.heart.Guest(ctx, g.opts.ID)
+	return err != nil || row.Open && row.Stream == g.stream
+}

@@ -1,0 +1,181 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// GuestReport is what a handler elsewhere returned.
+type GuestReport struct {
+	GuestClaim
+	Outcome    *Outcome // nil: Done(nil)
+	Err        error
+	HandedBack bool // the worker stops: the job is given back
+	Why        string
+}
+
+// Reported ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
+// it was before. Errors: [job.ErrLeaseLost], [ErrGuestClosed], [ErrWrongToken].
+func (r *Runner) Reported(ctx context.Context, id, owner string, report GuestReport) (duplicate bool, err error) {
+	g := r.guests.find(id)
+	if g == nil || g.opts.Owner != owner {
+		row, err := r.guestRow(ctx, id, owner)
+		if err != nil {
+			return false, err
+		}
+		if !signed(row.Key, id, report.GuestClaim) {
+			return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
+		}
+		return r.reportedElsewhere(ctx, id, row, report)
+	}
+	if !signed(g.key, id, report.GuestClaim) {
+		return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
+	}
+	if taken, duplicate, err := g.report(ctx, report); taken {
+		return duplicate, err
+	}
+	return r.reportedElsewhere(ctx, id, store.GuestRow{Key: g.key, Stream: g.stream}, report)
+}
+
+// report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
+func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicate bool, err error) {
+	key := claimKey{report.ID, report.Fence}
+	g.mu.Lock()
+	p := g.proxies[key]
+	g.mu.Unlock()
+	one := g.r.runs.find(report.ID, report.Fence)
+	if one == nil {
+		return false, false, nil
+	}
+	lost := one.isLost() || one.settled.Load()
+	first := false
+	if p != nil {
+		select {
+		case p.answers <- report.answer():
+			first = true
+		default: // the same report is being taken in
+		}
+	}
+	select {
+	case <-one.ended:
+	case <-ctx.Done():
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
+	}
+	if first && !lost && one.wrote.Load() {
+		return true, false, nil
+	}
+	fate, err := g.r.front.Fate(ctx, one.lease)
+	if err != nil {
+		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
+	}
+	if fate.Held { // not written: somebody else is to be asked
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
+	}
+	if !report.is(fate) || lost && first {
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
+	}
+	return true, !first, nil
+}
+
+func (report GuestReport) answer() answer {
+	switch {
+	case report.HandedBack:
+		why := clean(report.Why, 200)
+		if why == "" {
+			why = "its worker is shutting down"
+		}
+		return answer{err: &released{why: why}}
+	case report.Err != nil:
+		return answer{err: report.Err}
+	}
+	return answer{outcome: report.Outcome}
+}
+
+// is reports whether what became of a claim is what the report says.
+func (report GuestReport) is(f store.Fate) bool {
+	o := report.Outcome
+	switch {
+	case report.HandedBack:
+		return f.Pending
+	case report.Err != nil:
+		return f.Parked && !f.Fanned || f.State != nil && (*f.State == job.Failed || *f.State == job.Cancelled) && ours(f.Reason)
+	case o != nil && o.later != nil:
+		return f.Parked && !f.Fanned || f.State != nil && *f.State == job.Cancelled && ours(f.Reason)
+	case o != nil && o.fan != nil && f.Fanned:
+		return true
+	case f.State == nil || !ours(f.Reason):
+		return false
+	case *f.State == job.Succeeded:
+		return o == nil || sameResult(o.result, f.Result)
+	}
+	return *f.State == job.Cancelled || *f.State == job.Failed && *f.Reason != job.ReasonError
+}
+
+// ours reports whether an end may be one that a handler's return led to.
+func ours(why *job.Reason) bool {
+	switch *why {
+	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:
+		return false
+	}
+	return true
+}
+
+func sameResult(reported any, kept json.RawMessage) bool {
+	if reported == nil {
+		return kept == nil
+	}
+	raw, err := encode(reported, job.MaxResultBytes)
+	var a, b bytes.Buffer
+	return err == nil && json.Compact(&a, raw) == nil && json.Compact(&b, kept) == nil && bytes.Equal(a.Bytes(), b.Bytes())
+}
+
+// reportedElsewhere ends a claim whose stream another pod serves, or none: by a runner of its own for that one report, so that the end
+// and what follows are written as anywhere else.
+func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
+	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
+	held, err := r.heart.Adopt(ctx, id, []job.Lease{lease})
+	if err != nil {
+		return false, r.dbError(err)
+	}
+	if len(held) == 0 {
+		fate, err := r.front.Fate(ctx, lease)
+		if err != nil {
+			return false, r.dbError(err)
+		}
+		if report.is(fate) {
+			return true, nil
+		}
+		return false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
+	}
+	g, leave := r.visit(id, row, held)
+	defer leave()
+	_, duplicate, err = g.report(ctx, report)
+	return duplicate, err
+}
+
+// visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
+func (r *Runner) visit(id string, row store.GuestRow, held []store.Adopted) (g *Guest, leave func()) {
+	o := GuestOptions{ID: id, Owner: row.Owner, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
+	for _, h := range held {
+		o.Kinds = append(o.Kinds, GuestKind{Name: h.Kind})
+	}
+	g = &Guest{r: r.within(o), host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
+	g.r.guest = g
+	ctx, die := context.WithCancel(context.Background())
+	var life sync.WaitGroup
+	life.Go(func() { g.r.flusher.run(ctx) })
+	g.adopt(held)
+	return g, func() {
+		g.finish(nil)
+		g.settleRest()
+		g.r.hands.close()
+		die()
+		life.Wait()
+	}
+}

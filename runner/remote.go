@@ -1,0 +1,124 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	stdnet "net"
+	"runtime/debug"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ErrNoDatabase is the error of everything that needs the database, in a program that has none: a remote worker.
+var ErrNoDatabase = errors.New("a remote worker has no database")
+
+// InDatabase says that handlers of the kind write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it: to register
+// it there is a mistake in the wiring, and pods refuse a worker that names it.
+func InDatabase() HandleOption { return func(k *kind) { k.inDatabase = true } }
+
+// RemoteOptions configure [NewRemote].
+type RemoteOptions struct {
+	// Name is the display name. Default: the host name.
+	Name string
+	// Logger receives what is worth a line. Default [slog.Default].
+	Logger *slog.Logger
+}
+
+// NewRemote returns a runner that opens no connection to a database: register handlers with it as with any other and have package
+// remote/worker run it. [Runner.Run], submissions and commands return [ErrNoDatabase].
+func NewRemote(o RemoteOptions) (*Runner, error) {
+	config, err := pgxpool.ParseConfig("host=nowhere.invalid user=nobody dbname=none sslmode=disable")
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.LookupFunc = func(context.Context, string) ([]string, error) { return nil, ErrNoDatabase }
+	config.ConnConfig.DialFunc = func(context.Context, string, string) (stdnet.Conn, error) { return nil, ErrNoDatabase }
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, err
+	}
+	r, err := New(pool, Options{Name: o.Name, Logger: o.Logger, DirectURL: "off"})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	r.remote = true
+	return r, nil
+}
+
+// Far is what a handler that runs without a database has of its job, through the network.
+type Far interface {
+	// Progress notes how far the job is. It does not wait.
+	Progress(job.Progress)
+	// Emit appends an event to the job's history.
+	Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error
+	// Checkpoint keeps a checkpoint.
+	Checkpoint(ctx context.Context, v json.RawMessage) error
+	// ParentResult reads the result of the job before: nil when it has none.
+	ParentResult(ctx context.Context) (json.RawMessage, error)
+	// Branches reads what the branches came to that the job joins.
+	Branches(ctx context.Context) iter.Seq2[Branch, error]
+	// CompletionToken is that of [Job.Token].
+	CompletionToken(ctx context.Context) (string, error)
+}
+
+// Policies are the kinds that are registered, with what holds for them: for pods to know.
+func (r *Runner) Policies() (list []GuestKind) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names, _ := r.kindsToRun()
+	for _, name := range names {
+		k := r.kinds[name]
+		told := GuestKind{Name: name, MaxAttempts: k.maxAttempts, MaxCrashes: k.maxCrashes, Backoff: k.backoff, StaleAfter: k.staleAfter, KeepRunning: k.keepRunning}
+		if k.timeout > 0 {
+			told.Timeout = &k.timeout
+		}
+		list = append(list, told)
+	}
+	return list
+}
+
+// Perform calls the handler of an assignment and returns what it came to. boot is the id of the worker. Its goroutine ends with
+// the handler, whatever that does.
+func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far) (o *Outcome, err error) {
+	k := r.kinds[a.Kind]
+	if k == nil {
+		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
+	}
+	if !a.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
+		defer cancel()
+	}
+	c := &core{r: r, far: far, lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, lost: make(chan struct{}), turn: make(chan struct{}, 1), claimed: store.Claimed{
+		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
+		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
+		Checkpoint: a.Checkpoint,
+	}}
+	if a.ParentID != 0 {
+		c.claimed.ParentID = &a.ParentID
+	}
+	done := make(chan struct{})
+	err = errGoexit
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = &panicked{fmt.Sprint(p), debug.Stack()}
+			}
+		}()
+		o, err = k.run(ctx, c)
+		if err != nil {
+			_ = err.Error() // a panic of it is the handler's
+		}
+	}()
+	<-done
+	return o, err
+}
