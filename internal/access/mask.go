@@ -53,18 +53,18 @@ func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
 	if err := m.value(d, &out, m.paths); err != nil {
 		return json.RawMessage(Masked), true
 	}
-	return out.Bytes(), out.hid
+	return out.text.Bytes(), out.hid
 }
 
 // masked is what a mask lets through.
 type masked struct {
-	bytes.Buffer
-	hid bool // something was hidden
+	text bytes.Buffer
+	hid  bool // something was hidden
 }
 
 func (out *masked) hide() {
 	out.hid = true
-	out.WriteString(Masked)
+	out.text.WriteString(Masked)
 }
 
 // value copies one value; paths lead from it to the secrets in it.
@@ -72,7 +72,7 @@ func (m Mask) value(d *json.Decoder, out *masked, paths [][]string) error {
 	if !m.all && len(paths) == 0 { // nothing below is secret
 		var raw json.RawMessage
 		err := d.Decode(&raw)
-		out.Write(raw)
+		out.text.Write(raw)
 		return err
 	}
 	token, err := d.Token()
@@ -98,38 +98,38 @@ func (m Mask) value(d *json.Decoder, out *masked, paths [][]string) error {
 }
 
 func (m Mask) members(d *json.Decoder, out *masked, paths [][]string) error {
-	out.WriteByte('{')
+	out.text.WriteByte('{')
 	for first := true; d.More(); first = false {
 		name, err := d.Token()
 		if err != nil {
 			return err
 		}
 		if !first {
-			out.WriteByte(',')
+			out.text.WriteByte(',')
 		}
 		if err := write(out, name); err != nil {
 			return err
 		}
-		out.WriteByte(':')
+		out.text.WriteByte(':')
 		if err := m.below(d, out, paths, name.(string)); err != nil {
 			return err
 		}
 	}
-	out.WriteByte('}')
+	out.text.WriteByte('}')
 	return nil
 }
 
 func (m Mask) elements(d *json.Decoder, out *masked, paths [][]string) error {
-	out.WriteByte('[')
+	out.text.WriteByte('[')
 	for i := 0; d.More(); i++ {
 		if i > 0 {
-			out.WriteByte(',')
+			out.text.WriteByte(',')
 		}
 		if err := m.below(d, out, paths, fmt.Sprint(i)); err != nil {
 			return err
 		}
 	}
-	out.WriteByte(']')
+	out.text.WriteByte(']')
 	return nil
 }
 
@@ -152,9 +152,9 @@ func (m Mask) below(d *json.Decoder, out *masked, paths [][]string, name string)
 
 // write writes a name or a scalar.
 func write(out *masked, token json.Token) error {
-	encoder := json.NewEncoder(&out.Buffer)
+	encoder := json.NewEncoder(&out.text)
 	encoder.SetEscapeHTML(false) // what is shown is shown as it is
 	err := encoder.Encode(token)
-	out.Truncate(len(bytes.TrimSuffix(out.Bytes(), []byte("\n"))))
+	out.text.Truncate(len(bytes.TrimSuffix(out.text.Bytes(), []byte("\n"))))
 	return err
 }
