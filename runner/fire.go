@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -87,7 +88,10 @@ func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, due store.Due, ids []i
 	if len(d.fires) == 0 {
 		d.wrong = due.Error
 	}
-	return r.front.PlanSchedule(ctx, tx, due.Name, next, d.wrong)
+	if err := r.front.PlanSchedule(ctx, tx, due.Name, next, d.wrong); err != nil || len(d.fires) == 0 {
+		return err
+	}
+	return failpoint.Hit(failpoint.FireSubmitted)
 }
 
 // fireIn writes fires of a schedule down and submits their jobs, in the order of their times. Only those that nobody decided before are

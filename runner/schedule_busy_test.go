@@ -61,4 +61,3 @@ func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
 		return ofOutcome(fires(t, r, "keyed"), job.FireFired)+ofOutcome(fires(t, r, "keyed"), job.FireDuplicate) > 3
 	})
 }
-
