@@ -108,8 +108,9 @@ func (c *calendar) look(ctx context.Context) {
 // moment is the database's now; at says otherwise, for tests.
 func (r *Runner) fireDue(ctx context.Context, at *time.Time) {
 	var passOver []string
+	var ids []int64
 	for ctx.Err() == nil {
-		d, err := r.fireOne(ctx, passOver, at)
+		d, err := r.fireOne(ctx, passOver, at, &ids)
 		switch {
 		case err == nil && d.name == "":
 			return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -20,25 +21,46 @@ type decided struct {
 	now   time.Time
 	fires []job.Fire
 	wrong string // why it does not fire as it should
+	used  int    // job ids
 }
 
+// shortOfIDs says how many job ids a decision needs.
+type shortOfIDs int
+
+func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed", int(n)) }
+
 // fireOne decides about the schedule that has been due longest. The fires, their jobs and the moment of the next one are one commit; a
-// commit whose reply is lost is not asked for, since the row tells whoever looks next.
-func (r *Runner) fireOne(ctx context.Context, passOver []string, at *time.Time) (d decided, err error) {
-	err = r.front.Tx(ctx, func(tx pgx.Tx) error {
-		d = decided{}
-		due, ok, err := r.front.TakeDue(ctx, tx, r.calendar.looksAfter(), passOver, at)
-		if err != nil || !ok {
-			return err
+// commit whose reply is lost is not asked for, since the row tells whoever looks next. It takes job ids from ids, and sees to more of
+// them before its transaction: that has one connection, and never waits for a second one.
+func (r *Runner) fireOne(ctx context.Context, passOver []string, at *time.Time, ids *[]int64) (d decided, err error) {
+	for need := 1; ; {
+		if short := need - len(*ids); short > 0 {
+			more, err := r.front.NewIDs(ctx, short)
+			if err != nil {
+				return decided{}, err
+			}
+			*ids = append(*ids, more...)
 		}
-		d.name, d.now = due.Name, due.Now
-		return r.decideIn(ctx, tx, due, &d)
-	})
-	return d, err
+		err = r.front.Tx(ctx, func(tx pgx.Tx) error {
+			d = decided{}
+			due, ok, err := r.front.TakeDue(ctx, tx, r.calendar.looksAfter(), passOver, at)
+			if err != nil || !ok {
+				return err
+			}
+			d.name, d.now = due.Name, due.Now
+			return r.decideIn(ctx, tx, due, *ids, &d)
+		})
+		*ids = (*ids)[d.used:]
+		more, ok := errors.AsType[shortOfIDs](err)
+		if !ok {
+			return d, err
+		}
+		need = int(more)
+	}
 }
 
 // decideIn decides about a schedule whose row is locked.
-func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, due store.Due, d *decided) error {
+func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, due store.Due, ids []int64, d *decided) error {
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if err != nil {
 		// Not as SetSchedule would have it: somebody's SQL. It fires again when it is set right.
@@ -50,7 +72,11 @@ func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, due store.Due, d *deci
 		from = *due.NextAt
 	}
 	list, next := decide(cal, due.ScheduleSetting, from, due.Now)
-	if d.fires, err = r.fireIn(ctx, tx, due.Schedule, list, "system"); err != nil {
+	if len(list) > len(ids) {
+		return shortOfIDs(len(list))
+	}
+	d.used = len(list)
+	if d.fires, err = r.fireIn(ctx, tx, due.Schedule, list, ids, "system"); err != nil {
 		return err
 	}
 	for _, f := range d.fires {
@@ -62,18 +88,17 @@ func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, due store.Due, d *deci
 	if len(d.fires) == 0 {
 		d.wrong = due.Error
 	}
-	return r.front.PlanSchedule(ctx, tx, due.Name, next, d.wrong)
+	if err := r.front.PlanSchedule(ctx, tx, due.Name, next, d.wrong); err != nil || len(d.fires) == 0 {
+		return err
+	}
+	return failpoint.Hit(failpoint.FireSubmitted)
 }
 
 // fireIn writes fires of a schedule down and submits their jobs, in the order of their times. Only those that nobody decided before are
-// decided here, whatever the schedule's row says.
-func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, s job.Schedule, list []job.Fire, actor string) ([]job.Fire, error) {
+// decided here, whatever the schedule's row says. There is one of ids at least for each.
+func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, s job.Schedule, list []job.Fire, ids []int64, actor string) (_ []job.Fire, err error) {
 	if len(list) == 0 {
 		return nil, nil
-	}
-	ids, err := r.front.NewIDs(ctx, len(list))
-	if err != nil {
-		return nil, err
 	}
 	active := false // its own jobs are not counted: they are not there yet
 	if s.Overlap == job.OverlapSkip {
@@ -146,7 +171,9 @@ func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, s job.Schedule, lis
 		fail(err)
 		return nil
 	}
-	lane, err := r.laneFor(ctx, w)
+	lane, err := r.laneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
+		return r.front.LaneForIn(ctx, tx, kind, named, other)
+	}, w.kind, w.lane)
 	if errors.Is(err, job.ErrUnknownLane) {
 		fail(err)
 		return nil

@@ -22,13 +22,18 @@ func (r *Runner) laneFor(ctx context.Context, w *submission) (string, error) {
 
 // laneOf finds the lane of a submission: the one named, which must exist, or its kind's.
 func (r *Runner) laneOf(ctx context.Context, kind, named string) (string, error) {
+	return r.laneAsking(ctx, r.front.LaneFor, kind, named)
+}
+
+// laneAsking is laneOf that asks the database in a way of the caller's, should the latest heartbeat not have told.
+func (r *Runner) laneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
 	if lane, known, exists := r.lanes.lookup(kind, named); known {
 		if !exists {
 			return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
 		}
 		return lane, nil
 	}
-	lane, exists, err := r.front.LaneFor(ctx, kind, named, job.DefaultLane)
+	lane, exists, err := ask(ctx, kind, named, job.DefaultLane)
 	if err != nil {
 		return "", r.dbError(err)
 	}

@@ -126,7 +126,11 @@ func (r *Runner) ResumeSchedule(ctx context.Context, name, actor string) (bool, 
 // [job.ErrOutcomeUnknown] the list of its fires tells.
 func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
 	d := decided{name: name}
-	err := r.front.Tx(ctx, func(tx pgx.Tx) error {
+	ids, err := r.front.NewIDs(ctx, 1)
+	if err != nil {
+		return job.Fire{}, r.dbError(err)
+	}
+	err = r.front.Tx(ctx, func(tx pgx.Tx) error {
 		one, now, err := r.front.LockSchedule(ctx, tx, name)
 		if err != nil {
 			return err
@@ -136,7 +140,7 @@ func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.F
 			at = at.Add(time.Microsecond) // that moment is the calendar's
 		}
 		d.now = now
-		d.fires, err = r.fireIn(ctx, tx, one, []job.Fire{{FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}}, by(actor))
+		d.fires, err = r.fireIn(ctx, tx, one, []job.Fire{{FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}}, ids, by(actor))
 		switch {
 		case err != nil:
 			return err

@@ -20,4 +20,5 @@ const (
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
 	RecoverPage     = "recover.page"     // after a page of a recovery
 	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before its launch
+	FireSubmitted   = "fire.submitted"   // fires are decided and their jobs submitted, before the commit
 )

@@ -22,6 +22,9 @@ var passing = map[string]int{failpoint.EnqueueDone: 2, failpoint.RecoverPage: 1}
 
 func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
 	for _, point := range allPoints(t) {
+		if point == failpoint.FireSubmitted {
+			continue // TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide
+		}
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

@@ -20,6 +20,17 @@ select ` + scheduleColumns + `, s.planned, coalesce($3::timestamptz, clock_times
 	and (not s.planned or s.next_at <= coalesce($3::timestamptz, clock_timestamp()))
 order by s.next_at nulls first, s.name limit 1 for update of s skip locked`
 
+// shortFireSQL bounds how long a decision waits for what others hold, such as a unique key in a transaction of the host's, and how long
+// one whose pod is frozen keeps the schedule from the other pods.
+const shortFireSQL = `
+select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
+
+// The bounds: of a wait, which others pay for, and of a silence.
+const (
+	fireWaits = 100 * time.Millisecond
+	fireRests = 3 * time.Second
+)
+
 // Due is a schedule with fires to decide.
 type Due struct {
 	job.Schedule
@@ -39,6 +50,9 @@ func (s *Store) TakeDue(ctx context.Context, tx pgx.Tx, kinds, passOver []string
 	}
 	if len(list) == 0 {
 		return due, false, nil
+	}
+	if _, err := tx.Exec(ctx, shortFireSQL, fireWaits.Milliseconds(), fireRests.Milliseconds()); err != nil {
+		return due, false, fmt.Errorf("take schedule %q: %w", list[0].Name, err)
 	}
 	return list[0], true, nil
 }

@@ -246,11 +246,22 @@ select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 // LaneFor returns the default lane of a kind, or another where it has none, and whether the lane named exists; an empty name is no
 // question.
 func (s *Store) LaneFor(ctx context.Context, kind, name, other string) (lane string, exists bool, err error) {
-	type answer struct {
-		Lane   string
-		Exists bool
-	}
-	found, err := rows(ctx, s, pgx.RowToStructByPos[answer], foreignLaneSQL, kind, name, other)
+	found, err := rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
+	return laneIn(kind, found, err)
+}
+
+// LaneForIn is [Store.LaneFor] in a transaction, which must not wait for a second connection.
+func (s *Store) LaneForIn(ctx context.Context, tx pgx.Tx, kind, name, other string) (lane string, exists bool, err error) {
+	found, err := ask(ctx, s, tx, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
+	return laneIn(kind, found, err)
+}
+
+type laneAnswer struct {
+	Lane   string
+	Exists bool
+}
+
+func laneIn(kind string, found []laneAnswer, err error) (string, bool, error) {
 	if err != nil {
 		return "", false, fmt.Errorf("look up the lane of %s: %w", kind, err)
 	}

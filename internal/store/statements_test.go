@@ -241,6 +241,7 @@ var statements = map[string]string{
 	"tablesSQL":            tablesSQL,
 	"takeLeadSQL":          takeLeadSQL,
 	"takeScheduleSQL":      takeScheduleSQL,
+	"shortFireSQL":         shortFireSQL,
 	"takeTurnSQL":          takeTurnSQL,
 	"tellHandlerSQL":       tellHandlerSQL,
 	"thinnedSQL":           thinnedSQL,

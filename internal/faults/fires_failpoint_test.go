@@ -1,0 +1,41 @@
+//go:build failpoints
+
+package faults
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// A process that is killed, or frozen, when it has submitted the job of a fire and not yet committed leaves nothing: another one fires.
+func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
+	for _, action := range []string{"kill", "stop"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			w := newWorld(t, pgtest.URL(t))
+			armed := w.start(podConfig{Name: "armed"}, failpoint.FireSubmitted+"="+action)
+			w.schedule("s", "*/2 * * * * *")
+			pgtest.Wait(t, "it has submitted", func() bool { return armed.log.says("failpoint " + failpoint.FireSubmitted) })
+			is.Equal(w.fires(), 0) // nothing of it is to be seen
+			w.start(podConfig{Name: "other"}, "")
+			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
+			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // seconds
+			if action == "kill" {
+				armed.waitKilled(t)
+			} else {
+				armed.signal(syscall.SIGCONT) // to send a commit that comes too late
+				before := w.fires()
+				pgtest.WaitFor(t, 20*time.Second, "fires go on", func() bool { return w.fires() >= before+2 })
+			}
+			w.stopFires()
+			w.checkFires(2)
+		})
+	}
+}

@@ -1,0 +1,63 @@
+package runner_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Each trigger is one transaction on one connection: none waits for a second one that the others have.
+func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	for _, name := range names {
+		_, err := r.SetSchedule(t.Context(), name, every("@daily"), "ann")
+		is.NoErr(err)
+	}
+	began := time.Now()
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { _, errs[i] = r.TriggerSchedule(t.Context(), name, "ann") })
+	}
+	all.Wait()
+	is.NoErr(errors.Join(errs...))
+	is.True(time.Since(began) < 5*time.Second)
+}
+
+// Who holds a unique key in an open transaction keeps its schedule waiting, and no other.
+func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = r.EnqueueTx(t.Context(), tx, of("k"), runner.Unique("one", runner.WhileActive))
+	is.NoErr(err)
+	keyed, key := every("* * * * * *"), "one"
+	keyed.UniqueKey = &key
+	_, err = r.SetSchedule(t.Context(), "keyed", keyed, "ann")
+	is.NoErr(err)
+	_, err = r.SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
+	is.NoErr(err)
+	late := func() float64 {
+		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_fires where schedule = 'free'`)
+	}
+	pgtest.Wait(t, "the free one fires", func() bool { return len(fires(t, r, "free")) >= 6 })
+	is.True(late() < 3) // seconds
+	is.NoErr(tx.Commit(t.Context()))
+	pgtest.Wait(t, "the keyed one fires too", func() bool {
+		return ofOutcome(fires(t, r, "keyed"), job.FireFired)+ofOutcome(fires(t, r, "keyed"), job.FireDuplicate) > 3
+	})
+}

@@ -1,0 +1,43 @@
+package runner_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A moment that no clock shows, in somebody's SQL, is refused, before a pod could read it in the answer to its heartbeat.
+func TestNoMomentInARowOfAScheduleHurtsAPod(t *testing.T) {
+	t.Parallel()
+	for _, moment := range []string{"infinity", "-infinity", "20000-01-01", "0300-01-01 BC"} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			_, err := r.SetSchedule(t.Context(), "strange", every("@daily"), "ann")
+			is.NoErr(err)
+			for _, sql := range []string{`update trapeze.schedules set next_at = $1::text::timestamptz`, `update trapeze.schedules set anchor = $1::text::timestamptz`} {
+				_, err = pool.Exec(t.Context(), sql, moment)
+				is.True(store.Refused(err)) // whoever wrote it is told
+			}
+			lease := func() time.Time { return one[time.Time](t, pool, `select lease_until from trapeze.pods`) }
+			before := lease()
+			pgtest.Wait(t, "the lease is renewed", func() bool { return lease().After(before.Add(time.Second)) })
+			_, err = r.SetSchedule(t.Context(), "other", every("@every 1s"), "ann")
+			is.NoErr(err)
+			pgtest.Wait(t, "the other one fires", func() bool { return ofOutcome(fires(t, r, "other"), job.FireFired) > 0 })
+			list, err := r.Schedules(t.Context())
+			is.NoErr(err)
+			_, err = json.Marshal(list)
+			is.NoErr(err) // it can be shown
+		})
+	}
+}
