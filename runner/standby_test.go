@@ -27,7 +27,7 @@ type overheard struct {
 func (o *overheard) hear(sql string) {
 	name, _, _ := strings.Cut(strings.TrimSpace(sql), "\n")
 	switch {
-	case strings.Contains(sql, "update trapeze.pods set lease_until"):
+	case strings.Contains(sql, "update trapeze.pods set draining"):
 		name = "heartbeat"
 	case strings.Contains(sql, "update trapeze.live l set state = 'running'"):
 		name = "poll"
