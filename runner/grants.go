@@ -11,7 +11,8 @@ const (
 	// turnFor is how long a pod keeps the last slot of a lane for which there are more pods than slots, once another one
 	// waits: long against the milliseconds that passing it on takes, short for who waits.
 	turnFor = 250 * time.Millisecond
-	// askAgainAfter is how long a pod that got less than it asked for waits before it asks again unheard.
+	// askAgainAfter is how long a pod that got less than it asked for waits before it asks again unheard. What it would have asked
+	// for meanwhile it asks for then.
 	askAgainAfter = 100 * time.Millisecond
 )
 
@@ -86,8 +87,9 @@ func (one *lane) told(b store.Lane) (look bool) {
 }
 
 // asks are what this pod would have of the limited lanes, where that is not what it has, or where the others may have
-// something to say (heard). Call it in the poller's goroutine.
-func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
+// something to say (heard), and in how long it is to ask for what it was refused a moment ago (0: there is nothing). Call it in the
+// poller's goroutine.
+func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range l.order {
@@ -112,7 +114,10 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 		case g.wanted || g.over:
 			target = max(one.used, min(target, g.usable(now)))
 		}
-		more := target > g.held && (heard || now.Sub(g.short) >= askAgainAfter)
+		more := target > g.held
+		if soon := askAgainAfter - now.Sub(g.short); more && !heard && soon > 0 {
+			more, later = false, max(later, soon)
+		}
 		satisfied := g.waits && wish <= g.held // and to be known so, lest the others wait for us
 		if more || target < g.held || satisfied || g.unsure || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
@@ -120,7 +125,7 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask) {
 			g.held, g.unsure, g.warned = min(g.held, target), true, false
 		}
 	}
-	return asks
+	return asks, later
 }
 
 // settled takes the table's answers to asks, unless we are not still the pod that asked; a lane without an answer is not
@@ -173,7 +178,14 @@ func (l *lanes) overdue(name string) bool {
 // settleSlots asks for slots of limited lanes and gives back what others wait for, before a claim. Call it in the poller's
 // goroutine: answers must come in the order of their questions.
 func (r *Runner) settleSlots(ctx context.Context) error {
-	asks := r.lanes.asks(r.heard.Swap(false), time.Now())
+	asks, later := r.lanes.asks(r.heard.Swap(false), time.Now())
+	if later > 0 && !r.asksAgain.Swap(true) {
+		// What has come since the answer was no is claimed by nobody's look but this: see TestAJobOfALimitedLaneThatComesRightAfter….
+		time.AfterFunc(later, func() {
+			r.asksAgain.Store(false)
+			r.wake()
+		})
+	}
 	if len(asks) == 0 {
 		return nil
 	}

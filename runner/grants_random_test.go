@@ -85,7 +85,7 @@ func (c *contest) step(n int) (wrong string) {
 		}
 	case 7, 8, 9:
 		if p.asks == nil {
-			if p.asks = p.lanes.asks(c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
+			if p.asks, _ = p.lanes.asks(c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
 				p.asker, p.replied = p.boot, false
 				c.note("%d asks %+v", n, p.asks)
 			}
@@ -237,7 +237,7 @@ func (c *contest) calm(t *testing.T) {
 			c.NoErr(err)
 			p.update(b)
 			p.touched("default")
-			p.asks = p.lanes.asks(true, time.Now())
+			p.asks, _ = p.lanes.asks(true, time.Now())
 			p.asker = p.boot
 			p.answers, err = c.st.SettleSlots(c.ctx, p.asker, p.asks, []string{"k"})
 			c.NoErr(err)

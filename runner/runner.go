@@ -64,6 +64,7 @@ type Runner struct {
 	round        round       // of the poller alone
 	looked       time.Time   // of the poller alone: the latest look at everything
 	heard        atomic.Bool // other pods may have changed what we can have of limited lanes
+	asksAgain    atomic.Bool // a look is to come, for what was not asked for again at once
 	doubt        doubts      // a reply was lost: the table may give us jobs that we do not know
 	closing      atomic.Bool
 	reconciled   atomic.Int64 // the latest waiting job whose branches were counted

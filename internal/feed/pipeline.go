@@ -63,7 +63,7 @@ func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (st
 		return otherHistory, nil
 	case knows >= now.Next:
 		return unknown, nil
-	case after > 0 && after < now.Oldest:
+	case after > 0 && (after < now.Oldest || now.Oldest == 0): // where nothing is kept, nobody knows what there was
 		return tooOld, nil
 	}
 	return "", nil

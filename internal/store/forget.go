@@ -15,12 +15,13 @@ import (
 type Pace func(ctx context.Context) error
 
 // forgetPageSQL lists one page of what ended in one state on one day, and says of each whether it is to go: if its kind is, or is not,
-// in a list. forgetBatch asks for it again while another pod does the same; nobody minds.
+// in a list. forgetBatch asks for it again while another pod does the same; nobody minds. A day of UTC is 24 hours; one of the session's
+// time zone, '1 day', may be 23 or 25.
 // Plan: the day's index on id, keyset; jobs_pkey.
 const forgetPageSQL = `
 select d.id, coalesce(j.kind = any($5::text[]), false) <> $6::boolean
 from trapeze.done d left join trapeze.jobs j on j.id = d.id
-where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' and d.id > $3
+where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
 order by d.id limit $4`
 
 // lockJobsSQL locks jobs that have ended, so that none of them is tried again from here on; what was before is seen by the statement
@@ -34,7 +35,7 @@ const (
 // meanwhile did so on another day. Plan: the day's index on id.
 const stillEndedSQL = `
 select distinct d.id from trapeze.done d
-where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '1 day'`
+where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
 // forgetJobsSQL deletes the immutable part of jobs that have ended, and counts those that it leaves because a job waits for them: one
 // that was tried again since [awaitedSQL]. Their rows of done go with the day, or by forgetEndsSQL. Tokens go before
@@ -70,11 +71,11 @@ select count(*) from ended where awaited`
 const (
 	forgetEndsSQL = `
 delete from trapeze.done d
-where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '1 day'
+where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'
 	and (select true from trapeze.jobs j where j.id = d.id limit 1) is null`
 	keptEndsSQL = `
 select count(distinct d.id) from trapeze.done d join trapeze.jobs j on j.id = d.id
-where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '1 day'
+where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'
 	and (select true from trapeze.live l where l.id = d.id limit 1) is null
 	and (select true from trapeze.parked p where p.id = d.id limit 1) is null`
 )
@@ -99,7 +100,7 @@ with parents as materialized (
 	) b
 )
 select r.id from read r where (select true from trapeze.done d
-	where d.id = r.id and d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' limit 1)`
+	where d.id = r.id and d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1)`
 
 // forgetAtOnce is how many jobs one transaction deletes.
 const forgetAtOnce = 2000

@@ -24,7 +24,7 @@ insert into trapeze.thinned_days (state, day, gone) values ($1, $2::date, $3)
 on conflict (state, day) do update set gone = excluded.gone returning 1`
 	dayHasRowsSQL = `
 select coalesce((select true from trapeze.done d
-	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '1 day' limit 1), false)`
+	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1), false)`
 )
 
 // retentions are for how long kinds are kept of which the database says so; negative: for ever.
