@@ -47,7 +47,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	}
 	guest, err := s.r.Receive(ctx, o)
 	if err != nil {
-		return wrong(err)
+		return wrong(ctx, err)
 	}
 	if err := out.Send(nil); err != nil { // the headers: the worker is received
 		return err
@@ -65,11 +65,11 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 				return err
 			}
 		case <-guest.Over():
-			return wrong(guest.Why())
+			return wrong(ctx, guest.Why())
 		case <-guest.Stopped():
 			select {
 			case <-guest.Over():
-				return wrong(guest.Why())
+				return wrong(ctx, guest.Why())
 			default:
 			}
 			if ctx.Err() != nil {
