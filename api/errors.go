@@ -66,6 +66,7 @@ var known = []struct {
 	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},
 	{job.ErrUnknownSchedule, http.StatusNotFound, "not_found"},
+	{job.ErrScheduleMoved, http.StatusConflict, "schedule_changed"},
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 

@@ -133,7 +133,7 @@ func (s *server) serve(to Route) echo.HandlerFunc {
 			return to.do(s, c)
 		})
 		if err != nil {
-			s.refusals.note(c, to, err)
+			s.refusals.note(c.Request(), to, err)
 			HandleError(err, c)
 		}
 		return nil

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/rand"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -16,6 +17,15 @@ const maxReason = 500
 // origin is where a request comes from and why, for the audit.
 func (s *server) origin(c echo.Context) job.Origin {
 	return job.Origin{Source: s.client(c.Request()), RequestID: requestID(c), Reason: bounded(c.Request().Header.Get("X-Reason"), maxReason)}
+}
+
+// originOfCall is the same of a request that is no route's.
+func (s *server) originOfCall(request *http.Request) job.Origin {
+	id := request.Header.Get(echo.HeaderXRequestID)
+	if !validRequestID.MatchString(id) {
+		id = rand.Text()
+	}
+	return job.Origin{Source: s.client(request), RequestID: id}
 }
 
 // client is the address that a request comes from.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -32,12 +32,12 @@ func newRefusals(st *store.Store) *refusals {
 }
 
 // note writes down err, if it refuses a change.
-func (r *refusals) note(c echo.Context, to Route, err error) {
+func (r *refusals) note(request *http.Request, to Route, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || !p.refused || !to.changes() {
 		return
 	}
-	actor, limit := access.Of(c.Request().Context()).Name, r.known
+	actor, limit := access.Of(request.Context()).Name, r.known
 	if actor == "" {
 		actor, limit = "anonymous", r.anonymous
 	}
@@ -45,11 +45,11 @@ func (r *refusals) note(c echo.Context, to Route, err error) {
 		r.left.Add(1)
 		return
 	}
-	deed := store.Deed{Actor: actor, Action: to.Method + " " + to.Path, Target: bounded(c.Request().URL.EscapedPath(), 200), Refused: p.because()}
+	deed := store.Deed{Actor: actor, Action: to.Method + " " + to.Path, Target: bounded(request.URL.EscapedPath(), 200), Refused: p.because()}
 	if left := r.left.Swap(0); left > 0 {
 		deed.After = map[string]int64{"not_written": left}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(request.Context()), 2*time.Second)
 	defer cancel()
 	if err := r.store.Audit(ctx, deed); err != nil {
 		slog.WarnContext(ctx, "a refusal could not be written down", "actor", actor, "action", deed.Action, telemetry.Err, err)

@@ -17,31 +17,43 @@ import (
 // TestNoScheduleLeadsAroundAnApprovalOrAMask.
 
 // maySchedule refuses a change that would have run what a person is to approve, unless the caller may approve it himself; and one that would
-// carry arguments over to another kind, whose secrets are others, unless he may see them.
-func (s *server) maySchedule(c echo.Context, name string, change job.ScheduleChange) error {
+// carry arguments over to another kind, whose secrets are others, unless he may see them. It returns the setting that it has looked at, of
+// which alone it holds; nil: there is none.
+func (s *server) maySchedule(c echo.Context, name string, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
 	ctx := c.Request().Context()
 	setting := job.DefaultSchedule()
 	before, err := s.r.ScheduleNamed(ctx, name)
 	switch {
 	case err == nil:
-		setting = before.ScheduleSetting
+		setting, looked = before.ScheduleSetting, &before.ScheduleSetting
 	case !errors.Is(err, job.ErrUnknownSchedule):
-		return err
+		return nil, err
 	}
 	after := change.Apply(setting)
-	if err == nil && after.Kind != setting.Kind && change.Args == nil && !caller(c).Sees(access.JobsArgs, "") {
-		return mayNot("args of the kind %q would be those of %q: give args as well; to take them along needs the permission %s", setting.Kind, after.Kind, access.JobsArgs)
+	if looked != nil && after.Kind != setting.Kind && change.Args == nil && !caller(c).Sees(access.JobsArgs, "") {
+		return nil, mayNot("args of the kind %q would be those of %q: give args as well; to take them along needs the permission %s", setting.Kind, after.Kind, access.JobsArgs)
 	}
-	return s.mayRun(ctx, caller(c), after)
+	return looked, s.mayRun(ctx, caller(c), after)
 }
 
-// mayTrigger refuses to have run now what a person is to approve, unless the caller may approve it himself.
-func (s *server) mayTrigger(c echo.Context, name string) error {
+// mayTrigger refuses to have run now what a person is to approve, unless the caller may approve it himself. It returns
+// the setting that it has looked at.
+func (s *server) mayTrigger(c echo.Context, name string) (*job.ScheduleSetting, error) {
 	one, err := s.r.ScheduleNamed(c.Request().Context(), name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.mayRun(c.Request().Context(), caller(c), one.ScheduleSetting)
+	return &one.ScheduleSetting, s.mayRun(c.Request().Context(), caller(c), one.ScheduleSetting)
+}
+
+// unmoved does what was decided upon a setting of a schedule, and decides anew when that was changed in between, a few times.
+func unmoved(do func() error) (err error) {
+	for range 4 {
+		if err = do(); !errors.Is(err, job.ErrScheduleMoved) {
+			return err
+		}
+	}
+	return err
 }
 
 func (s *server) mayRun(ctx context.Context, who access.Principal, setting job.ScheduleSetting) error {

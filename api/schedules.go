@@ -105,10 +105,14 @@ func (s *server) setSchedule(c echo.Context, as func(job.ScheduleChange) job.Sch
 	if change.Kind != nil && *change.Kind != "" && !body.Foreign && !s.r.Handles(*change.Kind) {
 		return unknownKind(*change.Kind)
 	}
-	if err := s.maySchedule(c, c.Param("name"), change); err != nil {
+	var done job.ScheduleChanged
+	err = unmoved(func() error {
+		if change.From, err = s.maySchedule(c, c.Param("name"), change); err != nil {
+			return err
+		}
+		done, err = s.r.SetSchedule(c.Request().Context(), c.Param("name"), change, caller(c).Name)
 		return err
-	}
-	done, err := s.r.SetSchedule(c.Request().Context(), c.Param("name"), change, caller(c).Name)
+	})
 	if err != nil {
 		return err
 	}
@@ -141,10 +145,15 @@ func (s *server) triggerSchedule(c echo.Context) error {
 	if err := nothingAsked(c); err != nil {
 		return err
 	}
-	if err := s.mayTrigger(c, c.Param("name")); err != nil {
+	var fire job.Fire
+	err := unmoved(func() error {
+		as, err := s.mayTrigger(c, c.Param("name"))
+		if err != nil {
+			return err
+		}
+		fire, err = s.r.TriggerScheduleAs(c.Request().Context(), c.Param("name"), as, caller(c).Name)
 		return err
-	}
-	fire, err := s.r.TriggerSchedule(c.Request().Context(), c.Param("name"), caller(c).Name)
+	})
 	if err != nil {
 		return err
 	}

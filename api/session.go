@@ -35,7 +35,7 @@ func (s *server) login(c echo.Context) error {
 		if !wantsPage(c) {
 			return no
 		}
-		s.refusals.note(c, Route{Method: http.MethodPost, Path: "/ui/login"}, no)
+		s.refusals.note(c.Request(), Route{Method: http.MethodPost, Path: "/ui/login"}, no)
 		return c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
 	c.SetCookie(s.cookie(c, session, until))

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 
 	"connectrpc.com/connect"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -25,23 +27,31 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 		}
 		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
 	}
-	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store())}
-	return func(request *http.Request) (Worker, error) {
-		if err := s.guard(request, Route{Method: http.MethodPost}); err != nil {
-			return Worker{}, connect.NewError(connect.CodePermissionDenied, err)
-		}
-		p, err := s.who(request)
-		if err != nil {
-			code := connect.CodeUnavailable
-			if problemOf(err).status == http.StatusUnauthorized {
-				code = connect.CodeUnauthenticated
+	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store())}
+	return s.worker
+}
+
+// worker finds out who speaks for a remote worker. That somebody was refused is written down as it is of other routes.
+func (s *server) worker(request *http.Request) (Worker, error) {
+	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
+	ctx := job.WithOrigin(request.Context(), s.originOfCall(request))
+	err := s.guard(request, to)
+	if err == nil {
+		var p Principal
+		if p, err = s.who(request); err == nil {
+			if may, _ := p.Can(to.Needs); may {
+				return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse}, nil
 			}
-			return Worker{}, connect.NewError(code, err)
+			ctx = access.Into(ctx, p)
+			err = &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "it needs the permission " + string(to.Needs), refused: true}
 		}
-		if may, _ := p.Can(access.WorkersStream); !may {
-			return Worker{}, connect.NewError(connect.CodePermissionDenied, &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this",
-				detail: "it needs the permission " + string(access.WorkersStream)})
-		}
-		return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse}, nil
 	}
+	s.refusals.note(request.WithContext(ctx), to, err)
+	switch problemOf(err).status {
+	case http.StatusUnauthorized:
+		return Worker{}, connect.NewError(connect.CodeUnauthenticated, err)
+	case http.StatusForbidden:
+		return Worker{}, connect.NewError(connect.CodePermissionDenied, err)
+	}
+	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("it cannot be told now who you are: try again"))
 }

@@ -12,6 +12,8 @@ var (
 	ErrUnknownSchedule = errors.New("unknown schedule")
 	// ErrInvalidSchedule says that a schedule cannot be as it was asked for: its expression, its zone or another of its settings.
 	ErrInvalidSchedule = errors.New("invalid schedule")
+	// ErrScheduleMoved says that somebody else has changed the schedule since it was looked at.
+	ErrScheduleMoved = errors.New("the schedule was changed meanwhile")
 )
 
 // Missed says what becomes of the fires that nobody was there for: those decided more than [MissedAfter] after their time.

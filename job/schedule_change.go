@@ -29,6 +29,9 @@ type ScheduleChange struct {
 	Existing bool `json:"-"`
 	// DryRun tells what would change and when it would fire, and changes nothing.
 	DryRun bool `json:"-"`
+	// From is the setting that the change was decided upon: a schedule that is set otherwise stays as it is, with [ErrScheduleMoved].
+	// Default: whatever it is.
+	From *ScheduleSetting `json:"-"`
 }
 
 // ScheduleChanged is what became, or in a dry run would become, of a schedule.

@@ -36,6 +36,17 @@ type pod struct {
 	url string
 }
 
+// byToken knows two principals.
+func byToken(r *http.Request) (server.Caller, error) {
+	switch r.Header.Get("Authorization") {
+	case "Bearer gpu":
+		return server.Caller{Name: "gpu", Kind: func(name string) bool { return name != "forbidden" }}, nil
+	case "Bearer other":
+		return server.Caller{Name: "other"}, nil
+	}
+	return server.Caller{}, errors.New("nobody")
+}
+
 func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
 	t.Helper()
 	if o.HeartbeatEvery == 0 {
@@ -47,14 +58,8 @@ func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.
 		t.Fatal(err)
 	}
 	runner.HandleRaw(r, "on_a_pod", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil })
-	limits.Authenticate = func(r *http.Request) (server.Caller, error) {
-		switch r.Header.Get("Authorization") {
-		case "Bearer gpu":
-			return server.Caller{Name: "gpu", Kind: func(name string) bool { return name != "forbidden" }}, nil
-		case "Bearer other":
-			return server.Caller{Name: "other"}, nil
-		}
-		return server.Caller{}, errors.New("nobody")
+	if limits.Authenticate == nil {
+		limits.Authenticate = byToken
 	}
 	mux := http.NewServeMux()
 	mux.Handle(server.Handler(r, limits))

@@ -22,7 +22,7 @@ const (
 // SetSchedule creates a schedule, or changes what c mentions of it. One that is to fire at other times than before does so from now on;
 // one that the program declares and somebody deleted comes back as it is declared, with the change. The kind need not be known here: a
 // schedule fires as soon as a program that has its handler is there. A dry run tells what would change and when it would fire.
-// Errors: [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrUnknownSchedule] when it should exist.
+// Errors: [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrUnknownSchedule] when it should exist, [job.ErrScheduleMoved].
 func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
 	if err := r.laneOfSchedule(ctx, name, c); err != nil {
 		return job.ScheduleChanged{}, err
@@ -125,13 +125,19 @@ func (r *Runner) ResumeSchedule(ctx context.Context, name, actor string) (bool, 
 // fire before goes on. Its unique key counts. Errors: [job.ErrUnknownSchedule], and those of [Runner.Enqueue]; after
 // [job.ErrOutcomeUnknown] the list of its fires tells.
 func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
+	return r.TriggerScheduleAs(ctx, name, nil, actor)
+}
+
+// TriggerScheduleAs is [Runner.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
+// by now. What it is set to is the caller's decision only then. Nil: however it is set.
+func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	d := decided{name: name}
 	ids, err := r.front.NewIDs(ctx, 1)
 	if err != nil {
 		return job.Fire{}, r.dbError(err)
 	}
 	err = r.front.Tx(ctx, func(tx pgx.Tx) error {
-		one, now, err := r.front.LockSchedule(ctx, tx, name)
+		one, now, err := r.front.LockSchedule(ctx, tx, name, as)
 		if err != nil {
 			return err
 		}

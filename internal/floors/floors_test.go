@@ -71,7 +71,7 @@ var plan = []floor{
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
 	{folder: "remote/worker", imports: "job runner internal/telemetry remote/remotepb", noDatabase: true},
-	{folder: "remote", imports: "job runner internal/store remote/server remote/worker", testOnly: true}, // tests of both ends
+	{folder: "remote", imports: "job runner internal/store remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it
 	{folder: "internal/torture/history", imports: "job"},

@@ -45,21 +45,29 @@ func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any 
 
 // SetSchedule creates a schedule or changes it. One that fires at other times than before fires from now on; one that the program
 // declared and an operator took away comes back as declared, with the change. A change that changes nothing leaves no trace.
-// Errors: [job.ErrUnknownSchedule] when it should exist, [job.ErrInvalidSchedule].
+// Errors: [job.ErrUnknownSchedule] when it should exist, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
 func (s *Store) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
 	if err = job.ValidateScheduleName(name); err == nil {
-		err = s.Tx(ctx, func(tx pgx.Tx) error {
-			done, err = s.setScheduleIn(ctx, tx, name, c, plan, actor)
-			if err == nil && c.DryRun {
-				return errDry
-			}
-			return err
-		})
+		done, err = s.setSchedule(ctx, name, c, plan, actor)
+		if errors.Is(err, errMeanwhile) { // now it is there
+			done, err = s.setSchedule(ctx, name, c, plan, actor)
+		}
 	}
 	if err != nil && !errors.Is(err, errDry) {
 		return job.ScheduleChanged{}, fmt.Errorf("set schedule %q: %w", name, err)
 	}
 	return done, nil
+}
+
+func (s *Store) setSchedule(ctx context.Context, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		done, err = s.setScheduleIn(ctx, tx, name, c, plan, actor)
+		if err == nil && c.DryRun {
+			return errDry
+		}
+		return err
+	})
+	return done, err
 }
 
 func (s *Store) setScheduleIn(ctx context.Context, tx pgx.Tx, name string, c job.ScheduleChange, plan Plan, actor string) (job.ScheduleChanged, error) {
@@ -82,6 +90,9 @@ func (s *Store) setScheduleIn(ctx context.Context, tx pgx.Tx, name string, c job
 	}
 	after := inOneLine(c.Apply(base))
 	base.Args = compact(base.Args)
+	if there && !row.Removed && c.From != nil && !alike(base, *c.From) {
+		return done, job.ErrScheduleMoved
+	}
 	done.After, done.Changed = &after, differing(base, after)
 	if done.Created = !there || row.Removed; !done.Created {
 		done.Before = &base
@@ -104,6 +115,9 @@ func (s *Store) setScheduleIn(ctx context.Context, tx pgx.Tx, name string, c job
 	}
 	return done, s.operates(ctx, tx, operation{Deed: deed, Event: "schedule.changed", About: name})
 }
+
+// alike reports whether two settings say the same.
+func alike(a, b job.ScheduleSetting) bool { return len(differing(inOneLine(a), inOneLine(b))) == 0 }
 
 // audited is what the audit and the history tell of a setting: all but its args, which may hold secrets, and which those see who may.
 func audited(s job.ScheduleSetting) job.ScheduleSetting {

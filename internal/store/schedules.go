@@ -92,11 +92,14 @@ func (s *Store) lockSchedule(ctx context.Context, tx pgx.Tx, name string) (sched
 }
 
 // LockSchedule reads a schedule, and keeps others from changing or firing it until the transaction ends. It returns the database's now.
-// Error: [job.ErrUnknownSchedule].
-func (s *Store) LockSchedule(ctx context.Context, tx pgx.Tx, name string) (one job.Schedule, now time.Time, err error) {
+// Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] when it is not set as it says, if that is not nil.
+func (s *Store) LockSchedule(ctx context.Context, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
 	row, err := s.lockSchedule(ctx, tx, name)
 	if err == nil && row.Removed {
 		err = job.ErrUnknownSchedule
+	}
+	if err == nil && as != nil && !alike(row.ScheduleSetting, *as) {
+		err = job.ErrScheduleMoved
 	}
 	if err == nil {
 		now, err = s.nowIn(ctx, tx)

@@ -26,7 +26,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 	}
 	verdicts, err := s.r.Heard(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong(ctx, err)
 	}
 	lease, every := s.r.GuestTimes()
 	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.r.PodName()}
@@ -70,7 +70,7 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 	report.GuestClaim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
 	duplicate, err := s.r.Reported(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong(ctx, err)
 	}
 	status := remotepb.ReportResultResponse_STATUS_ACCEPTED
 	if duplicate {
@@ -166,7 +166,7 @@ func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequ
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a note says something"))
 	}
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong(ctx, err)
 	}
 	return connect.NewResponse(&remotepb.NoteResponse{}), nil
 }
@@ -203,7 +203,7 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a read says what is to be read"))
 	}
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong(ctx, err)
 	}
 	return connect.NewResponse(out), nil
 }

@@ -3,16 +3,19 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// wrong turns an error into that of a call. What a worker acts on begins with a word that does not change.
-func wrong(err error) error {
+// wrong turns an error into that of a call. What a worker acts on begins with a word that does not change. What the driver of the database
+// says may name hosts and users: it goes to the log only.
+func wrong(ctx context.Context, err error) error {
 	says := func(code connect.Code, word string) error {
 		return connect.NewError(code, errors.New(word+": "+err.Error()))
 	}
@@ -39,9 +42,13 @@ func wrong(err error) error {
 		return says(connect.CodeNotFound, "not_found")
 	case errors.Is(err, job.ErrCancelled):
 		return says(connect.CodeCanceled, "cancelled")
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
+	case errors.Is(err, job.ErrShutdown):
+		return says(connect.CodeUnavailable, "unavailable")
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, errors.New("the call was given up"))
+	case errors.Is(err, context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("it took too long: try again"))
 	}
-	// Whatever else it is: the same again, here or on another pod, is safe.
-	return says(connect.CodeUnavailable, "unavailable")
+	slog.WarnContext(ctx, "call of a remote worker failed", telemetry.Err, err)
+	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: this pod cannot do it now: the same again, here or on another pod, is safe"))
 }

@@ -32,6 +32,11 @@ type Options struct {
 	CallsBurst     int
 	// MaxBytes bounds a message. Default 16 MiB: a result of 1 MiB, and the children of a fan-out.
 	MaxBytes int
+	// MostStreams bounds the workers of one principal on this pod. Default 1,000: each has a row, and looks for jobs.
+	MostStreams int
+	// AskAgainEvery is how often it is asked again whether who opened a stream may still run its jobs: his token may have ended, or be bound
+	// otherwise. Default 15 s.
+	AskAgainEvery time.Duration
 }
 
 // Caller is who speaks for a worker.
@@ -45,8 +50,9 @@ type server struct {
 	r    *runner.Runner
 	opts Options
 
-	mu    sync.Mutex
-	calls map[string]*rate.Limiter // by principal
+	mu      sync.Mutex
+	calls   map[string]*rate.Limiter // by principal
+	streams map[string]int           // that are open, by principal
 }
 
 // Handler returns the path that the service is mounted under and its handler. HTTP/2 is needed: over TLS, or in clear text on loopback.
@@ -63,22 +69,31 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 16 << 20
 	}
-	s := &server{r: r, opts: o, calls: map[string]*rate.Limiter{}}
+	if o.MostStreams <= 0 {
+		o.MostStreams = 1000
+	}
+	if o.AskAgainEvery <= 0 {
+		o.AskAgainEvery = 15 * time.Second
+	}
+	s := &server{r: r, opts: o, calls: map[string]*rate.Limiter{}, streams: map[string]int{}}
 	path, served := remotepb.NewWorkersHandler(s, connect.WithReadMaxBytes(o.MaxBytes))
 	return path, s.guard(served)
 }
 
 type callerKey struct{}
 
+// admitted is who sent a request, and what asks again whether he may.
+type admitted struct {
+	Caller
+	again func() (Caller, error)
+}
+
 // guard lets a request through of somebody who may run jobs, and gives its stream the time that it needs.
 func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, err := s.opts.Authenticate(r)
-		switch {
-		case err != nil && connect.CodeOf(err) == connect.CodeUnknown:
-			err = connect.NewError(connect.CodeUnauthenticated, errors.New("say who you are: send Authorization: Bearer and a token that is valid"))
-		case err == nil && !s.limit(caller.Name).Allow():
+		caller, err := s.who(r)
+		if err == nil && !s.limit(caller.Name).Allow() {
 			err = connect.NewError(connect.CodeResourceExhausted, errors.New("too many calls a second"))
 		}
 		if err != nil {
@@ -90,8 +105,18 @@ func (s *server) guard(next http.Handler) http.Handler {
 			_ = control.SetReadDeadline(time.Time{})
 			_ = control.SetWriteDeadline(time.Time{})
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+		by := admitted{caller, func() (Caller, error) { return s.who(r) }}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, by)))
 	})
+}
+
+// who finds out who sends a request.
+func (s *server) who(r *http.Request) (Caller, error) {
+	caller, err := s.opts.Authenticate(r)
+	if err != nil && connect.CodeOf(err) == connect.CodeUnknown {
+		err = connect.NewError(connect.CodeUnauthenticated, errors.New("say who you are: send Authorization: Bearer and a token that is valid"))
+	}
+	return caller, err
 }
 
 func (s *server) limit(name string) *rate.Limiter {
@@ -103,7 +128,24 @@ func (s *server) limit(name string) *rate.Limiter {
 	return s.calls[name]
 }
 
-func callerOf(ctx context.Context) Caller {
-	c, _ := ctx.Value(callerKey{}).(Caller)
+// enter counts a stream of a principal, or says that he has as many as he may.
+func (s *server) enter(name string) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams[name] >= s.opts.MostStreams {
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("you have as many workers here as you may: go to another pod"))
+	}
+	s.streams[name]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.streams[name]--; s.streams[name] == 0 {
+			delete(s.streams, name)
+		}
+	}, nil
+}
+
+func callerOf(ctx context.Context) admitted {
+	c, _ := ctx.Value(callerKey{}).(admitted)
 	return c
 }

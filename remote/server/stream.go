@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -16,14 +18,21 @@ import (
 // StreamJobs implements [remotepb.WorkersHandler].
 func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.StreamJobsRequest], out *connect.ServerStream[remotepb.Assignment]) error {
 	caller, m := callerOf(ctx), in.Msg
-	kinds, err := kindsOf(m, caller)
+	kinds, err := kindsOf(m, caller.Caller)
 	if err != nil {
 		return err
 	}
+	leave, err := s.enter(caller.Name)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	bound := binding{}
+	bound.now.Store(&caller.Caller)
 	// As many as the worker has slots are on their way at most, and those that were given back meanwhile.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := runner.GuestOptions{
-		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: caller.Lane, Slots: int(m.GetSlots()),
+		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
 		Send: func(a runner.Assignment) error {
 			select {
 			case sending <- assignment(a):
@@ -38,23 +47,29 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	}
 	guest, err := s.r.Receive(ctx, o)
 	if err != nil {
-		return wrong(err)
+		return wrong(ctx, err)
 	}
 	if err := out.Send(nil); err != nil { // the headers: the worker is received
 		return err
 	}
+	askAgain := time.NewTicker(s.opts.AskAgainEvery)
+	defer askAgain.Stop()
 	for {
 		select {
+		case <-askAgain.C:
+			if err := bound.renew(caller, kinds); err != nil {
+				return err
+			}
 		case a := <-sending:
 			if err := out.Send(a); err != nil {
 				return err
 			}
 		case <-guest.Over():
-			return wrong(guest.Why())
+			return wrong(ctx, guest.Why())
 		case <-guest.Stopped():
 			select {
 			case <-guest.Over():
-				return wrong(guest.Why())
+				return wrong(ctx, guest.Why())
 			default:
 			}
 			if ctx.Err() != nil {
@@ -63,6 +78,42 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			return connect.NewError(connect.CodeUnavailable, errors.New("the stream ended: open it again, unless you stop"))
 		}
 	}
+}
+
+// binding is what a worker's principal is bound to, as it was when it was last asked.
+type binding struct{ now atomic.Pointer[Caller] }
+
+func (b *binding) lane(name string) bool {
+	may := b.now.Load().Lane
+	return may == nil || may(name)
+}
+
+// renew asks again who has opened a stream. Its error is that he may not have it any more: that nobody can tell now is none.
+func (b *binding) renew(by admitted, kinds []runner.GuestKind) error {
+	caller, err := by.again()
+	switch {
+	case err != nil && connect.CodeOf(err) == connect.CodeUnavailable:
+		return nil
+	case err != nil:
+		return err
+	case caller.Name != by.Name:
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("forbidden: the worker of %s is not yours", by.Name))
+	}
+	for _, k := range kinds {
+		if err := caller.mayRun(k.Name); err != nil {
+			return err
+		}
+	}
+	b.now.Store(&caller)
+	return nil
+}
+
+// mayRun refuses a kind that the caller may not run.
+func (c Caller) mayRun(kind string) error {
+	if c.Kind == nil || c.Kind(kind) {
+		return nil
+	}
+	return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("forbidden: %s may not run jobs of the kind %q", c.Name, kind))
 }
 
 // kindsOf are the kinds that a worker is to be sent, with what holds for them: topics of all it registered, or all of those.
@@ -77,8 +128,8 @@ func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []runner.Guest
 	}
 	slices.Sort(topics)
 	for _, name := range slices.Compact(topics) {
-		if caller.Kind != nil && !caller.Kind(name) {
-			return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("forbidden: %s may not run jobs of the kind %q", caller.Name, name))
+		if err := caller.mayRun(name); err != nil {
+			return nil, err
 		}
 		k := known[name]
 		k.Name = name

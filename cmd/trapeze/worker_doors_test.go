@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone tries each procedure of the protocol as each role: they are doors as those of
+// the table of routes, which has its own such test.
+func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer r.Close()
+	roles := append([]access.Role{{Name: "nobody", Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
+	for _, what := range access.Permissions {
+		roles = append(roles, access.Role{Name: "only_" + strings.ReplaceAll(string(what), ":", "_"), Permissions: []access.Permission{what}, Scope: access.All})
+	}
+	for _, role := range roles {
+		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
+			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
+				role.Name, append([]access.Permission{}, role.Permissions...), role.Scope)
+			is.NoErr(err)
+		}
+	}
+	doors := (&serving{log: slog.New(slog.DiscardHandler)}).doors(r, api.Options{ChangesPerSecond: -1, Authenticate: func(r *http.Request) (api.Principal, error) {
+		if who := r.Header.Get("X-Who"); who != "" {
+			return api.Principal{Name: "user of " + who, Roles: []string{who}}, nil
+		}
+		return api.Principal{}, api.ErrUnauthenticated
+	}})
+	service := remotepb.File_trapeze_v1_workers_proto.Services().Get(0)
+	is.True(service.Methods().Len() >= 5)
+	for i := range service.Methods().Len() {
+		method := service.Methods().Get(i)
+		path := fmt.Sprintf("/%s/%s", service.FullName(), method.Name())
+		call := func(header ...string) string { return callWorkers(doors, path, method.IsStreamingServer(), header...) }
+		for _, role := range roles {
+			got := call("X-Who", role.Name)
+			if may := slices.Contains(role.Permissions, access.WorkersStream); may == strings.Contains(got, "permission_denied") {
+				t.Errorf("%s as %s: let through should be %t: %s", path, role.Name, may, got)
+			}
+		}
+		is.True(strings.Contains(call(), "unauthenticated"))                                                                                           // who does not say who he is
+		is.True(strings.Contains(call("X-Who", "worker", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"), "permission_denied")) // a page of somebody else's
+	}
+	trail, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{Actor: "user of viewer", Limit: 100})
+	is.NoErr(err)
+	is.True(len(trail) > 0) // who was refused is written down, though not each of a flood
+	is.True(!trail[0].Allowed && strings.HasPrefix(trail[0].Action, "POST /trapeze.v1.Workers/") && strings.Contains(trail[0].Reason, "workers:stream"))
+	is.True(trail[0].RequestID != "" && trail[0].Source != "")
+}
+
+// callWorkers calls a procedure by the protocol of Connect, with an empty message, and returns the answer.
+func callWorkers(doors http.Handler, path string, streams bool, header ...string) string {
+	media, body := "application/json", "{}"
+	if streams {
+		media, body = "application/connect+json", "\x00\x00\x00\x00\x02{}"
+	}
+	request := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	request.Header.Set("Content-Type", media)
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	answer := httptest.NewRecorder()
+	doors.ServeHTTP(answer, request)
+	return answer.Body.String()
+}

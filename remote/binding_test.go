@@ -1,0 +1,129 @@
+package remote_test
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// passport is what a principal may, as it is now.
+type passport struct {
+	mu     sync.Mutex
+	caller server.Caller
+	err    error
+}
+
+func (p *passport) becomes(c server.Caller, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.caller, p.err = c, err
+}
+
+func (p *passport) show(*http.Request) (server.Caller, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.caller, p.err
+}
+
+// bare speaks the protocol without a worker around it: it sends no heartbeat.
+func bare(p pod) remotepb.WorkersClient {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return remotepb.NewWorkersClient(&http.Client{Transport: transport}, p.url)
+}
+
+func openStream(t *testing.T, c remotepb.WorkersClient, kinds ...string) *connect.ServerStreamForClient[remotepb.Assignment] {
+	t.Helper()
+	s, err := c.StreamJobs(t.Context(), connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: uuid.NewString(), Topics: kinds, Slots: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ResponseHeader() // it is open, or refused
+	return s
+}
+
+func TestAStreamEndsWhenItsPrincipalMayNotHaveItAnyMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  server.Caller
+		err  error
+		code connect.Code
+	}{
+		"the token has ended":        {err: errors.New("no such token"), code: connect.CodeUnauthenticated},
+		"the right was taken back":   {err: connect.NewError(connect.CodePermissionDenied, errors.New("forbidden")), code: connect.CodePermissionDenied},
+		"the token is somebody's":    {now: server.Caller{Name: "eve"}, code: connect.CodePermissionDenied},
+		"it is bound to other kinds": {now: server.Caller{Name: "gpu", Kind: func(name string) bool { return name == "b" }}, code: connect.CodePermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			who := &passport{caller: server.Caller{Name: "gpu"}}
+			p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, AskAgainEvery: 20 * time.Millisecond})
+			s := openStream(t, bare(p), "a", "b")
+			who.becomes(c.now, c.err)
+			is.True(!s.Receive()) // nothing more comes
+			is.Equal(connect.CodeOf(s.Err()), c.code)
+		})
+	}
+}
+
+func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
+	is := is.New(t)
+	who := &passport{caller: server.Caller{Name: "gpu", Lane: func(string) bool { return false }}}
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, AskAgainEvery: 20 * time.Millisecond})
+	s := openStream(t, bare(p), "far")
+	who.becomes(server.Caller{}, connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer")))
+	id := submit(t, p, raw("far", `1`))
+	who.becomes(server.Caller{Name: "gpu", Lane: func(name string) bool { return name == job.DefaultLane }}, nil)
+	is.True(s.Receive()) // bound to its lane by now, on the same stream
+	is.Equal(s.Msg().GetJobId(), id)
+}
+
+func TestNobodyHasMoreWorkersOnAPodThanHeMay(t *testing.T) {
+	is := is.New(t)
+	who := &passport{caller: server.Caller{Name: "gpu"}}
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, MostStreams: 1})
+	c := bare(p)
+	first := openStream(t, c, "a")
+	is.NoErr(first.Err())
+	second := openStream(t, c, "a")
+	is.True(!second.Receive())
+	is.Equal(connect.CodeOf(second.Err()), connect.CodeResourceExhausted)
+	who.becomes(server.Caller{Name: "another"}, nil)
+	third := openStream(t, c, "a")
+	is.NoErr(first.Close())
+	is.NoErr(third.Close())
+	who.becomes(server.Caller{Name: "gpu"}, nil)
+	pgtest.Wait(t, "one that ends makes room", func() bool {
+		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: uuid.NewString()}))
+		is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls are not streams
+		s := openStream(t, c, "a")
+		defer s.Close()
+		return connect.CodeOf(receive(s)) != connect.CodeResourceExhausted
+	})
+}
+
+// receive is the error of a stream that is refused at once; nil when it is open.
+func receive(s *connect.ServerStreamForClient[remotepb.Assignment]) error {
+	refused := make(chan error, 1)
+	go func() {
+		s.Receive()
+		refused <- s.Err()
+	}()
+	select {
+	case err := <-refused:
+		return err
+	case <-time.After(200 * time.Millisecond):
+		return nil
+	}
+}

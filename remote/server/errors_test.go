@@ -1,0 +1,45 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
+	is := is.New(t)
+	const driver = "failed to connect to `user=app database=prod`: write tcp 10.9.8.7:5432: %w"
+	for _, c := range []struct {
+		cause error
+		code  connect.Code
+	}{
+		{errors.New("broken pipe"), connect.CodeUnavailable},
+		{job.ErrOutcomeUnknown, connect.CodeUnavailable},
+		{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
+		{context.Canceled, connect.CodeCanceled},
+	} {
+		err := wrong(t.Context(), fmt.Errorf(driver, c.cause))
+		is.Equal(connect.CodeOf(err), c.code)
+		is.True(!strings.Contains(err.Error(), "10.9.8.7") && !strings.Contains(err.Error(), "prod"))
+	}
+}
+
+func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
+	is := is.New(t)
+	for word, cause := range map[string]error{
+		"worker_closed": runner.ErrGuestClosed, "superseded": runner.ErrSuperseded, "wrong_token": runner.ErrWrongToken, "stale_fence": job.ErrLeaseLost,
+		"too_large": job.ErrTooLarge, "invalid": job.ErrInvalidArgs, "not_found": job.ErrNotFound, "unavailable": job.ErrShutdown,
+	} {
+		err := wrong(t.Context(), fmt.Errorf("report job 5: %w", cause))
+		is.True(strings.Contains(err.Error(), ": "+word+": report job 5")) // the word, then what it is about
+	}
+	is.True(wrong(t.Context(), nil) == nil)
+}
