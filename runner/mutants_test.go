@@ -142,13 +142,16 @@ func TestABlindRetryForgetsTheStepThatItsFirstTryBegan(t *testing.T) {
 	proxy, pool := cable(t, url)
 	o := named("a")
 	o.LeaseFor = 6 * time.Second
+	armed := make(chan (<-chan struct{}), 1) // by the handler: other commits, such as the calendar's, are not meant
 	r := start(t, pool, o, map[string]does{
-		"kind-a": func(_ context.Context, j *raw) (*runner.Outcome, error) { return withRow(j, 1) },
+		"kind-a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			armed <- proxy.CutReplyOnce(holds("commit"))
+			return withRow(j, 1)
+		},
 		"kind-b": nothing,
 	})
-	cut := proxy.CutReplyOnce(holds("commit"))
 	id := enqueue(t, r, of("kind-a"))
-	<-cut
+	<-<-armed
 	is.Equal(ended(t, make1(t, direct, o, nil), id).State, job.Succeeded)
 	time.Sleep(absence)
 	is.Equal(one[string](t, direct, `select state from trapeze.job where parent_id = $1`, id), "running")

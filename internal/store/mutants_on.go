@@ -22,7 +22,8 @@ const (
 	tellsOwn      = "where l.fence = e.fence and l.pod = e.pod\n\torder by"
 	handsBackOwn  = "where l.fence = w.fence and l.pod = $1 and not l.cancel_requested"
 	leaseIsOver   = "p.lease_until < now() or"
-	stillOpen     = "draining = $3\n\twhere boot = $1 and closed_at is null"
+	leaseGoesOn   = "lease_until = case when $5 then now() + $2::bigint * interval '1 millisecond' else lease_until end\n\twhere boot = $1"
+	stillOpen     = leaseGoesOn + " and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
 	countsOnce    = "then 0 else f.open - c.ended end,"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
@@ -74,7 +75,7 @@ var rewrites = map[string][]rewrite{
 		{"finish branches", finishBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
 	},
 	mutant.ZombieHeartbeat: {
-		{"heartbeat", heartbeatSQL, stillOpen, "draining = $3, closed_at = null, closed = null, swept_at = null\n\twhere boot = $1"},
+		{"heartbeat", heartbeatSQL, stillOpen, "closed_at = null, closed = null, swept_at = null, " + leaseGoesOn},
 	},
 }
 
