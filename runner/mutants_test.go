@@ -177,3 +177,31 @@ func TestADoubleCountJoinsBeforeTheLastBranchHasEnded(t *testing.T) {
 	open()
 	quiet(t, pool)
 }
+
+// The fire was decided before, as by another pod at the same moment.
+func TestABlindFireMakesAJobOfAFireThatWasDecided(t *testing.T) {
+	choose(t, mutant.BlindFire)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@hourly"), "ann")
+	is.NoErr(err)
+	next := one[time.Time](t, pool, `select next_at from trapeze.schedules`)
+	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s', $1, 'fired')`, next)
+	r.FireAt(t.Context(), next)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // where none would do
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), 1)
+}
+
+func TestLostFiresAreNeverDecided(t *testing.T) {
+	choose(t, mutant.LostFires)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@hourly"), "ann")
+	is.NoErr(err)
+	next := one[time.Time](t, pool, `select next_at from trapeze.schedules`)
+	r.FireAt(t.Context(), next.Add(2*time.Hour))
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), 1) // of three, each with a job or counted as missed
+	is.Equal(fires(t, r, "s")[0].Missed, 0)
+}

@@ -26,6 +26,7 @@ const (
 	stillOpen     = leaseGoesOn + " and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
 	countsOnce    = "then 0 else f.open - c.ended end,"
+	takesTurns    = " for update of s skip locked"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
 )
 
@@ -73,6 +74,9 @@ var rewrites = map[string][]rewrite{
 	mutant.DoubleCount: {
 		{"end branches", endBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
 		{"finish branches", finishBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
+	},
+	mutant.BlindFire: {
+		{"take schedule", takeScheduleSQL, takesTurns, ""},
 	},
 	mutant.ZombieHeartbeat: {
 		{"heartbeat", heartbeatSQL, stillOpen, "closed_at = null, closed = null, swept_at = null, " + leaseGoesOn},
