@@ -3,6 +3,7 @@ package runner
 import (
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -17,6 +18,9 @@ const (
 // are one fire, the latest of them, which counts those before it. next is the first fire that it says nothing of; zero: there is none.
 func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now time.Time) (list []job.Fire, next time.Time) {
 	first := cal.Next(from.Add(-time.Microsecond)) // from itself, as a rule: the database counts microseconds
+	if mutant.Is(mutant.LostFires) && !first.IsZero() && !first.After(now) {
+		first = cal.Latest(first.Add(-time.Microsecond), now)
+	}
 	onTime := now.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {
 		list = missed(cal, s, first, onTime)

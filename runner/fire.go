@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -112,8 +113,12 @@ func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, s job.Schedule, list []j
 			list[i].JobID = &ids[i]
 		}
 	}
+	all := list
 	if list, err = r.front.InsertFires(ctx, tx, s.Name, list); err != nil {
 		return nil, err
+	}
+	if mutant.Is(mutant.BlindFire) {
+		list = all
 	}
 	for i := range list {
 		f := &list[i]

@@ -142,13 +142,16 @@ func TestABlindRetryForgetsTheStepThatItsFirstTryBegan(t *testing.T) {
 	proxy, pool := cable(t, url)
 	o := named("a")
 	o.LeaseFor = 6 * time.Second
+	armed := make(chan (<-chan struct{}), 1) // by the handler: other commits, such as the calendar's, are not meant
 	r := start(t, pool, o, map[string]does{
-		"kind-a": func(_ context.Context, j *raw) (*runner.Outcome, error) { return withRow(j, 1) },
+		"kind-a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			armed <- proxy.CutReplyOnce(holds("commit"))
+			return withRow(j, 1)
+		},
 		"kind-b": nothing,
 	})
-	cut := proxy.CutReplyOnce(holds("commit"))
 	id := enqueue(t, r, of("kind-a"))
-	<-cut
+	<-<-armed
 	is.Equal(ended(t, make1(t, direct, o, nil), id).State, job.Succeeded)
 	time.Sleep(absence)
 	is.Equal(one[string](t, direct, `select state from trapeze.job where parent_id = $1`, id), "running")
@@ -173,4 +176,32 @@ func TestADoubleCountJoinsBeforeTheLastBranchHasEnded(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id in (select id from trapeze.jobs where kind = 'slow')`), 0) // while a branch runs
 	open()
 	quiet(t, pool)
+}
+
+// The fire was decided before, as by another pod at the same moment.
+func TestABlindFireMakesAJobOfAFireThatWasDecided(t *testing.T) {
+	choose(t, mutant.BlindFire)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@hourly"), "ann")
+	is.NoErr(err)
+	next := one[time.Time](t, pool, `select next_at from trapeze.schedules`)
+	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s', $1, 'fired')`, next)
+	r.FireAt(t.Context(), next)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // where none would do
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), 1)
+}
+
+func TestLostFiresAreNeverDecided(t *testing.T) {
+	choose(t, mutant.LostFires)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("@hourly"), "ann")
+	is.NoErr(err)
+	next := one[time.Time](t, pool, `select next_at from trapeze.schedules`)
+	r.FireAt(t.Context(), next.Add(2*time.Hour))
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), 1) // of three, each with a job or counted as missed
+	is.Equal(fires(t, r, "s")[0].Missed, 0)
 }

@@ -39,6 +39,8 @@ var guards = map[string][]string{
 	mutant.GrantsUncounted:     {"I16"},
 	mutant.LaunchBeforeCommit:  {"I3", "I4"},
 	mutant.DoubleCount:         {"I13b"},
+	mutant.BlindFire:           {"I19"},
+	mutant.LostFires:           {"I19"},
 }
 
 // mutants reads a list of mutants; "all" is every one.

@@ -102,7 +102,8 @@ func print(to io.Writer, r *history.Run, d document) {
 	c := d.Counts
 	fmt.Fprintf(to, "%d faults in %.0f s (%d hit nothing, %d could not be done): %d kills, %d stops, %d cuts, %d restarts\n",
 		c.Faults, d.Seconds, c.Missed, c.Failed, c.Kills, c.Stops, c.Cuts, c.Restarts)
-	fmt.Fprintf(to, "%d jobs, %d chains, %d takeovers, %d stale writes refused\n\n", c.Jobs, c.Chains, c.Takeovers, c.Stale)
+	fmt.Fprintf(to, "%d jobs, %d chains, %d takeovers, %d stale writes refused\n", c.Jobs, c.Chains, c.Takeovers, c.Stale)
+	fmt.Fprintf(to, "%d fires of schedules, %d retries by operators, %d other priorities\n\n", c.Fires, c.Retries, c.Niced)
 	bad := 0
 	for _, one := range d.Invariants {
 		fmt.Fprintf(to, "%-6s %-6s %7d  %s\n", one.Invariant, strings.ToUpper(one.Verdict), one.Checked, one.Claim)

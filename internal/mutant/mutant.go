@@ -24,10 +24,13 @@ const (
 	GrantsUncounted     = "grants_uncounted"       // slots of a lane are granted to each pod as if the others held none
 	LaunchBeforeCommit  = "launch_before_commit"   // the next step's handler starts while the finish is on its way
 	DoubleCount         = "double_count"           // the end of a branch is counted twice, so that a join comes too early
+	BlindFire           = "blind_fire"             // a pod submits the jobs of fires that it found due, whoever decided them
+	LostFires           = "lost_fires"             // of several fires that are due at once only the latest is decided
 )
 
 // Names lists all mutants.
 func Names() []string {
 	return []string{NoFence, FenceWithoutPod, DoubleChain, LostChild, EventGap, SlotsExceeded, SubjectMutexOff,
-		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, GrantsUncounted, LaunchBeforeCommit, DoubleCount}
+		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, GrantsUncounted, LaunchBeforeCommit, DoubleCount,
+		BlindFire, LostFires}
 }

@@ -22,9 +22,11 @@ const (
 	tellsOwn      = "where l.fence = e.fence and l.pod = e.pod\n\torder by"
 	handsBackOwn  = "where l.fence = w.fence and l.pod = $1 and not l.cancel_requested"
 	leaseIsOver   = "p.lease_until < now() or"
-	stillOpen     = "draining = $3\n\twhere boot = $1 and closed_at is null"
+	leaseGoesOn   = "lease_until = case when $5 then now() + $2::bigint * interval '1 millisecond' else lease_until end\n\twhere boot = $1"
+	stillOpen     = leaseGoesOn + " and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
 	countsOnce    = "then 0 else f.open - c.ended end,"
+	takesTurns    = " for update of s skip locked"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
 )
 
@@ -73,8 +75,11 @@ var rewrites = map[string][]rewrite{
 		{"end branches", endBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
 		{"finish branches", finishBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
 	},
+	mutant.BlindFire: {
+		{"take schedule", takeScheduleSQL, takesTurns, ""},
+	},
 	mutant.ZombieHeartbeat: {
-		{"heartbeat", heartbeatSQL, stillOpen, "draining = $3, closed_at = null, closed = null, swept_at = null\n\twhere boot = $1"},
+		{"heartbeat", heartbeatSQL, stillOpen, "closed_at = null, closed = null, swept_at = null, " + leaseGoesOn},
 	},
 }
 

@@ -65,7 +65,7 @@ func (c *Crowd) submit(ctx context.Context, client int, pod *Pod, s submission) 
 		c.w.fail(fmt.Errorf("submission %+v: %w", s, err))
 		return call
 	}
-	c.send(ctx, &call, pod, "/jobs", body)
+	c.send(ctx, &call, pod, http.MethodPost, "/jobs", body)
 	if call.Outcome == history.OK {
 		c.learn(call.Job)
 	}
@@ -80,7 +80,7 @@ func (c *Crowd) end(ctx context.Context, client int, pod *Pod, verb string, id i
 	if verb == "stop" {
 		path = fmt.Sprintf("/admin/workers/jobs/%d/stop", id)
 	}
-	c.send(ctx, &call, pod, path, nil)
+	c.send(ctx, &call, pod, http.MethodPost, path, nil)
 	return call
 }
 
@@ -93,7 +93,7 @@ func (c *Crowd) begin(client int, verb string, pod *Pod) history.Call {
 }
 
 // send sends a call, waits for its answer, and writes the call down.
-func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, path string, body []byte) {
+func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, path string, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	var connected atomic.Bool
@@ -104,7 +104,7 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, path str
 		c.w.Called(*call)
 	}()
 	url := pod.URL()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, url+path, bytes.NewReader(body))
 	if err != nil || url == "" {
 		call.Outcome, call.Code = history.Refused, unsent
 		return

@@ -18,7 +18,8 @@ import (
 func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
-	return errors.Join(w.exportOne(ctx, "jobs", history.JobsFile), w.exportOne(ctx, "events", history.EventsFile), w.exportRows(ctx), w.exportPipelines(ctx))
+	return errors.Join(w.exportOne(ctx, "jobs", history.JobsFile), w.exportOne(ctx, "events", history.EventsFile), w.exportRows(ctx), w.exportPipelines(ctx),
+		w.exportFires(ctx), w.exportSchedules(ctx))
 }
 
 // exportRows writes down what demo.tx jobs wrote in the transactions that ended them, exportPipelines what pipelines say.
@@ -28,6 +29,17 @@ func (w *World) exportRows(ctx context.Context) error {
 
 func (w *World) exportPipelines(ctx context.Context) error {
 	return exportQuery[history.Pipeline](ctx, w, history.PipelinesFile, `select id, status from trapeze.pipeline order by id`)
+}
+
+// exportFires writes down what became of the fires of schedules, exportSchedules what these were.
+func (w *World) exportFires(ctx context.Context) error {
+	return exportQuery[history.Fire](ctx, w, history.FiresFile, `
+select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trapeze.schedule_fires order by schedule, fire_at`)
+}
+
+func (w *World) exportSchedules(ctx context.Context) error {
+	return exportQuery[history.Schedule](ctx, w, history.PlansFile, `
+select n, at, schedule, expression, paused, anchor, undecided from torture_schedules order by n`)
 }
 
 // exportQuery writes down what a query finds.

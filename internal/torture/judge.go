@@ -29,6 +29,9 @@ type Counts struct {
 	Chains    int `json:"chains"`
 	Takeovers int `json:"takeovers"` // jobs that another pod took over
 	Stale     int `json:"stale_writes_refused"`
+	Fires     int `json:"fires"`   // of schedules
+	Retries   int `json:"retries"` // by operators
+	Niced     int `json:"niced"`   // jobs that got another priority
 
 	// Starved is how long a pod's threads waited for a processor, per second, on average: what the machine did to them
 	// beside the torture. On a machine that is the run's own it is a few hundredths.
@@ -52,7 +55,7 @@ func (v Verdict) Broken() (list []checker.Finding) {
 }
 
 func count(r *history.Run) Counts {
-	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs), Starved: starvation(r)}
+	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs), Fires: len(r.Fires), Starved: starvation(r)}
 	for _, f := range r.Faults {
 		switch {
 		case f.Error != "":
@@ -89,6 +92,10 @@ func count(r *history.Run) Counts {
 			c.Takeovers++
 		case "job.stale_result":
 			c.Stale++
+		case "job.operator_retry":
+			c.Retries++
+		case "job.niced":
+			c.Niced++
 		}
 	}
 	for _, l := range r.Ledger {

@@ -38,7 +38,12 @@ func NewScript(w *World, only ...string) Script {
 		Plan:  PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Only: only}),
 		Carry: func(ctx context.Context, _ *World, plan []history.Act) error { return Carry(ctx, crowd, plan) },
 		Work:  func(ctx context.Context, _ *World) error { return crowd.Work(ctx) },
-		Last:  func(ctx context.Context, _ *World) error { return crowd.LostWakeUps(ctx) },
+		Last: func(ctx context.Context, _ *World) error {
+			if err := crowd.EndSchedules(ctx); err != nil {
+				return err
+			}
+			return crowd.LostWakeUps(ctx)
+		},
 	}
 }
 

@@ -106,15 +106,22 @@ func (k *errands) subject() string { return fmt.Sprint("hot ", k.r.IntN(hotSubje
 // number is one of low to high.
 func (k *errands) number(low, high int) int { return low + k.r.IntN(high-low+1) }
 
-// Work lets clients submit, cancel and stop, and an operator change lanes and the gate, until ctx ends and their last
-// calls have been answered. In the end the lanes and the gate are open.
+// Work lets clients submit, cancel and stop, and operators change lanes, the gate and schedules and steer jobs, until ctx ends and
+// their last calls have been answered. In the end the lanes and the gate are open, and the schedules fire.
 func (c *Crowd) Work(ctx context.Context) error {
 	o := &operator{c: c, r: rand.New(rand.NewPCG(c.w.Settings.Seed, workloadStream))}
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
+	k := &calendar{c: c, r: rand.New(rand.NewPCG(c.w.Settings.Seed, workloadStream<<16))}
+	if err := k.prepare(ctx); err != nil {
+		return err
+	}
+	s := &steward{c: c, r: rand.New(rand.NewPCG(c.w.Settings.Seed, workloadStream<<16+1))}
 	var working sync.WaitGroup
 	working.Go(func() { o.run(ctx) })
+	working.Go(func() { k.run(ctx) })
+	working.Go(func() { s.run(ctx) })
 	room := make(chan struct{}, inFlight)
 	for client := 1; client <= clients; client++ {
 		working.Go(func() {

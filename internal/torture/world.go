@@ -217,7 +217,10 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
-	w.Admin, err = pgxpool.NewWithConfig(ctx, config)
+	if w.Admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	_, err = w.Admin.Exec(ctx, schedulesTable)
 	return err
 }
 

@@ -25,7 +25,7 @@ func budgetsHold(v *view, f *Finding) {
 				}
 			case e.Event == "job.handed_back" || e.Event == "job.retry_later" || e.Event == "job.recovered":
 				attempt--
-			case e.Event == "job.operator_retry":
+			case e.Event == "job.operator_retry" && e.To != job.Waiting: // for its branches, without another try of its own
 				attempt, crashes = 0, 0
 			}
 			if !recovers(e) {

@@ -15,8 +15,11 @@ const stuckAfter = 10 * time.Second
 // where nothing disturbed its pod.
 func cancelReaches(v *view, f *Finding) {
 	for i := range v.run.Calls {
-		if c := &v.run.Calls[i]; c.Verb == "cancel" || c.Verb == "stop" {
+		switch c := &v.run.Calls[i]; c.Verb {
+		case "cancel", "stop":
 			v.toldTheTruth(c, f)
+		case "retry", "nice":
+			v.steered(c, f)
 		}
 	}
 	for _, s := range v.ordered {
@@ -45,18 +48,25 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 	if s == nil || s.job == nil || s.tampered || len(s.events) == 0 {
 		return
 	}
-	last, asked := s.events[len(s.events)-1], false
-	ended := last.To.Terminal() && !last.At.After(c.Ended.Add(sameClock))
+	by := c.Ended.Add(sameClock)
+	asked, ends := false, map[job.State]bool{} // by then
 	for _, e := range s.events {
-		asked = asked || (e.Event == "job.cancel_requested" || e.Event == "job.cancelled") && !e.At.After(c.Ended.Add(sameClock))
+		if !e.At.After(by) {
+			asked = asked || e.Event == "job.cancel_requested" || e.Event == "job.cancelled"
+			if e.To.Terminal() {
+				ends[e.To] = true
+			}
+		}
 	}
+	last := s.events[len(s.events)-1]
 	switch {
 	case c.Outcome == history.OK && job.State(c.State).Terminal(): // also of a job that had ended before
-		f.judge(last.To == job.State(c.State) && ended, c.Job, "call %d was told that job %d is %s, and it is %s", c.N, c.Job, c.State, last.To)
+		f.judge(ends[job.State(c.State)], c.Job, "call %d was told that job %d is %s, which it had not been by %s", c.N, c.Job, c.State, clock(c.Ended))
 	case c.Outcome == history.OK:
-		f.judge(asked && (last.To == job.Cancelled || !last.To.Terminal()), c.Job, "call %d was told that job %d will end, and it is %s", c.N, c.Job, last.To)
+		f.judge(asked && (last.To == job.Cancelled || !last.To.Terminal() || s.triedAgain()), c.Job, "call %d was told that job %d will end, and it is %s",
+			c.N, c.Job, last.To)
 	case c.Outcome == history.Refused && c.Code == "already_terminal":
-		f.judge(ended, c.Job, "call %d was told that job %d had ended, which it had not by %s", c.N, c.Job, clock(c.Ended))
+		f.judge(len(ends) > 0, c.Job, "call %d was told that job %d had ended, which it had not by %s", c.N, c.Job, clock(c.Ended))
 	case c.Outcome == history.Refused && c.Code == "not_found":
 		f.judge(s.events[0].At.After(c.Began), c.Job, "call %d was told that there is no job %d, which there was", c.N, c.Job)
 	}

@@ -35,7 +35,7 @@ var invariants = []struct {
 	{"I6", "a step that succeeds has exactly its next step, in the same commit", oneChild},
 	{"I7", "histories are legal, numbered without a gap, and end where the job stands", historyLegal},
 	{"I8", "one job of a kind and subject runs at a time", subjectsExclude},
-	{"I9", "a cancel is told truthfully, reaches the handler, and wins", cancelReaches},
+	{"I9", "a command is told truthfully; a cancel reaches the handler, and wins", cancelReaches},
 	{"I10", "what a dead pod ran is taken over in time", orphansRecovered},
 	{"I11", "a pod that is told to end hands over and goes", shutdownGraceful},
 	{"I13", "a chain completes or visibly fails", chainsComplete},
@@ -44,6 +44,7 @@ var invariants = []struct {
 	{"I16", "no process runs more than its slots, no lane more than its limit, in a process and over all", slotsHold},
 	{"I17", "who is more urgent, or waits longer, goes first", orderHolds},
 	{"I18", "every step has its parent and its place in the pipeline", stepsHaveParents},
+	{"I19", "a schedule fires when it says, once, and each fire has its job", schedulesFire},
 	{"I21", "what was submitted is what is run and shown", roundTrip},
 	{"I24", "a pod's resources are bounded and come back", resourcesBounded},
 }
@@ -83,7 +84,6 @@ func (f *Finding) accuse(job int64, format string, args ...any) {
 var NotYet = []struct{ Invariant, Why string }{
 	{"I12", "no demo kind has a timeout, so no handler has a deadline to keep"},
 	{"I15", "the records hold no schema: pods refuse to start on one that does not fit, and a run needs them to start"},
-	{"I19", "schedules do not exist"},
 	{"I20", "streams do not exist"},
 	{"I22", "permissions do not exist"},
 	{"I23", "arguments are not masked by anything yet, so there is no secret to keep"},

@@ -61,6 +61,8 @@ func uneventful(t *testing.T) *past {
 	p.pass(10 * time.Millisecond)
 	high.succeed()
 	low.claim("pod1").succeed()
+
+	p.fires("tick")
 	return p
 }
 

@@ -199,5 +199,11 @@ var commandCrimes = []crime{
 		p.pass(time.Second)
 		j.succeed()
 	}, nil},
+	{"I9", "a job is said to be run again that is not", func(p *past) { sleeper(p, "pod1").fail().command("retry", "pending", "", nil) }, nil},
+	{"I9", "a job has another priority than it was given", func(p *past) {
+		five := 5
+		p.submit("demo.sleep", `{"ms":5}`).nice(9).claim("pod1").succeed()
+		last(p.run.Calls).Priority = &five
+	}, nil},
 	{"I9", "a job is said not to be there that is", func(p *past) { sleeper(p, "pod1").command("stop", "", "not_found", nil).succeed() }, nil},
 }

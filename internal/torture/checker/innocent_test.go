@@ -29,6 +29,41 @@ var innocent = []struct {
 		p.run.Calls = append(p.run.Calls, history.Call{N: 999, Verb: "submit", Outcome: history.Unknown, Kind: "demo.noop", Began: p.step(), Ended: p.step()})
 	}, nil},
 	{"a job of a kind that nobody knows", func(p *past) { p.submit("demo.stranger", `{}`) }, nil},
+	{"jobs that are run again after they failed and after they were cancelled", func(p *past) {
+		p.submit("demo.fail", `{}`).claim("pod1").fail().again().claim("pod2").fail()
+		p.submit("demo.sleep", `{"ms":5000}`).cancelPending().again().claim("pod1").succeed()
+		p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop().again().claim("pod1").succeed()
+	}, nil},
+	{"a chain that goes on after its step was run again", func(p *past) {
+		p.submit("demo.sleep", `{"ms":5}`, chain(stepOf("demo.noop", `{}`))).claim("pod1").fail().again().claim("pod2").hand().succeed()
+	}, nil},
+	{"a job that was passed by those of the priority that it had", func(p *past) {
+		p.operate("narrow", 1, true)
+		p.pass(4 * time.Second)
+		first := p.submit("demo.sleep", `{"ms":10}`, lane("narrow")).claim("pod1")
+		a, b := p.submit("demo.sleep", `{"ms":10}`, lane("narrow"), priority(1)), p.submit("demo.sleep", `{"ms":10}`, lane("narrow"), priority(9))
+		p.pass(100 * time.Millisecond)
+		first.succeed()
+		b.claim("pod1").succeed()
+		p.pass(5 * time.Second)
+		a.nice(20).claim("pod1").succeed()
+	}, nil},
+	{"fires that were missed while the database was away, of which one stands for the others", func(p *past) {
+		anchor := p.schedule("s", "@every 10s", false, time.Time{})
+		p.fault("F20", "down", "", 95*time.Second, nil)
+		p.fire("s", anchor.Add(30*time.Second), 2) // the latest that was a minute late
+		for n := 4; n <= 9; n++ {
+			p.fire("s", anchor.Add(time.Duration(n)*10*time.Second), 0)
+		}
+		p.schedule("s", "@every 10s", true, anchor.Add(100*time.Second))
+	}, nil},
+	{"a schedule that was changed before its fire was decided", func(p *past) {
+		p.fault("F20", "down", "", 9*time.Second, func() {
+			anchor := p.schedule("s", "@every 2s", false, time.Time{})
+			p.pass(3 * time.Second)
+			p.schedule("s", "*/5 * * * * *", true, anchor.Add(2*time.Second))
+		})
+	}, nil},
 	{"a job for tomorrow", func(p *past) { p.submit("demo.noop", `{}`, delay(24*time.Hour)) }, func(r *history.Run) {
 		due := r.Settings.Ended.Add(20 * time.Hour)
 		newest(r).RunAfter = &due

@@ -39,13 +39,13 @@ func joinsHold(v *view, f *Finding) {
 // endsAsItsBranches judges the end of a job that waited for its branches.
 func (s *story) endsAsItsBranches(f *Finding, failFast bool) {
 	end := lastEnd(s)
-	if end == nil || end.To == job.Cancelled {
+	if end == nil || end.To == job.Cancelled || s.triedAgain() {
 		return
 	}
 	failed, open := 0, 0
 	for _, b := range s.branches {
 		tail := b.tail()
-		if tail.job == nil || tail.tampered {
+		if tail.job == nil || tail.tampered || b.triedAgain() {
 			return
 		}
 		over := lastEnd(tail)

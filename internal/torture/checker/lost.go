@@ -64,6 +64,11 @@ func (v *view) nobodysJobs(f *Finding) {
 			}
 		}
 	}
+	for i := range v.run.Fires { // whose jobs [schedulesFire] looks at
+		if id := v.run.Fires[i].Job; id != nil {
+			accepted[*id] = true
+		}
+	}
 	type content struct{ kind, subject, args string }
 	allowed, counted := map[content]int{}, map[string]bool{}
 	for i := range v.run.Calls {

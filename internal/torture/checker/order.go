@@ -91,7 +91,7 @@ func (v *view) there(w *wait) time.Time {
 // a transaction of several statements, each of which had to find its way there.
 func (v *view) heldUp(w *wait) bool {
 	from := w.since.At
-	return w.since.Event == "job.enqueued" && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
+	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
 // commitWithin is how long after its beginning a transaction has certainly been committed, where nothing disturbs the
@@ -106,23 +106,24 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 		over = earlier(over, start.T)
 	}
 	b := v.boot(w.claim.boot)
-	if b.life == nil || !v.trouble.still("", at.Add(-v.commitWithin()), over) {
+	if b.life == nil || !v.trouble.still("", at.Add(-v.commitWithin()), over) || w.niced(v, at, over) {
 		return
 	}
 	compared := false
 	for _, p := range waiting {
-		if p.of == w.of || !p.to.After(over) || !b.life.knows(p.of.job.Kind) || p.touched(v, at, over) {
+		if p.of == w.of || !p.to.After(over) || !b.life.knows(p.of.job.Kind) || p.touched(v, at, over) || p.niced(v, at, over) {
 			continue
 		}
 		compared = true
-		higher, same := p.of.job.Priority > w.of.job.Priority, p.of.job.Priority == w.of.job.Priority
+		passed, claimed := p.of.priorityAt(at), w.of.priorityAt(at)
+		higher, same := passed > claimed, passed == claimed
 		first := higher || same && p.ready.Add(time.Millisecond).Before(w.ready)
 		if w.born {
 			first = higher || same && w.of.job.ParentID == nil
 		}
 		if first {
 			f.accuse(w.of.id, "job %d (priority %d, due %s) was claimed at %s, and job %d (priority %d, due %s) waited in lane %q until %s", w.of.id,
-				w.of.job.Priority, clock(w.ready), clock(at), p.of.id, p.of.job.Priority, clock(p.ready), w.of.job.Lane, clock(p.to))
+				claimed, clock(w.ready), clock(at), p.of.id, passed, clock(p.ready), w.of.job.Lane, clock(p.to))
 			break
 		}
 	}
@@ -144,4 +145,31 @@ func (w *wait) touched(v *view, from, to time.Time) bool {
 		}
 	}
 	return false
+}
+
+// niced reports whether somebody gave a job another priority so shortly before, or meanwhile, that nobody can say which one a claim saw.
+func (w *wait) niced(v *view, from, to time.Time) bool {
+	from = from.Add(-v.commitWithin())
+	for _, e := range w.of.events {
+		if e.Event == "job.niced" && !e.At.Before(from) && !e.At.After(to) {
+			return true
+		}
+	}
+	for _, c := range v.calls[w.of.id] {
+		if c.Verb == "nice" && !c.Ended.Before(from) && !c.Began.After(to) {
+			return true
+		}
+	}
+	return false
+}
+
+// priorityAt is a job's priority at a moment: that of its row, before what was changed since.
+func (s *story) priorityAt(at time.Time) int {
+	priority := s.job.Priority
+	for i := len(s.events) - 1; i >= 0 && s.events[i].At.After(at); i-- {
+		if s.events[i].Event == "job.niced" {
+			priority = fieldsOf(s.events[i]).Before
+		}
+	}
+	return priority
 }

@@ -1,6 +1,8 @@
 package checker
 
 import (
+	"time"
+
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -21,7 +23,7 @@ func roundTrip(v *view, f *Finding) {
 				continue
 			}
 			judged = true
-			if differs := differs(c, s.job); differs == "" {
+			if differs := differs(c, s); differs == "" {
 				fits = true
 			} else if wrong == nil || c.Unique == "" {
 				wrong, what = c, differs
@@ -43,7 +45,8 @@ func roundTrip(v *view, f *Finding) {
 }
 
 // differs names what of a job is not as it was submitted, "" when all is.
-func differs(c *history.Call, j *job.Job) string {
+func differs(c *history.Call, s *story) string {
+	j, priority := s.job, s.priorityAt(time.Time{}) // as it was born
 	var declared []job.Step
 	if c.Chain != nil {
 		declared = c.Chain
@@ -55,9 +58,9 @@ func differs(c *history.Call, j *job.Job) string {
 		return "subject"
 	case c.Lane != "" && c.Lane != j.Lane:
 		return "lane"
-	case c.Priority != nil && *c.Priority != j.Priority:
+	case c.Priority != nil && *c.Priority != priority:
 		return "priority"
-	case c.Priority == nil && j.Priority != job.DefaultPriority:
+	case c.Priority == nil && priority != job.DefaultPriority:
 		return "priority"
 	case !sameJSON(c.Args, j.Args):
 		return "args"

@@ -304,6 +304,27 @@ func (t *tale) stop() *tale {
 	return t.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
 }
 
+// again is an operator's retry.
+func (t *tale) again() *tale {
+	return t.command("retry", "pending", "", func() {
+		t.p.xid++
+		t.event("job.operator_retry", t.row.State, job.Pending, "api")
+		t.row.Epoch, t.row.Attempt, t.row.Crashes = t.row.Epoch+1, 0, 0
+		t.row.FinishedAt, t.row.Outcome, t.row.Reason = nil, nil, nil
+	})
+}
+
+// nice gives a job that waits another priority.
+func (t *tale) nice(priority int) *tale {
+	t.command("nice", "", "", func() {
+		t.p.xid++
+		t.fields(t.event("job.niced", job.Pending, job.Pending, "api"), `{"priority":%d,"before":%d}`, priority, t.row.Priority)
+		t.row.Priority = priority
+	})
+	last(t.p.run.Calls).Priority = &priority
+	return t
+}
+
 // stale is the note that a former owner's result was discarded.
 func (t *tale) stale(fence int64) *tale {
 	t.p.xid++

@@ -223,6 +223,7 @@ type fields struct {
 	Boot    string `json:"boot"`
 	Crashes int    `json:"crashes"`
 	DelayMS int64  `json:"delay_ms"`
+	Before  int    `json:"before"` // priority
 }
 
 func fieldsOf(e *job.Event) (f fields) {

@@ -72,7 +72,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 		case e.Event == "job.enqueued":
 			ready, ranked = e.At, true
 			next := i + 1
-			for next < len(s.events) && s.events[next].Event == "job.stale_result" {
+			for next < len(s.events) && (s.events[next].Event == "job.stale_result" || s.events[next].Event == "job.niced") {
 				next++
 			}
 			if next < len(s.events) && s.events[next].Event == "job.promoted" {
@@ -87,6 +87,8 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			continue // until it is promoted
 		case e.Event == "job.recovered":
 			ready, ranked, crashed = time.Time{}, true, true
+		case e.Event == "job.operator_retry":
+			ready, ranked = e.At, true
 		}
 		open = &wait{of: s, since: e, to: end, ready: ready, ranked: ranked, recovered: e.Event == "job.recovered", crashed: crashed}
 		list = append(list, open)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -27,10 +28,12 @@ type Run struct {
 	Rows     []Row // nil: not exported
 
 	Pipelines []Pipeline
+	Fires     []Fire
+	Schedules []Schedule
 }
 
 // Read reads a run's folder. A file that is missing is an error, except the plan's, for a run without faults
-// has none, and those of the rows and of the pipelines.
+// has none, and those of the rows, of the pipelines and of the schedules.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
@@ -44,13 +47,13 @@ func Read(dir string) (*Run, error) {
 		read(dir, PlanFile, &r.Plan), read(dir, FaultsFile, &r.Faults), read(dir, LedgerFile, &r.Ledger),
 		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
 		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events), read(dir, RowsFile, &r.Rows),
-		read(dir, PipelinesFile, &r.Pipelines),
+		read(dir, PipelinesFile, &r.Pipelines), read(dir, FiresFile, &r.Fires), read(dir, PlansFile, &r.Schedules),
 	)
 }
 
 func read[T any](dir, name string, into *[]T) error {
 	list, err := ReadLines[T](filepath.Join(dir, name))
-	if errors.Is(err, os.ErrNotExist) && (name == PlanFile || name == RowsFile || name == PipelinesFile) {
+	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, FiresFile, PlansFile}, name) {
 		return nil
 	}
 	*into = list

@@ -28,6 +28,8 @@ const (
 	RowsFile     = "rows.jsonl"    // [Row], in the same snapshot
 
 	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
+	FiresFile     = "fires.jsonl"     // [Fire], in the same snapshot
+	PlansFile     = "schedules.jsonl" // [Schedule], written by a trigger of the torture's own
 )
 
 // Settings are what a run was made with.
@@ -101,7 +103,7 @@ const (
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, or a lane's change
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change of a lane, the gate or a schedule
 	Pod      string          `json:"pod"`  // whom it asked
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
@@ -185,6 +187,28 @@ type Row struct {
 type Pipeline struct {
 	ID     int64      `json:"id,string"` // of its first job
 	Status job.Status `json:"status"`
+}
+
+// Fire is what became of one fire of a schedule, by its row.
+type Fire struct {
+	Schedule  string    `json:"schedule"`
+	FireAt    time.Time `json:"fire_at"`
+	DecidedAt time.Time `json:"decided_at"`
+	Outcome   string    `json:"outcome"`
+	Manual    bool      `json:"manual"`
+	Missed    int       `json:"missed"` // fires before it that it stands for
+	Job       *int64    `json:"job,string"`
+}
+
+// Schedule is a schedule from a moment on, written down in the transaction that made it so.
+type Schedule struct {
+	N          int64      `json:"n"` // in the order of the changes
+	At         time.Time  `json:"at"`
+	Schedule   string     `json:"schedule"`
+	Expression string     `json:"expression"`
+	Paused     bool       `json:"paused"`
+	Anchor     time.Time  `json:"anchor"`    // its fires are after this
+	Undecided  *time.Time `json:"undecided"` // the first fire, as it was before, of which nothing had been decided; nil: there was none
 }
 
 // Process is one life of a pod, written when it has ended.

@@ -1,0 +1,199 @@
+package checker
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// schedulesFire (I19): from one change of a schedule to the next, the fires of which something was decided are those that its expression
+// says, by an arithmetic of our own, up to the one that was next when it was changed: none twice, none left out but those that a later
+// one says it stands for, and these by a minute or more. None is decided before its time, nor, where a pod was well, long after it. Each
+// that fired has one job, which is there, and of each there is one event; and no job is there that the calendar made without a fire.
+func schedulesFire(v *view, f *Finding) {
+	fires := map[string][]*history.Fire{}
+	for i := range v.run.Fires {
+		one := &v.run.Fires[i]
+		fires[one.Schedule] = append(fires[one.Schedule], one)
+	}
+	turns := map[string][]*history.Schedule{}
+	for i := range v.run.Schedules {
+		one := &v.run.Schedules[i]
+		turns[one.Schedule] = append(turns[one.Schedule], one)
+	}
+	for name, list := range turns {
+		slices.SortFunc(list, func(a, b *history.Schedule) int { return cmp.Compare(a.N, b.N) })
+		slices.SortFunc(fires[name], func(a, b *history.Fire) int { return a.FireAt.Compare(b.FireAt) })
+		for i, one := range list {
+			until := v.run.Settings.Ended
+			var next *history.Schedule
+			if i+1 < len(list) {
+				next = list[i+1]
+				until = next.Anchor
+			}
+			v.turn(one, next, between(fires[name], one.Anchor, until), f)
+		}
+	}
+	v.firesHaveJobs(f)
+	v.firesAreTold(f)
+}
+
+// between are the fires of the clock, not those of a person, after a moment until another.
+func between(list []*history.Fire, after, until time.Time) (found []*history.Fire) {
+	for _, one := range list {
+		if !one.Manual && one.FireAt.After(after) && !one.FireAt.After(until) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// turn judges what was decided of a schedule from one change of it until the next, nil if it was not changed any more.
+func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding) {
+	if s.Paused {
+		for _, r := range rows {
+			f.judge(false, jobOf(r), "schedule %q fired for %s, while it was paused", s.Schedule, clock(r.FireAt))
+		}
+		return
+	}
+	until, undecided := v.quietEnd(), (*time.Time)(nil)
+	if next != nil {
+		until, undecided = next.At, next.Undecided
+	}
+	at := 0
+	var open []time.Time // expected, and not yet found
+	for _, fire := range firesOf(s, until) {
+		if undecided != nil && !fire.Before(*undecided) || next == nil && at == len(rows) {
+			v.inTime(s, fire, until, f)
+			break
+		}
+		open = append(open, fire)
+		if at == len(rows) || !rows[at].FireAt.Equal(fire) {
+			continue
+		}
+		v.decided(rows[at], open[:len(open)-1], f)
+		open, at = nil, at+1
+	}
+	for _, fire := range open {
+		f.judge(false, 0, "schedule %q, %s after %s, did not fire for %s, and went on to later ones", s.Schedule, s.Expression, clock(s.Anchor), clock(fire))
+	}
+	for _, r := range rows[at:] {
+		f.judge(false, jobOf(r), "schedule %q, %s after %s, fired for %s, which it does not say, or said that it had not", s.Schedule, s.Expression,
+			clock(s.Anchor), clock(r.FireAt))
+	}
+}
+
+// decided judges the row of a fire; left are those before it of which there is none.
+func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
+	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s says that it stands for %d before it, which are %d", r.Schedule,
+		clock(r.FireAt), r.Missed, len(left))
+	for _, fire := range left {
+		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the fire for %s was called missed %s after its time", r.Schedule, clock(fire),
+			r.DecidedAt.Sub(fire))
+	}
+	f.judge(!r.DecidedAt.Before(r.FireAt), jobOf(r), "schedule %q fired for %s at %s", r.Schedule, clock(r.FireAt), clock(r.DecidedAt))
+	f.judge(r.Outcome == string(job.FireFired) && r.Job != nil, jobOf(r), "schedule %q: the fire for %s is %s, and nothing kept it from its job", r.Schedule,
+		clock(r.FireAt), r.Outcome)
+	f.judge(!v.late(r.FireAt, r.DecidedAt), jobOf(r), "schedule %q fired for %s at %s, although a pod was well all the time", r.Schedule, clock(r.FireAt),
+		clock(r.DecidedAt))
+}
+
+// inTime judges the first fire of which nothing had been decided by a moment.
+func (v *view) inTime(s *history.Schedule, fire, by time.Time, f *Finding) {
+	f.judge(!v.late(fire, by), 0, "schedule %q had not fired for %s by %s, although a pod was well all the time", s.Schedule, clock(fire), clock(by))
+}
+
+// late reports whether nothing was decided of a fire for longer than it may take a pod that is well to find out that it is due.
+func (v *view) late(fire, by time.Time) bool {
+	enough := v.prompt() + v.run.Settings.Heartbeat
+	return by.Sub(fire) > enough && slices.ContainsFunc(v.lives, func(l *life) bool {
+		return l.knows("demo.noop") && v.able(l, fire, fire.Add(enough))
+	})
+}
+
+// firesOf computes the fires of a schedule after its anchor, until a moment: those of "@every D", counted from the anchor, or of the
+// cron expression of six fields for each N-th second of a minute.
+func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
+	if text, ok := strings.CutPrefix(s.Expression, "@every "); ok {
+		every, err := time.ParseDuration(text)
+		if err != nil || every <= 0 {
+			return nil
+		}
+		for at := s.Anchor.Add(every); !at.After(until); at = at.Add(every) {
+			list = append(list, at)
+		}
+		return list
+	}
+	var n int
+	if _, err := fmt.Sscanf(s.Expression, "*/%d * * * * *", &n); err != nil || n <= 0 {
+		return nil
+	}
+	for at := time.Unix(s.Anchor.Unix()+1, 0); !at.After(until); at = at.Add(time.Second) {
+		if at.Unix()%60%int64(n) == 0 {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// firesHaveJobs judges that each fire that has a job has one of its own, which is there, and that there is no other job of the calendar.
+func (v *view) firesHaveJobs(f *Finding) {
+	of := map[int64]*history.Fire{}
+	for i := range v.run.Fires {
+		r := &v.run.Fires[i]
+		if r.Job == nil {
+			continue
+		}
+		other := of[*r.Job]
+		of[*r.Job] = r
+		if other != nil {
+			f.judge(false, *r.Job, "schedule %q: the fires for %s and %s have the same job", r.Schedule, clock(other.FireAt), clock(r.FireAt))
+		}
+		if s := v.stories[*r.Job]; s == nil || !s.tampered {
+			f.judge(s != nil && s.job != nil && s.job.Kind == "demo.noop" && s.job.ParentID == nil, *r.Job, "schedule %q: the fire for %s made job %d, which is not there",
+				r.Schedule, clock(r.FireAt), *r.Job)
+		}
+	}
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered || s.job.ParentID != nil || len(s.events) == 0 || s.events[0].Actor != "system" {
+			continue
+		}
+		f.judge(of[s.id] != nil, s.id, "job %d was made by the calendar at %s, and no fire has it", s.id, clock(s.events[0].At))
+	}
+}
+
+// firesAreTold judges that the history tells of each fire once.
+func (v *view) firesAreTold(f *Finding) {
+	type told struct {
+		Schedule string    `json:"schedule"`
+		FireAt   time.Time `json:"fire_at"`
+	}
+	times := map[string]int{}
+	of := func(name string, at time.Time) string { return fmt.Sprint(name, " ", at.UnixMicro()) }
+	for i := range v.run.Events {
+		e := &v.run.Events[i]
+		var one told
+		if (e.Event == "schedule.fired" || e.Event == "schedule.missed") && json.Unmarshal(e.Fields, &one) == nil {
+			times[of(one.Schedule, one.FireAt)]++
+		}
+	}
+	for i := range v.run.Fires {
+		r := &v.run.Fires[i]
+		n := times[of(r.Schedule, r.FireAt)]
+		f.judge(n == 1, jobOf(r), "schedule %q: the history tells %d times of the fire for %s", r.Schedule, n, clock(r.FireAt))
+	}
+}
+
+// jobOf is a fire's job, 0: it has none.
+func jobOf(r *history.Fire) int64 {
+	if r.Job == nil {
+		return 0
+	}
+	return *r.Job
+}
