@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -236,17 +237,18 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "in_tx", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
-		})
+		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "tx", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(pgx.Tx) error { return nil }, nil)
-		})
+		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") })
 		defer func() { is.True(recover() != nil) }() // a kind that says so is refused when it is registered
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
 	})
 	for _, kind := range []string{"in_tx", "tx"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)
-		is.True(j.Error != nil)
+		is.Equal(j.Attempt, 1)                                                  // it fails for good: no other try could do better
+		is.True(strings.Contains(deref(j.Error), runner.ErrNoDatabase.Error())) // and says why
 	}
 	j := ends(t, p, submit(t, p, raw("panics", `{}`)), job.Failed)
 	is.True(j.Error != nil) // a panic is the handler's error, and the worker goes on
