@@ -34,10 +34,16 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // pod is a runner with the workers' service on a port of its own.
 type pod struct {
 	*runner.Runner
-	url string
+	url  string
+	stop func() // before the test ends
 }
 
 func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
+	t.Helper()
+	return startPodAt(t, "127.0.0.1:0", pool, o, limits)
+}
+
+func startPodAt(t *testing.T, addr string, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
 	t.Helper()
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = 200 * time.Millisecond
@@ -59,7 +65,7 @@ func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.
 	}
 	mux := http.NewServeMux()
 	mux.Handle(server.Handler(r, limits))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +75,15 @@ func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.
 	var running sync.WaitGroup
 	running.Go(func() { _ = web.Serve(listener) })
 	running.Go(func() { _ = r.Run(ctx) })
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		stop()
 		_ = web.Close()
 		running.Wait()
 		r.Close()
 	})
+	t.Cleanup(end)
 	pgtest.Wait(t, "the pod is ready", func() bool { ok, _ := r.Ready(); return ok })
-	return pod{r, "http://" + listener.Addr().String()}
+	return pod{r, "http://" + listener.Addr().String(), end}
 }
 
 // startWorker runs a remote worker until the test ends or stop is called, which returns its error.

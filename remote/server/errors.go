@@ -41,6 +41,8 @@ func wrong(err error) error {
 		return says(connect.CodeCanceled, "cancelled")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, job.ErrOutcomeUnknown):
+		return says(connect.CodeUnavailable, "outcome_unknown")
 	}
 	// Whatever else it is: the same again, here or on another pod, is safe.
 	return says(connect.CodeUnavailable, "unavailable")
