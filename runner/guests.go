@@ -12,6 +12,8 @@ type guests struct {
 	byID map[string]*Guest
 	wg   sync.WaitGroup
 	shut bool
+
+	lookout lookout
 }
 
 func (s *guests) find(id string) *Guest {
