@@ -57,16 +57,17 @@ func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sq
 // marked permanent where it is found.
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
-// Register registers the four kinds. Call it before r.Run, with the pool that [Setup] was given.
+// Register registers the four kinds. Call it before r.Run, with the pool that [Setup] was given. They write in the commit that ends
+// them, so that it panics for a runner of [runner.NewRemote].
 func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {
 		return err
 	}
-	runner.Handle(r, timed(p, p.ingest), retry)
-	runner.Handle(r, timed(p, p.syncFactors), retry)
-	runner.Handle(r, timed(p, p.recalculate), retry)
-	runner.Handle(r, timed(p, p.total), retry)
+	runner.Handle(r, timed(p, p.ingest), retry, runner.InDatabase())
+	runner.Handle(r, timed(p, p.syncFactors), retry, runner.InDatabase())
+	runner.Handle(r, timed(p, p.recalculate), retry, runner.InDatabase())
+	runner.Handle(r, timed(p, p.total), retry, runner.InDatabase())
 	return nil
 }
 

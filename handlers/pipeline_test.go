@@ -174,3 +174,12 @@ func TestTheTablesCanLiveInAnySchema(t *testing.T) {
 	is.Equal(units[0].Unit, "ORD")                                                         // the largest one of the sample
 	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // no name for a schema
 }
+
+func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
+	is := is.New(t)
+	r, err := runner.NewRemote(runner.RemoteOptions{})
+	is.NoErr(err)
+	defer r.Close()
+	defer func() { is.True(recover() != nil) }() // it writes in the commit that ends a job: a mistake in the wiring is told at once
+	_ = handlers.Register(r, nil, handlers.Options{})
+}

@@ -6,7 +6,8 @@ create table trapeze.remote_workers (
     boot       uuid primary key references trapeze.pods (boot) on delete cascade,
     owner      text not null,              -- who may speak for it: a principal
     stream     bigint not null default 1,  -- rises with every stream: whoever serves an older one is superseded
-    stream_key bytea not null              -- assignments are signed with it
+    stream_key bytea not null,             -- assignments are signed with it
+    policies   jsonb not null default '[]' -- its kinds with what holds for them: for a pod that settles a job without its stream
 );
 
 -- +goose Down

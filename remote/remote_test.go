@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,7 +34,8 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // pod is a runner with the workers' service on a port of its own.
 type pod struct {
 	*runner.Runner
-	url string
+	url  string
+	stop func() // before the test ends
 }
 
 // byToken knows two principals.
@@ -49,6 +51,11 @@ func byToken(r *http.Request) (server.Caller, error) {
 
 func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
 	t.Helper()
+	return startPodAt(t, "127.0.0.1:0", pool, o, limits)
+}
+
+func startPodAt(t *testing.T, addr string, pool *pgxpool.Pool, o runner.Options, limits server.Options) pod {
+	t.Helper()
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = 200 * time.Millisecond
 	}
@@ -63,7 +70,7 @@ func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.
 	}
 	mux := http.NewServeMux()
 	mux.Handle(server.Handler(r, limits))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +80,15 @@ func startPod(t *testing.T, pool *pgxpool.Pool, o runner.Options, limits server.
 	var running sync.WaitGroup
 	running.Go(func() { _ = web.Serve(listener) })
 	running.Go(func() { _ = r.Run(ctx) })
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		stop()
 		_ = web.Close()
 		running.Wait()
 		r.Close()
 	})
+	t.Cleanup(end)
 	pgtest.Wait(t, "the pod is ready", func() bool { ok, _ := r.Ready(); return ok })
-	return pod{r, "http://" + listener.Addr().String()}
+	return pod{r, "http://" + listener.Addr().String(), end}
 }
 
 // startWorker runs a remote worker until the test ends or stop is called, which returns its error.
@@ -241,17 +249,18 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "in_tx", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
-		})
+		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "tx", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(pgx.Tx) error { return nil }, nil)
-		})
+		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") })
 		defer func() { is.True(recover() != nil) }() // a kind that says so is refused when it is registered
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
 	})
 	for _, kind := range []string{"in_tx", "tx"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)
-		is.True(j.Error != nil)
+		is.Equal(j.Attempt, 1)                                                  // it fails for good: no other try could do better
+		is.True(strings.Contains(deref(j.Error), runner.ErrNoDatabase.Error())) // and says why
 	}
 	j := ends(t, p, submit(t, p, raw("panics", `{}`)), job.Failed)
 	is.True(j.Error != nil) // a panic is the handler's error, and the worker goes on

@@ -61,7 +61,7 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 		return nil
 	}
 	began, boot := time.Now(), r.Boot()
-	held, err := r.store.Held(ctx, boot)
+	held, err := r.given(ctx, boot)
 	if err != nil {
 		return r.dbError(err)
 	}

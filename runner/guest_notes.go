@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -41,17 +42,21 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 	return c, c.emissions.close, nil
 }
 
-// GuestEmits is [Job.Emit] of a claim of a remote worker, and so on.
+// GuestEmits is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
 func (r *Runner) GuestEmits(ctx context.Context, id, owner string, claim GuestClaim, event, level, message string, fields json.RawMessage) error {
 	c, leave, err := r.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if len(fields) == 0 {
-		return c.Emit(ctx, event, level, message, nil)
+	var data any // nil: none
+	if len(fields) > 0 {
+		data = fields
 	}
-	return c.Emit(ctx, event, level, message, fields)
+	if err = c.Emit(ctx, event, level, message, data); store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+	}
+	return err
 }
 
 // GuestCheckpoint keeps a checkpoint of a claim of a remote worker.

@@ -153,18 +153,42 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 		}
 		return false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
 	}
-	g, leave := r.visit(id, row, held)
+	kinds, err := r.policies(ctx, id, held)
+	if err != nil {
+		return false, err
+	}
+	g, leave := r.visit(id, row, kinds, held)
 	defer leave()
 	_, duplicate, err = g.report(ctx, report)
 	return duplicate, err
 }
 
-// visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
-func (r *Runner) visit(id string, row store.GuestRow, held []store.Adopted) (g *Guest, leave func()) {
-	o := GuestOptions{ID: id, Owner: row.Owner, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
-	for _, h := range held {
-		o.Kinds = append(o.Kinds, GuestKind{Name: h.Kind})
+// policies are what a worker said of the kinds of some claims when it opened its latest stream. Of a kind that it no longer runs it said
+// nothing: it is as the pod says.
+func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
+	raw, err := r.heart.GuestPolicies(ctx, id)
+	if err != nil {
+		return nil, r.dbError(err)
 	}
+	var told []GuestKind
+	if err := json.Unmarshal(raw, &told); err != nil {
+		return nil, fmt.Errorf("policies of worker %s: %w", id, err)
+	}
+	for _, h := range held {
+		kind := GuestKind{Name: h.Kind}
+		for _, k := range told {
+			if k.Name == h.Kind {
+				kind = k
+			}
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+// visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
+func (r *Runner) visit(id string, row store.GuestRow, kinds []GuestKind, held []store.Adopted) (g *Guest, leave func()) {
+	o := GuestOptions{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
 	g = &Guest{r: r.within(o), host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
 	g.r.guest = g
 	ctx, die := context.WithCancel(context.Background())

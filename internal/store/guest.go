@@ -24,7 +24,7 @@ type GuestRow struct {
 // somebody else's. Plan: pods_pkey, remote_workers_pkey; both are small.
 const openGuestSQL = `
 with mine as (
-	update trapeze.remote_workers w set stream = w.stream + 1
+	update trapeze.remote_workers w set stream = w.stream + 1, policies = $9
 	from trapeze.pods p where w.boot = $1::uuid and p.boot = w.boot and p.closed_at is null and w.owner = $7
 	returning w.boot, w.stream, w.stream_key
 ), known as (
@@ -40,16 +40,17 @@ with mine as (
 	on conflict (boot) do nothing
 	returning boot
 ), signed as (
-	insert into trapeze.remote_workers (boot, owner, stream_key) select boot, $7::text, $8::bytea from joined returning stream, stream_key
+	insert into trapeze.remote_workers (boot, owner, stream_key, policies) select boot, $7::text, $8::bytea, $9::jsonb from joined returning stream, stream_key
 ), events as (
 	insert into trapeze.job_events (event_no, boot, event, message) select 1, boot, 'pod.joined', $2 from joined
 )
 select stream, stream_key, $7::text, true from known union all select stream, stream_key, $7::text, true from signed`
 
-// OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has.
+// OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
+// kept for [Store.GuestPolicies].
 // [job.ErrLeaseLost]: the row is closed, or somebody else's.
-func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []byte, lease time.Duration) (GuestRow, error) {
-	found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), owner, key)
+func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (GuestRow, error) {
+	found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), owner, key, policies)
 	if err != nil {
 		return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
 	}
@@ -72,6 +73,21 @@ func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
 	}
 	if len(found) == 0 {
 		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, job.ErrNotFound)
+	}
+	return found[0], nil
+}
+
+// guestPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
+const guestPoliciesSQL = `select policies from trapeze.remote_workers where boot = $1`
+
+// GuestPolicies reads the policies that [Store.OpenGuest] kept: [job.ErrNotFound] when there is no such worker.
+func (s *Store) GuestPolicies(ctx context.Context, boot string) (json.RawMessage, error) {
+	found, err := rows(ctx, s, pgx.RowTo[[]byte], guestPoliciesSQL, boot)
+	if err != nil {
+		return nil, fmt.Errorf("read the policies of worker %s: %w", boot, err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("read the policies of worker %s: %w", boot, job.ErrNotFound)
 	}
 	return found[0], nil
 }

@@ -49,24 +49,25 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 	return back, nil
 }
 
-// heldSQL lists what the table gives to a pod. Plan: one pass over live, by its primary key; jobs_pkey for what is the pod's. It runs only after a reply
-// was lost.
+// heldSQL lists what the table gives to some pods. Plan: one pass over live, by its primary key, however many they are; jobs_pkey for what is
+// theirs. It runs only after a reply was lost, or when remote workers came from another pod.
 const heldSQL = `
-select l.id, l.fence, l.cancel_requested, j.group_id, j.child_no, j.impaired
-from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = $1 order by l.id`
+select l.pod::text, l.id, l.fence, l.cancel_requested, j.group_id, j.child_no, j.impaired
+from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any($1::uuid[]) order by l.id`
 
 // Held is a claim that the table gives to a pod.
 type Held struct {
+	Pod             string
 	ID, Fence       int64
 	CancelRequested bool
 	Branch
 }
 
-// Held lists the claims that the table gives to a pod, whether its process knows of them or not.
-func (s *Store) Held(ctx context.Context, boot string) ([]Held, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[Held], heldSQL, boot)
+// Held lists the claims that the table gives to some pods, whether their processes know of them or not.
+func (s *Store) Held(ctx context.Context, boots ...string) ([]Held, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Held], heldSQL, boots)
 	if err != nil {
-		return nil, fmt.Errorf("list the claims of pod %s: %w", boot, err)
+		return nil, fmt.Errorf("list the claims of pods %v: %w", boots, err)
 	}
 	return list, nil
 }

@@ -104,6 +104,7 @@ var statements = map[string]string{
 	"gateSQL":              gateSQL,
 	"giveKindsSQL":         giveKindsSQL,
 	"grantRoleSQL":         grantRoleSQL,
+	"guestPoliciesSQL":     guestPoliciesSQL,
 	"guestSQL":             guestSQL,
 	"handBackSQL":          handBackSQL,
 	"hasLeadSQL":           hasLeadSQL,

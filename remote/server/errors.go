@@ -42,6 +42,8 @@ func wrong(ctx context.Context, err error) error {
 		return says(connect.CodeNotFound, "not_found")
 	case errors.Is(err, job.ErrCancelled):
 		return says(connect.CodeCanceled, "cancelled")
+	case errors.Is(err, job.ErrOutcomeUnknown):
+		return says(connect.CodeUnavailable, "outcome_unknown")
 	case errors.Is(err, job.ErrShutdown):
 		return says(connect.CodeUnavailable, "unavailable")
 	case errors.Is(err, context.Canceled):

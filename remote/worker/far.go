@@ -3,8 +3,12 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -36,14 +40,25 @@ func (f *far) Progress(p job.Progress) {
 	}
 }
 
-// Emit is one try: an event is not to be there twice.
+// Emit is tried until a pod answers, as long as it is certain that the event was not written: it is not to be there twice. When the answer
+// was lost it returns [job.ErrOutcomeUnknown].
 func (f *far) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: event, Level: level, Message: message, Fields: fields}}
-	_, err := f.w.client().Note(ctx, connect.NewRequest(m))
-	return told(err)
+	return f.patiently(ctx, func(ctx context.Context) error {
+		var sent atomic.Bool
+		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
+		_, err := f.w.client().Note(httptrace.WithClientTrace(ctx, trace), connect.NewRequest(m))
+		if err != nil && sent.Load() && !answered(err) {
+			return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+		}
+		return err
+	})
+}
+
+// answered reports whether an error is a pod's own word that nothing was done.
+func answered(err error) bool {
+	return connect.IsWireError(err) && connect.CodeOf(err) != connect.CodeUnknown && !strings.Contains(err.Error(), "outcome_unknown")
 }
 
 // Checkpoint is tried until a pod answers: to keep the same twice is to keep it once.
@@ -82,7 +97,7 @@ func (f *far) patiently(ctx context.Context, call func(ctx context.Context) erro
 		cancel()
 		switch connect.CodeOf(err) {
 		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown:
-			if err != nil && wait.sleep(ctx) {
+			if err != nil && !errors.Is(err, job.ErrOutcomeUnknown) && wait.sleep(ctx) {
 				continue
 			}
 		}

@@ -29,6 +29,8 @@ func (w *Worker) stream(ctx context.Context) error {
 			wait = 0
 		}
 		switch {
+		case errors.Is(err, errRegained):
+			continue
 		case closed(err):
 			w.anew(err)
 			continue
@@ -46,11 +48,19 @@ func (w *Worker) stream(ctx context.Context) error {
 
 // streamOnce opens the stream and takes what comes. open says that a pod served it.
 func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
-	ctx, cut := context.WithCancel(ctx)
-	defer cut()
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
 	w.mu.Lock()
 	w.cut = cut
 	w.mu.Unlock()
+	if err := w.waitForASlot(ctx); err != nil {
+		return false, err
+	}
+	defer func() {
+		if errors.Is(context.Cause(ctx), errRegained) {
+			err = errRegained
+		}
+	}()
 	began := time.Now()
 	in, err := w.client().StreamJobs(ctx, connect.NewRequest(w.introduction()))
 	if err != nil {
@@ -68,7 +78,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 }
 
 func (w *Worker) introduction() *remotepb.StreamJobsRequest {
-	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots), Name: w.opts.Name, Version: w.opts.Version, Running: w.running()} // #nosec G115 -- the pod refuses more than 1,000
+	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.strays()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running()} // #nosec G115 -- the pod refuses more than 1,000
 	for _, k := range w.kinds {
 		m.Kinds = append(m.Kinds, kind(k))
 	}
@@ -104,7 +114,7 @@ func (w *Worker) anew(why error) {
 		t.lose(job.ErrLeaseLost)
 	}
 	if cut != nil {
-		cut()
+		cut(nil)
 	}
 }
 

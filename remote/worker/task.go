@@ -94,17 +94,24 @@ func (t *task) abandon() {
 // run performs the job and reports what came of it.
 func (t *task) run() {
 	defer t.w.working.Done()
-	defer func() {
-		t.w.mu.Lock()
-		delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
-		t.w.mu.Unlock()
-		t.cancel(nil)
-		t.w.hurry()
-	}()
+	defer t.end()
 	o, err := t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
 	m := t.report()
 	t.fill(m, o, err)
 	t.send(m)
+}
+
+// end forgets the task. One of before the worker began anew frees a slot that the pods have not been told of.
+func (t *task) end() {
+	t.w.mu.Lock()
+	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
+	stray := t.boot != t.w.id
+	t.w.mu.Unlock()
+	t.cancel(nil)
+	if stray {
+		t.w.regain()
+	}
+	t.w.hurry()
 }
 
 func (t *task) report() *remotepb.ReportResultRequest {

@@ -72,11 +72,12 @@ type Worker struct {
 	tasks   map[key]*task
 	every   time.Duration // between heartbeats, as the pods say
 	lease   time.Duration
-	trusted time.Time // until when the worker may take it that its jobs are its
-	cut     context.CancelFunc
+	trusted time.Time               // until when the worker may take it that its jobs are its
+	cut     context.CancelCauseFunc // of the stream
 	working sync.WaitGroup
 	kick    chan struct{} // asks for a heartbeat now
 	noted   chan struct{} // asks for one soon
+	freed   chan struct{} // a handler has ended that the worker had before it began anew
 	drains  bool
 }
 
@@ -94,7 +95,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1)}
+	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	for _, server := range strings.Split(o.Server, ",") {
 		client, err := o.client(strings.TrimSpace(server))
 		if err != nil {

@@ -1,0 +1,58 @@
+package remote_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	p := startPod(t, pool, runner.Options{}, server.Options{})
+	begun, emit, emitted := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "tells", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			j.Progress(1, 2)
+			begun <- struct{}{}
+			<-emit
+			begun <- struct{}{}
+			emitted <- j.Emit(ctx, "it.told", "", "", nil)
+			return nil, nil
+		})
+	})
+	id := submit(t, p, raw("tells", `{}`))
+	<-begun
+	pgtest.Wait(t, "a heartbeat has brought its progress, and with it that it arrived", func() (noted bool) {
+		_ = pool.QueryRow(t.Context(), `select exists (select from trapeze.job_progress where done = 1)`).Scan(&noted)
+		return noted
+	})
+	p.stop()
+	close(emit)
+	<-begun
+	select {
+	case err := <-emitted:
+		t.Fatalf("it was given up at once: %v", err)
+	default:
+	}
+	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})
+	is.NoErr(<-emitted) // the pod that came after took it
+	ends(t, next, id, job.Succeeded)
+	list, err := next.Store().JobEvents(t.Context(), id, 0, 100)
+	is.NoErr(err)
+	told := 0
+	for _, e := range list {
+		if e.Event == "it.told" {
+			told++
+		}
+	}
+	is.Equal(told, 1)
+}

@@ -1,0 +1,141 @@
+package runner_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const owner = "gpu-team"
+
+// far is a remote worker without a network: what is sent to it waits in a channel until the test says what becomes of it.
+type far struct {
+	id    string
+	sent  chan runner.Assignment
+	guest *runner.Guest
+	cut   context.CancelFunc // its stream
+
+	mu   sync.Mutex
+	runs map[int64]runner.Assignment
+}
+
+func newFar() *far { return &far{id: uuid.NewString(), runs: map[int64]runner.Assignment{}} }
+
+// connect opens the worker's stream to a pod.
+func (w *far) connect(t *testing.T, to *runner.Runner, slots int, kinds ...string) {
+	t.Helper()
+	var list []runner.GuestKind
+	for _, kind := range kinds {
+		list = append(list, runner.GuestKind{Name: kind})
+	}
+	w.open(t, to, slots, list...)
+}
+
+// open opens the worker's stream to a pod, with what holds for its kinds.
+func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...runner.GuestKind) {
+	t.Helper()
+	ctx, cut := context.WithCancel(context.Background())
+	t.Cleanup(cut)
+	w.cut, w.sent = cut, make(chan runner.Assignment, 100)
+	sent := w.sent
+	o := runner.GuestOptions{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: 500 * time.Millisecond,
+		Send: func(a runner.Assignment) error { sent <- a; return ctx.Err() }}
+	var err error
+	if w.guest, err = to.Receive(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *far) claims() (list []runner.GuestClaim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.runs {
+		list = append(list, claimOf(a))
+	}
+	return list
+}
+
+func claimOf(a runner.Assignment) runner.GuestClaim {
+	return runner.GuestClaim{ID: a.ID, Fence: a.Fence, Token: a.Token}
+}
+
+// takes waits for a job and acknowledges it.
+func (w *far) takes(t *testing.T, from *runner.Runner) runner.Assignment {
+	t.Helper()
+	select {
+	case a := <-w.sent:
+		w.mu.Lock()
+		w.runs[a.ID] = a
+		w.mu.Unlock()
+		w.beats(t, from)
+		return a
+	case <-time.After(10 * time.Second):
+		t.Fatal("no job was sent")
+	}
+	return runner.Assignment{}
+}
+
+func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.GuestVerdict {
+	t.Helper()
+	var b runner.GuestBeat
+	for _, c := range w.claims() {
+		b.Running = append(b.Running, runner.GuestListed{GuestClaim: c})
+	}
+	list, err := to.Heard(t.Context(), w.id, owner, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[int64]runner.GuestVerdict{}
+	for _, v := range list {
+		said[v.ID] = v
+	}
+	return said
+}
+
+func (w *far) reports(t *testing.T, to *runner.Runner, a runner.Assignment, o *runner.Outcome, failure error) (bool, error) {
+	t.Helper()
+	duplicate, err := to.Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Outcome: o, Err: failure})
+	if err == nil {
+		w.mu.Lock()
+		delete(w.runs, a.ID)
+		w.mu.Unlock()
+	}
+	return duplicate, err
+}
+
+// keepBeating sends heartbeats until the test ends or stop is called.
+func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for tick := time.NewTicker(100 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				var b runner.GuestBeat
+				for _, c := range w.claims() {
+					b.Running = append(b.Running, runner.GuestListed{GuestClaim: c})
+				}
+				_, _ = to.Heard(ctx, w.id, owner, b)
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); beating.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// noKinds are the options of a pod that has handlers of no kind that the workers run.
+var noKinds = map[string]does{"local": nothing}
+
+func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
+	return enqueue(t, r, args, append(options, runner.Foreign())...)
+}

@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// GuestOptions describe a remote worker.
+type GuestOptions struct {
+	// ID is a random UUID of the worker's process.
+	ID string
+	// Name and Version are for people. Default name: the id.
+	Name, Version string
+	// Owner is the principal that speaks for it; nobody else may.
+	Owner string
+	// Kinds are what it runs, and what holds for them.
+	Kinds []GuestKind
+	// Lane says from which lanes it is given jobs. Default: all.
+	Lane func(name string) bool
+	// Slots is how many jobs it runs at once.
+	Slots int
+	// Running are the claims that it says it has, when it comes back.
+	Running []GuestClaim
+	// AckWithin is for how long a job that was sent may go unlisted by the worker's heartbeats before it is given back.
+	// Default: two heartbeats.
+	AckWithin time.Duration
+	// Send sends a job. It must not wait for the network for long; its error ends the stream.
+	Send func(Assignment) error
+}
+
+// GuestKind is a kind that a remote worker runs. What is nil or 0 is as the pod says. As JSON it is kept beside the worker's row, for
+// pods that settle a job of a worker whose stream they do not serve.
+type GuestKind struct {
+	Name        string         `json:"name"`
+	Timeout     *time.Duration `json:"timeout,omitempty"`
+	MaxAttempts int            `json:"max_attempts,omitempty"`
+	MaxCrashes  int            `json:"max_crashes,omitempty"`
+	Backoff     Backoff        `json:"backoff,omitzero"`
+	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
+	KeepRunning bool           `json:"-"` // while no pod answers: the worker's affair alone
+}
+
+func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
+	var errs []error
+	if id, err := uuid.Parse(o.ID); err != nil || id.String() != o.ID {
+		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", clean(o.ID, 50), job.ErrInvalid))
+	}
+	if o.Slots < 1 || o.Slots > maxGuestSlots {
+		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxGuestSlots, job.ErrInvalid))
+	}
+	if len(o.Kinds) == 0 || len(o.Kinds) > maxGuestKinds {
+		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxGuestKinds, job.ErrInvalid))
+	}
+	for _, k := range o.Kinds {
+		if k.Name == "" || len(k.Name) > job.MaxKindBytes || clean(k.Name, job.MaxKindBytes) != k.Name {
+			errs = append(errs, fmt.Errorf("kind %q: want 1 to %d bytes: %w", clean(k.Name, 50), job.MaxKindBytes, job.ErrInvalid))
+		}
+		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff.Base < 0 || k.Backoff.Cap < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
+			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", clean(k.Name, 50), job.ErrInvalid))
+		}
+	}
+	if len(o.Running) > 2*maxGuestSlots {
+		errs = append(errs, fmt.Errorf("%d running jobs: %w", len(o.Running), job.ErrTooLarge))
+	}
+	if o.Name = clean(o.Name, 100); o.Name == "" {
+		o.Name = o.ID
+	}
+	o.Version = clean(o.Version, 100)
+	set(&o.AckWithin, 2*r.opts.HeartbeatEvery)
+	return o, errors.Join(errs...)
+}
+
+const (
+	maxGuestSlots = 1000
+	maxGuestKinds = 500
+)
