@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -36,12 +37,20 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 			if problemOf(err).status == http.StatusUnauthorized {
 				code = connect.CodeUnauthenticated
 			}
-			return Worker{}, connect.NewError(code, err)
+			return Worker{}, connect.NewError(code, inWords(err))
 		}
 		if may, _ := p.Can(access.WorkersStream); !may {
-			return Worker{}, connect.NewError(connect.CodePermissionDenied, &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this",
-				detail: "it needs the permission " + string(access.WorkersStream)})
+			return Worker{}, connect.NewError(connect.CodePermissionDenied, inWords(&problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this",
+				detail: "it needs the permission " + string(access.WorkersStream)}))
 		}
 		return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse}, nil
 	}
+}
+
+// inWords is an error as gRPC tells it, which has no place for a detail of its own.
+func inWords(err error) error {
+	if p := problemOf(err); p.detail != "" {
+		return fmt.Errorf("%w: %s", err, p.detail)
+	}
+	return err
 }
