@@ -79,8 +79,11 @@ func (s *server) who(request *http.Request) (access.Principal, error) {
 		if !errors.Is(err, access.ErrUnauthenticated) {
 			slog.InfoContext(request.Context(), "somebody is not believed", "request_id", job.OriginOf(request.Context()).RequestID, telemetry.Err, err)
 		}
-		return p, &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are",
-			detail: "send Authorization: Bearer and a token that is valid", refused: true}
+		detail := "send Authorization: Bearer and a token that is valid"
+		if errors.Is(err, access.ErrUnknownCertificate) {
+			detail = err.Error()
+		}
+		return p, &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are", detail: detail, refused: true}
 	}
 	rights, err := s.rights.of(request.Context(), p)
 	return p.With(rights), err

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -49,9 +50,17 @@ func (s *server) worker(request *http.Request) (Worker, error) {
 	s.refusals.note(request.WithContext(ctx), to, err)
 	switch problemOf(err).status {
 	case http.StatusUnauthorized:
-		return Worker{}, connect.NewError(connect.CodeUnauthenticated, err)
+		return Worker{}, connect.NewError(connect.CodeUnauthenticated, inWords(err))
 	case http.StatusForbidden:
-		return Worker{}, connect.NewError(connect.CodePermissionDenied, err)
+		return Worker{}, connect.NewError(connect.CodePermissionDenied, inWords(err))
 	}
 	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("it cannot be told now who you are: try again"))
+}
+
+// inWords is an error as gRPC tells it, which has no place for a detail of its own.
+func inWords(err error) error {
+	if p := problemOf(err); p.detail != "" {
+		return fmt.Errorf("%w: %s", err, p.detail)
+	}
+	return err
 }

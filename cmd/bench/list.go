@@ -33,6 +33,7 @@ var workloads = []workload{
 	{"progress", (*lab).progress},
 	{"fan-out", (*lab).fanOut},
 	{"remote", (*lab).remote},
+	{"remote-backlog", (*lab).remoteBacklog},
 	{"streams", (*lab).streams},
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},

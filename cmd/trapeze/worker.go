@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -83,6 +84,9 @@ of --server answers (several addresses are separated by commas), and keeps what 
 
 // workerEnded says what a worker's end means to a script.
 func workerEnded(err error) error {
+	if errors.Is(err, worker.ErrDistrusted) {
+		return refused("%w", err)
+	}
 	switch grpc.CodeOf(err) {
 	case grpc.CodeUnauthenticated, grpc.CodePermissionDenied, grpc.CodeInvalidArgument, grpc.CodeUnimplemented:
 		if err != nil {
@@ -108,11 +112,15 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 		}
 	}
 	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
+		read := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			return &pair, err
+		}
+		if _, err := read(); err != nil {
 			return nil, fmt.Errorf("--cert, --key: %w", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		// Read at each handshake: a renewed certificate needs no restart.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
 	}
 	return config, nil
 }

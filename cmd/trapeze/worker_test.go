@@ -29,7 +29,12 @@ type far struct {
 
 func startFar(t *testing.T, server string, env ...string) *far {
 	t.Helper()
-	w := &far{t: t, cmd: exec.Command(os.Args[0], "worker", "--server", server), log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	return startFarWith(t, server, nil, env...)
+}
+
+func startFarWith(t *testing.T, server string, flags []string, env ...string) *far {
+	t.Helper()
+	w := &far{t: t, cmd: exec.Command(os.Args[0], append([]string{"worker", "--server", server}, flags...)...), log: &bytes.Buffer{}, ended: make(chan error, 1)}
 	w.cmd.Env, w.cmd.Stderr = environment(append([]string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SLOTS=2"}, env...)...), w.log
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -19,17 +19,18 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 	for _, text := range []string{
 		`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`, `{"tokens":[` + line(anasToken, "ana") + `,` + line(anasToken, "bob") + `]}`,
 		`{"tokens":[` + line("short", "ana") + `]}`, `{"tokens":[` + line(anasToken, "") + `]}`, `{"tokens":[` + line(anasToken, "system") + `]}`,
-		`{"tokens":[` + line(anasToken, `a\u0000`) + `]}`, `{"tokens":null}`, `{"tokens":[null]}`, `{"token":[]}`, `{"tokens":[]}{}`, `[]`, ``, "\xff",
+		`{"tokens":[` + line(anasToken, `a\u0000`) + `]}`, `{"tokens":null}`, `{"tokens":[null]}`, `{"token":[]}`,
+		`{"tokens":[{"certificate":"spiffe://a/b","name":"b","kinds":["gpu.*"]},` + line(anasToken, "ana") + `]}`, `{"tokens":[]}{}`, `[]`, ``, "\xff",
 		`{"tokens":[{"token":"ééééééééééééééééééééé","name":"é","roles":null}]}`, `{"tokens":"` + anasToken + `"}`,
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var file struct {
-			Tokens []struct{ Token, Name string }
+			Tokens []struct{ Token, Certificate, Name string }
 		}
 		said := json.NewDecoder(bytes.NewReader(raw)).Decode(&file)
-		list, err := parseTokens(raw)
+		understood, err := parseTokens(raw)
 		if err != nil {
 			for _, one := range file.Tokens {
 				if len(one.Token) >= minToken && !strings.Contains(one.Name, one.Token) && strings.Contains(err.Error(), one.Token) {
@@ -38,14 +39,20 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 			}
 			return
 		}
-		if said != nil || len(list) != len(file.Tokens) {
-			t.Fatalf("%q holds %d tokens, of which %d are understood: %v", raw, len(file.Tokens), len(list), said)
+		if said != nil || len(understood.tokens)+len(understood.certificates) != len(file.Tokens) {
+			t.Fatalf("%q holds %d tokens, of which %d are understood: %v", raw, len(file.Tokens), len(understood.tokens)+len(understood.certificates), said)
 		}
-		all := &Tokens{file: &watched[[]token]{value: list, looked: time.Now(), every: time.Hour}}
+		all := &Tokens{file: &watched[secrets]{value: understood, looked: time.Now(), every: time.Hour}}
 		for _, one := range file.Tokens {
+			if who, ok := understood.certificates[one.Certificate]; one.Certificate != "" {
+				if !ok || who.Name != one.Name {
+					t.Errorf("%q: the certificate %q is that of %q", raw, one.Certificate, who.Name)
+				}
+				continue
+			}
 			found, err := all.find(one.Token)
-			if err != nil || found.name != one.Name || (Principal{Name: found.name}).Validate() != nil {
-				t.Errorf("%q: the token of %q is that of %q: %v", raw, one.Name, found.name, err)
+			if err != nil || found.who.Name != one.Name || (Principal{Name: found.who.Name}).Validate() != nil {
+				t.Errorf("%q: the token of %q is that of %q: %v", raw, one.Name, found.who.Name, err)
 			}
 		}
 	})
@@ -119,11 +126,11 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 
 // A session that is believed stands for a token of the file, and ends.
 func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
-	list, err := parseTokens([]byte(`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`))
+	file, err := parseTokens([]byte(`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`))
 	if err != nil {
 		f.Fatal(err)
 	}
-	tokens := &Tokens{file: &watched[[]token]{value: list, looked: time.Now(), every: 24 * time.Hour}}
+	tokens := &Tokens{file: &watched[secrets]{value: file, looked: time.Now(), every: 24 * time.Hour}}
 	for _, given := range []string{anasToken, bobsToken} {
 		session, _, err := tokens.Login(given)
 		if err != nil {
@@ -139,8 +146,8 @@ func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 		switch {
 		case err != nil && !errors.Is(err, ErrUnauthenticated):
 			t.Errorf("%q: %v", session, err)
-		case err == nil && (found.name != "ana" && found.name != "bob" || later > int64(sessionFor/time.Second)):
-			t.Errorf("%q is believed to be from %q, %d s later", session, found.name, later)
+		case err == nil && (found.who.Name != "ana" && found.who.Name != "bob" || later > int64(sessionFor/time.Second)):
+			t.Errorf("%q is believed to be from %q, %d s later", session, found.who.Name, later)
 		}
 	})
 }

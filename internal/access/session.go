@@ -43,7 +43,7 @@ func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	if int64(binary.BigEndian.Uint64(said[9:])) <= now.Unix() { // #nosec G115 -- a negative one is over
 		return token{}, fmt.Errorf("%w: the session is over", ErrUnauthenticated)
 	}
-	for _, one := range t.file.get() {
+	for _, one := range t.file.get().tokens {
 		if hmac.Equal(one.mark(), said[1:9]) && hmac.Equal(one.code(said), code) {
 			return one, nil
 		}

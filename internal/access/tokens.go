@@ -16,20 +16,23 @@ import (
 // minToken is the length of the shortest token, in characters.
 const minToken = 20
 
-// Tokens are principals with a token each, in a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. The file is
-// read again when it changes: a token that is taken out of it is refused within a second, and the sessions that began with it. Its
-// methods are safe for concurrent use.
+// Tokens are principals with a token each, in a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. Instead of a token a
+// line may have the name of a client certificate: see certificate.go. The file is read again when it changes: a token that is taken out
+// of it is refused within a second, and the sessions that began with it. Its methods are safe for concurrent use.
 type Tokens struct {
-	file *watched[[]token]
+	file *watched[secrets]
+}
+
+// secrets are the lines of the file. Those of certificates are kept apart: what a session is made with is only a token's.
+type secrets struct {
+	tokens       []token
+	certificates map[string]Principal // by the name in the certificate
 }
 
 // token is a line of the file; of the token itself only a hash is kept.
 type token struct {
-	hash  [sha256.Size]byte
-	name  string
-	roles []string
-	kinds []string
-	lanes []string
+	hash [sha256.Size]byte
+	who  Principal
 }
 
 // TokenFile reads the file.
@@ -43,6 +46,9 @@ func TokenFile(path string) (*Tokens, error) {
 
 // Authenticate is an [Authenticator].
 func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
+	if leaf := certificateOf(r); leaf != nil {
+		return t.certified(leaf, time.Now())
+	}
 	given, session, err := bearer(r)
 	if err != nil {
 		return Principal{}, err
@@ -54,13 +60,13 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
-	return Principal{Name: found.name, Roles: found.roles, Kinds: found.kinds, Lanes: found.lanes}, nil
+	return found.who, nil
 }
 
 // find finds a token by its hash. It looks at all of them, whichever it is: how long that takes tells nothing.
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
-	all := t.file.get()
+	all := t.file.get().tokens
 	for i, one := range all {
 		if subtle.ConstantTimeCompare(hash[:], one.hash[:]) == 1 {
 			found = i
@@ -72,44 +78,64 @@ func (t *Tokens) find(given string) (token, error) {
 	return all[found], nil
 }
 
+// entry is a line of the file as it is written.
+type entry struct {
+	Token       string   `json:"token"`
+	Certificate string   `json:"certificate"`
+	Name        string   `json:"name"`
+	Roles       []string `json:"roles"`
+	Kinds       []string `json:"kinds"`
+	Lanes       []string `json:"lanes"`
+}
+
 // parseTokens reads the file and reports everything that is wrong with it at once, without quoting a token.
-func parseTokens(raw []byte) ([]token, error) {
+func parseTokens(raw []byte) (all secrets, err error) {
 	var file struct {
-		Tokens []struct {
-			Token string   `json:"token"`
-			Name  string   `json:"name"`
-			Roles []string `json:"roles"`
-			Kinds []string `json:"kinds"`
-			Lanes []string `json:"lanes"`
-		} `json:"tokens"`
+		Tokens []entry `json:"tokens"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&file); err != nil {
-		return nil, fmt.Errorf(`want {"tokens":[{"token":"…","name":"…","roles":["…"]}]}: %w`, err)
+		return all, fmt.Errorf(`want {"tokens":[{"token":"…","name":"…","roles":["…"]}]}: %w`, err)
 	}
-	var (
-		list []token
-		errs []error
-		seen = map[[sha256.Size]byte]bool{}
-	)
+	var errs []error
+	seen := map[[sha256.Size]byte]bool{}
+	all.certificates = map[string]Principal{}
 	for i, one := range file.Tokens {
-		hash := sha256.Sum256([]byte(one.Token))
-		if len([]rune(one.Token)) < minToken || len(one.Token) > maxToken {
-			errs = append(errs, fmt.Errorf("token %d: want %d characters or more", i+1, minToken))
-		} else if seen[hash] {
-			errs = append(errs, fmt.Errorf("token %d: it is in the file twice", i+1))
-		}
-		if err := (Principal{Name: one.Name}).Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("token %d: name: %w", i+1, err))
-		}
-		for _, pattern := range append(slices.Clone(one.Kinds), one.Lanes...) {
-			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				errs = append(errs, fmt.Errorf("token %d: %q is neither a name nor a pattern such as gpu.*", i+1, pattern))
+		complain := func(err error) {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("token %d: %w", i+1, err))
 			}
 		}
+		who := Principal{Name: one.Name, Roles: one.Roles, Kinds: one.Kinds, Lanes: one.Lanes}
+		complain(one.bounds())
+		if err := who.Validate(); err != nil {
+			complain(fmt.Errorf("name: %w", err))
+		}
+		if one.Certificate != "" {
+			complain(one.certifies(all.certificates))
+			all.certificates[one.Certificate] = who
+			continue
+		}
+		hash := sha256.Sum256([]byte(one.Token))
+		if len([]rune(one.Token)) < minToken || len(one.Token) > maxToken {
+			complain(fmt.Errorf("want %d characters or more", minToken))
+		} else if seen[hash] {
+			complain(errors.New("it is in the file twice"))
+		}
 		seen[hash] = true
-		list = append(list, token{hash: hash, name: one.Name, roles: one.Roles, kinds: one.Kinds, lanes: one.Lanes})
+		all.tokens = append(all.tokens, token{hash: hash, who: who})
 	}
-	return list, errors.Join(errs...)
+	return all, errors.Join(errs...)
+}
+
+// bounds reports what is wrong with the patterns that bind a remote worker.
+func (e entry) bounds() error {
+	var errs []error
+	for _, pattern := range append(slices.Clone(e.Kinds), e.Lanes...) {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			errs = append(errs, fmt.Errorf("%q is neither a name nor a pattern such as gpu.*", pattern))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -13,9 +14,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
+// maxListed bounds the jobs of a heartbeat: those of all slots that a worker may have, and as many whose reports are under way.
+const maxListed = 2000
+
 // Heartbeat implements [remotepb.WorkersHandler].
 func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.HeartbeatRequest]) (*connect.Response[remotepb.HeartbeatResponse], error) {
 	m := in.Msg
+	if len(m.GetRunning()) > maxListed {
+		return nil, wrong(ctx, fmt.Errorf("heartbeat: %d running jobs, want at most %d: %w", len(m.GetRunning()), maxListed, job.ErrTooLarge))
+	}
 	beat := runner.GuestBeat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
 	for _, r := range m.GetRunning() {
 		l := runner.GuestListed{GuestClaim: claim(r.GetJobId(), r.GetFence(), r.GetToken())}

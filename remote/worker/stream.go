@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -18,15 +20,19 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
+// ErrDistrusted says that the pod does not believe the worker's certificate, or the worker the pod's: of another authority, over, or none.
+var ErrDistrusted = errors.New("the certificate is not believed")
+
 // stream keeps a stream open until ctx ends, or the pods refuse the worker for good.
 func (w *Worker) stream(ctx context.Context) error {
+	received := false
 	for wait := pause(0); ctx.Err() == nil; {
 		open, err := w.streamOnce(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if open {
-			wait = 0
+			wait, received = 0, true
 		}
 		switch {
 		case errors.Is(err, errRegained):
@@ -34,6 +40,8 @@ func (w *Worker) stream(ctx context.Context) error {
 		case closed(err):
 			w.anew(err)
 			continue
+		case !received && distrusted(err):
+			return fmt.Errorf("%w: %w", ErrDistrusted, err)
 		case !open && refused(err):
 			return fmt.Errorf("the pod refuses the worker: %w", err)
 		}
@@ -130,6 +138,16 @@ func refused(err error) bool {
 		return true
 	}
 	return false
+}
+
+// distrusted reports whether either side does not believe the other's certificate. That ends a worker at its start, when somebody looks;
+// later it goes on trying, for certificates are renewed.
+func distrusted(err error) bool {
+	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" { // an alert of the pod's
+		return true
+	}
+	_, ours := errors.AsType[*tls.CertificateVerificationError](err)
+	return ours
 }
 
 // pause is a wait that doubles, up to two seconds.

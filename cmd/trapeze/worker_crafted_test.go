@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	grpc "connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+)
+
+// puppet is a remote worker that says what the test has it say, over the network.
+type puppet struct {
+	t      *testing.T
+	id     string
+	token  string
+	client remotepb.WorkersClient // of the pod that it talks to
+	in     *grpc.ServerStreamForClient[remotepb.Assignment]
+
+	mu   sync.Mutex
+	runs map[int64]*remotepb.Running
+}
+
+func newPuppet(t *testing.T, p *pod, token string) *puppet {
+	w := &puppet{t: t, id: uuid.NewString(), token: token, runs: map[int64]*remotepb.Running{}}
+	w.talkTo(p)
+	return w
+}
+
+func (w *puppet) talkTo(p *pod) {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	w.t.Cleanup(transport.CloseIdleConnections)
+	w.client = remotepb.NewWorkersClient(&http.Client{Transport: transport}, p.HTTP, grpc.WithGRPC())
+}
+
+// asking is a request with the worker's token.
+func asking[T any](w *puppet, m *T) *grpc.Request[T] {
+	r := grpc.NewRequest(m)
+	r.Header().Set("Authorization", "Bearer "+w.token)
+	return r
+}
+
+// opens opens the stream, and returns when the worker is received or refused.
+func (w *puppet) opens(slots int32, kinds ...string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	in, err := w.client.StreamJobs(ctx, asking(w, &remotepb.StreamJobsRequest{WorkerId: w.id, Name: "puppet", Slots: slots, Topics: kinds}))
+	if err != nil {
+		return err
+	}
+	w.in = in
+	if code := grpc.CodeOf(w.beat()); code != grpc.CodeUnknown { // of nil
+		in.Receive()
+		return in.Err()
+	}
+	return nil
+}
+
+// takes waits for a job and acknowledges it.
+func (w *puppet) takes() *remotepb.Assignment {
+	w.t.Helper()
+	if !w.in.Receive() {
+		w.t.Fatalf("no job was sent: %v", w.in.Err())
+	}
+	m := w.in.Msg()
+	w.mu.Lock()
+	w.runs[m.GetJobId()] = &remotepb.Running{JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken()}
+	w.mu.Unlock()
+	if err := w.beat(); err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+func (w *puppet) beat() error {
+	m := &remotepb.HeartbeatRequest{WorkerId: w.id}
+	w.mu.Lock()
+	for _, r := range w.runs {
+		m.Running = append(m.Running, r)
+	}
+	w.mu.Unlock()
+	_, err := w.client.Heartbeat(context.Background(), asking(w, m))
+	return err
+}
+
+// keepsBeating sends heartbeats until the test ends.
+func (w *puppet) keepsBeating() {
+	ctx, stop := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for tick := time.NewTicker(200 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				_ = w.beat()
+			}
+		}
+	})
+	w.t.Cleanup(func() { stop(); beating.Wait() })
+}
+
+// reports says that a job is done, with a result.
+func (w *puppet) reports(m *remotepb.Assignment, result string) (remotepb.ReportResultResponse_Status, error) {
+	out, err := w.client.ReportResult(context.Background(), asking(w, &remotepb.ReportResultRequest{WorkerId: w.id, JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken(),
+		Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(result)}}}))
+	if err != nil {
+		return 0, err
+	}
+	w.mu.Lock()
+	delete(w.runs, m.GetJobId())
+	w.mu.Unlock()
+	return out.Msg.GetStatus(), nil
+}
+
+const puppetsToken, othersToken = "puppet-puppet-puppet-1", "other-other-other-other-1"
+
+// puppetPod is a pod for workers that are bound to kinds and lanes.
+func puppetPod(t *testing.T, db database) *pod {
+	t.Helper()
+	tokens := filepath.Join(t.TempDir(), "tokens.json")
+	is.New(t).NoErr(os.WriteFile(tokens, []byte(`{"tokens":[
+		{"token":"`+puppetsToken+`","name":"puppet","roles":["worker"],"kinds":["demo.*"],"lanes":["default"]},
+		{"token":"`+othersToken+`","name":"other","roles":["worker"]}]}`), 0o600))
+	return dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens, "TRAPEZE_LANES=secret=4")
+}
+
+func refusedAs(err error, code grpc.Code, word string) bool {
+	return grpc.CodeOf(err) == code && strings.Contains(err.Error(), word)
+}
+
+// F70: reports that are old, forged, twice, of another's job, late after a cancel, or of nothing change nothing, and say so.
+func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	p := puppetPod(t, db)
+	w, other := newPuppet(t, p, puppetsToken), newPuppet(t, p, othersToken)
+	is.NoErr(w.opens(2, "demo.echo"))
+	w.keepsBeating()
+	is.NoErr(other.opens(2, "demo.none"))
+
+	id := db.enqueue("demo.echo")
+	a := w.takes()
+	_, err := other.reports(a, `1`)
+	is.True(refusedAs(err, grpc.CodePermissionDenied, "wrong_token")) // it is another worker's
+	thief := newPuppet(t, p, othersToken)
+	thief.id = w.id
+	_, err = thief.reports(a, `1`)
+	is.True(refusedAs(err, grpc.CodeAborted, "worker_closed")) // nor may it take the other's name
+	is.True(refusedAs(thief.opens(1, "demo.echo"), grpc.CodeAborted, "worker_closed"))
+	for what, change := range map[string]func(*remotepb.Assignment){
+		"token": func(m *remotepb.Assignment) { m.Token = make([]byte, 32) }, "fence": func(m *remotepb.Assignment) { m.Fence++ },
+		"id": func(m *remotepb.Assignment) { m.JobId++ }, "no token": func(m *remotepb.Assignment) { m.Token = nil },
+	} {
+		forged := &remotepb.Assignment{JobId: a.GetJobId(), Fence: a.GetFence(), Token: append([]byte{}, a.GetToken()...)}
+		change(forged)
+		if _, err := w.reports(forged, `1`); !refusedAs(err, grpc.CodePermissionDenied, "wrong_token") {
+			t.Errorf("another %s: %v", what, err)
+		}
+	}
+	is.Equal(db.job(id).State, job.Running)
+	status, err := w.reports(a, `"mine"`)
+	is.NoErr(err)
+	is.Equal(status, remotepb.ReportResultResponse_STATUS_ACCEPTED)
+	is.Equal(string(db.job(id).Result), `"mine"`) // it is there when the answer is
+	status, err = w.reports(a, `"mine"`)
+	is.NoErr(err)
+	is.Equal(status, remotepb.ReportResultResponse_STATUS_DUPLICATE)
+	_, err = w.reports(a, `"yours"`)
+	is.True(refusedAs(err, grpc.CodeFailedPrecondition, "stale_fence")) // another report is none of that
+	is.Equal(string(db.job(id).Result), `"mine"`)
+
+	id = db.enqueue("demo.echo")
+	a = w.takes()
+	db.ok("stop", id)
+	_, err = w.reports(a, `"late"`)
+	is.True(refusedAs(err, grpc.CodeFailedPrecondition, "stale_fence"))
+	is.Equal(db.job(id).State, job.Cancelled)
+	id = db.enqueue("demo.echo")
+	a = w.takes()
+	db.ok("kill", id)
+	_, err = w.reports(a, `"done all the same"`)
+	is.NoErr(err) // it ended before it heard of the cancel, which wins
+	is.Equal(db.job(id).State, job.Cancelled)
+}
+
+// F72: a worker may run what its token is bound to, and no size or number of what it says holds up others.
+func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	p := puppetPod(t, db)
+	w, other := newPuppet(t, p, puppetsToken), newPuppet(t, p, othersToken)
+	is.True(refusedAs(w.opens(1, "csv_ingest"), grpc.CodePermissionDenied, "csv_ingest")) // a kind that it is not bound to
+	is.True(refusedAs(w.opens(100_000, "demo.echo"), grpc.CodeInvalidArgument, "slots"))
+	is.NoErr(w.opens(2, "demo.echo"))
+	w.keepsBeating()
+	secret := db.enqueue("demo.echo", "--lane", "secret", "--priority", "100")
+	id := db.enqueue("demo.echo")
+	a := w.takes()
+	is.Equal(fmt.Sprint(a.GetJobId()), id)      // and not the more urgent one
+	is.Equal(db.job(secret).State, job.Pending) // of a lane that it is not bound to
+	is.NoErr(other.opens(1, "demo.echo"))       // which others may
+	is.Equal(fmt.Sprint(other.takes().GetJobId()), secret)
+
+	_, err := w.reports(a, `"`+strings.Repeat("x", 100<<20)+`"`)
+	is.Equal(grpc.CodeOf(err), grpc.CodeResourceExhausted) // 100 MB
+	flood := &remotepb.HeartbeatRequest{WorkerId: w.id}
+	for i := range int64(100_000) {
+		flood.Running = append(flood.Running, &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &i}})
+	}
+	_, err = w.client.Heartbeat(t.Context(), asking(w, flood))
+	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more notes than a worker has slots, in one message
+
+	// As fast as it can from eight connections, while another worker's work goes on.
+	ctx, stop := context.WithCancel(t.Context())
+	var flooding sync.WaitGroup
+	for range 8 {
+		flooding.Go(func() {
+			for n := int64(0); ctx.Err() == nil; n++ {
+				_, _ = w.client.Heartbeat(ctx, asking(w, &remotepb.HeartbeatRequest{WorkerId: w.id, Running: []*remotepb.Running{{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &n}}}}))
+			}
+		})
+	}
+	pool := pgtest.Connect(t, db.url)
+	writes := func() (n int) {
+		is.NoErr(pool.QueryRow(t.Context(), `select event_no from trapeze.live where id = $1`, a.GetJobId()).Scan(&n))
+		return n
+	}
+	before, began := writes(), time.Now()
+	startFar(t, p.HTTP, "TRAPEZE_TOKEN="+othersToken, "TRAPEZE_KINDS=demo.sleep")
+	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
+	is.True(float64(writes()-before) < 20+20*time.Since(began).Seconds()) // progress is written a few times a second, however often it is told
+	stop()
+	flooding.Wait()
+	_, err = w.reports(a, `1`)
+	is.NoErr(err)
+	p.signal(syscall.SIGTERM)
+	is.Equal(p.end(), exitOK) // and the pod is well
+}
+
+// F71: neither heartbeats nor reports need the pod that serves the stream, nor any stream.
+func TestARemoteWorkersLeaseIsRenewedThroughAnotherPod(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	first, second := puppetPod(t, db), puppetPod(t, db)
+	w := newPuppet(t, first, puppetsToken)
+	is.NoErr(w.opens(1, "demo.echo"))
+	id := db.enqueue("demo.echo")
+	a := w.takes()
+	w.talkTo(second)
+	w.keepsBeating()
+	first.signal(syscall.SIGKILL)
+	pool := pgtest.Connect(t, db.url)
+	pgtest.Wait(t, "more than a lease has passed", func() (over bool) {
+		is.NoErr(pool.QueryRow(t.Context(), `select now() - claimed_at > interval '4 seconds' from trapeze.live where id = $1`, id).Scan(&over))
+		return over
+	})
+	status, err := w.reports(a, `"through the other"`)
+	is.NoErr(err)
+	is.Equal(status, remotepb.ReportResultResponse_STATUS_ACCEPTED)
+	status, err = w.reports(a, `"through the other"`)
+	is.NoErr(err)
+	is.Equal(status, remotepb.ReportResultResponse_STATUS_DUPLICATE)
+	j := db.job(id)
+	is.Equal(j.Fence, int64(1))
+	is.Equal(j.Crashes, 0)
+}

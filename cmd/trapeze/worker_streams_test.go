@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// behindNetwork is a network in front of a pod, and the pod's address through it. It knows no other addresses than PostgreSQL's.
+func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
+	t.Helper()
+	is := is.New(t)
+	proxy, err := faultnet.Start(strings.Replace(p.HTTP, "http://", "postgres://nobody:none@", 1) + "/none?sslmode=disable")
+	is.NoErr(err)
+	t.Cleanup(proxy.Close)
+	at, err := url.Parse(proxy.URL())
+	is.NoErr(err)
+	return proxy, "http://" + at.Host
+}
+
+// stream is the number of the latest stream of the worker of a name whose row is open; 0: none.
+func (d database) stream(name string) (n int) {
+	d.t.Helper()
+	pool := pgtest.Connect(d.t, d.url)
+	if err := pool.QueryRow(d.t.Context(), `select coalesce(max(stream), 0) from trapeze.pods join trapeze.remote_workers using (boot) where name = $1 and closed_at is null`, name).Scan(&n); err != nil {
+		d.t.Fatal(err)
+	}
+	return n
+}
+
+// The gate is the database's: it holds for the workers of all pods, and for those of one that is started anew.
+func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	first, second := dispatcher(t, db), dispatcher(t, db)
+	startFar(t, first.HTTP, "TRAPEZE_POD=one")
+	startFar(t, second.HTTP, "TRAPEZE_POD=two")
+	pgtest.Wait(t, "both are received", func() bool { return db.stream("one") > 0 && db.stream("two") > 0 })
+	runs := db.enqueue("demo.sleep", "--args", `{"ms":2500}`)
+	db.inState(runs, job.Running)
+	db.ok("pause")
+	var waiting []string
+	for range 4 {
+		waiting = append(waiting, db.enqueue("demo.sleep", "--args", `{"ms":1}`))
+	}
+	second.signal(syscall.SIGTERM)
+	is.Equal(second.end(), exitOK)
+	third := dispatcher(t, db)
+	startFar(t, third.HTTP, "TRAPEZE_POD=three")
+	pgtest.Wait(t, "the new one is received", func() bool { return db.stream("three") > 0 })
+	is.Equal(db.inState(runs, job.Succeeded).Fence, int64(1)) // what runs goes on
+	for _, id := range waiting {
+		is.Equal(db.job(id).State, job.Pending) // several looks for jobs have gone by
+		is.Equal(db.job(id).Fence, int64(0))
+	}
+	db.ok("unpause")
+	for _, id := range waiting {
+		db.inState(id, job.Succeeded)
+	}
+}
+
+// A database that is away for a moment ends no stream; a stream that cannot be sent on ends alone; and a worker that does not get on holds
+// no more than its slots, while others have the rest.
+func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
+	is := is.New(t)
+	direct := database{t, pgtest.URL(t)}
+	between, err := faultnet.Start(direct.url)
+	is.NoErr(err)
+	defer between.Close()
+	p := serve(t, between.URL(), []string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE=6s", "TRAPEZE_HEARTBEAT=300ms"})
+	slow, address := behindNetwork(t, p)
+	startFar(t, address, "TRAPEZE_POD=slow")
+	startFar(t, p.HTTP, "TRAPEZE_POD=well", "TRAPEZE_KINDS=demo.sleep,demo.echo")
+	pgtest.Wait(t, "both are received", func() bool { return direct.stream("slow") == 1 && direct.stream("well") == 1 })
+
+	var held []string
+	for range 6 {
+		held = append(held, direct.enqueue("demo.sleep", "--args", `{"ms":1200}`))
+	}
+	pool := pgtest.Connect(t, direct.url)
+	most := 0
+	pgtest.Wait(t, "all have ended", func() bool {
+		var n, left int
+		is.NoErr(pool.QueryRow(t.Context(), `select coalesce(max(n), 0), coalesce(sum(n), 0) from (select count(*) as n from trapeze.live where state = 'running' group by pod) x`).Scan(&n, &left))
+		most = max(most, n)
+		return left == 0 && direct.job(held[5]).State == job.Succeeded && direct.job(held[4]).State == job.Succeeded
+	})
+	is.True(most <= 2) // neither was given more than its slots
+	for _, id := range held {
+		is.Equal(direct.inState(id, job.Succeeded).Fence, int64(1)) // each went to one worker
+	}
+
+	between.Refuse()
+	between.Reset()
+	id := direct.enqueue("demo.echo")
+	pgtest.Wait(t, "looks for jobs fail", func() bool { return strings.Contains(p.log.String(), "err=") })
+	between.Pass()
+	direct.inState(id, job.Succeeded)
+	is.Equal(direct.stream("well"), 1) // nobody had to come back
+
+	slow.Blackhole()
+	var after []string
+	for range 6 {
+		after = append(after, direct.enqueue("demo.sleep", "--args", `{"ms":1}`))
+	}
+	for _, id := range after {
+		is.True(direct.inState(id, job.Succeeded).Attempt == 1) // what went into the hole came back unspent
+	}
+	is.Equal(direct.stream("well"), 1)
+	slow.Pass()
+	pgtest.Wait(t, "the other one comes back", func() bool { return direct.stream("slow") > 0 })
+	direct.inState(direct.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
+}
+
+// A worker is sent the kinds that it asks for; without a filter, all that it registered. What is tried again keeps its lane, arguments and
+// priority.
+func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	p := dispatcher(t, db, "TRAPEZE_LANES=narrow=2")
+	startFar(t, p.HTTP, "TRAPEZE_KINDS=demo.sleep")
+	other := db.enqueue("demo.echo", "--args", `{"n":1}`, "--priority", "50")
+	for range 3 {
+		db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
+	}
+	is.Equal(db.job(other).State, job.Pending) // more urgent, and of a kind that it did not ask for
+	failing := db.enqueue("demo.fail", "--args", `{"message":"again"}`, "--max-attempts", "2", "--lane", "narrow", "--priority", "7")
+	startFar(t, p.HTTP)
+	db.inState(other, job.Succeeded)
+	j := db.inState(failing, job.Failed)
+	is.Equal(fmt.Sprintf("%d %d %s %d %s", j.Attempt, j.Fence, j.Lane, j.Priority, j.Args), `2 2 narrow 7 {"message":"again"}`)
+	db.ok("retry", failing)
+	pgtest.Wait(t, "it runs again, as a dead letter that was put back", func() bool { return db.job(failing).Epoch > j.Epoch && db.job(failing).State == job.Failed })
+	is.Equal(db.job(failing).Lane, "narrow")
+
+	// A million notes of progress are a few writes.
+	began := time.Now()
+	id := db.enqueue("demo.progress", "--args", `{"steps":1000000,"ms":0}`)
+	db.inState(id, job.Succeeded)
+	var n float64
+	is.NoErr(pgtest.Connect(t, db.url).QueryRow(t.Context(), `select count(*) from trapeze.job_event where job = $1`, id).Scan(&n))
+	is.True(n < 20+20*time.Since(began).Seconds())
+}
