@@ -78,6 +78,9 @@ func (d database) inState(id string, want job.State) (j job.Job) {
 	return j
 }
 
+// remoteIn is how commands name the remote worker gpu-1.
+var remoteIn = map[string]string{"ps": "gpu-1 (remote)", "pods": "everybody, stream 1", "job": "gpu-1 (remote worker, boot "}
+
 func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -87,9 +90,12 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	defer proxy.Close()
 	at, err := url.Parse(proxy.URL())
 	is.NoErr(err)
-	startFar(t, "http://"+at.Host)
+	startFar(t, "http://"+at.Host, "TRAPEZE_POD=gpu-1")
 	id := db.enqueue("demo.sleep", "--args", `{"ms":4000}`)
 	db.inState(id, job.Running)
+	for _, command := range []string{"ps", "pods", "job " + id} {
+		is.True(strings.Contains(db.ok(strings.Fields(command)...), remoteIn[strings.Fields(command)[0]])) // it is shown as a remote worker
+	}
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
 	proxy.Reset()
 	j := db.inState(id, job.Succeeded)
