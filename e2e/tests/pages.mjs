@@ -1,10 +1,10 @@
-import { furnish } from "../lib/gallery.mjs";
+import { furnish, kinds } from "../lib/gallery.mjs";
 import { look } from "../lib/look.mjs";
 import { start } from "../lib/pod.mjs";
 import { keep, once, scene } from "../lib/scene.mjs";
 
-const fresh = once(() => start("web-1"));
-const furnished = once(async () => { const made = await furnish(await fresh()); keep(made.other); return { ids: made.ids, stop() {} }; });
+const fresh = once(() => start("web-1", { env: { TRAPEZE_KINDS: kinds } }));
+const furnished = once(async () => { const made = await furnish(await fresh()); made.helpers.forEach(keep); return { ids: made.ids, stop() {} }; });
 
 // open opens a page of the dashboard and waits until it follows what happens, or has nothing to follow.
 async function open(page, path) {
@@ -29,13 +29,13 @@ for (const [name, path, says] of [
 for (const [name, path] of Object.entries({
   now: () => "", pipelines: () => "pipelines", pipeline: (ids) => `pipelines/${ids.pipeline}`, "pipeline-done": (ids) => `pipelines/${ids.chain}`,
   jobs: () => "jobs", "job-running": (ids) => `jobs/${ids.running}`, "job-failed": (ids) => `jobs/${ids.failed}`,
-  schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`,
+  schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`, "job-remote": (ids) => `jobs/${ids.remote}`,
   lanes: () => "lanes", pods: () => "pods", audit: () => "audit",
 })) {
   scene(`/ui/: ${name} can be read by everybody, in light, dark and on a phone`, async ({ page }) => {
     const { ids } = await furnished();
     await open(page, path(ids));
-    await look(page, name, name === "pipeline-done" ? [] : name === "job-waits" ? ["light"] : undefined);
+    await look(page, name, ["pipeline-done", "job-remote"].includes(name) ? [] : name === "job-waits" ? ["light"] : undefined);
   }, { on: fresh });
 }
 
