@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { furnish, kinds } from "../lib/gallery.mjs";
 import { look } from "../lib/look.mjs";
 import { start } from "../lib/pod.mjs";
@@ -38,6 +39,21 @@ for (const [name, path] of Object.entries({
     await look(page, name, ["pipeline-done", "job-remote"].includes(name) ? [] : name === "job-waits" ? ["light"] : undefined);
   }, { on: fresh });
 }
+
+scene("a remote worker is marked as one wherever pods are named", async ({ page }) => {
+  const { ids } = await furnished();
+  await open(page, "");
+  for (const row of [page.locator(`#run-${ids.remote}`), page.locator("section[aria-labelledby=h-pods] tr", { hasText: "gpu-1" })]) {
+    await row.getByText("remote", { exact: true }).waitFor();
+  }
+  await open(page, "pods");
+  const marks = page.getByText("remote", { exact: true });
+  await marks.first().waitFor();
+  assert.equal(await marks.count(), 1, "the pods are not");
+  assert.equal(await marks.getAttribute("title"), "a remote worker of gpu, stream 1");
+  await open(page, `jobs/${ids.remote}`);
+  await page.locator(".facts").getByText("remote", { exact: true }).waitFor();
+}, { on: fresh });
 
 scene("what opens on a page can be read, too: settings, dialogs, refusals and errors", async ({ page }) => {
   await furnished();
