@@ -37,7 +37,7 @@ for (const [name, path] of Object.entries({
     const { ids } = await furnished();
     await open(page, path(ids));
     await look(page, name, ["pipeline-done", "job-remote"].includes(name) ? [] : name === "job-waits" ? ["light"] : undefined);
-  }, { on: fresh });
+  }, { on: fresh, within: 120_000 }); // the first of them has to wait for the furniture
 }
 
 scene("a remote worker is marked as one wherever pods are named", async ({ page }) => {
