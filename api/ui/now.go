@@ -53,7 +53,7 @@ func (p pod) Streams() string {
 	if p.Owner == nil || p.Stream == nil {
 		return ""
 	}
-	return fmt.Sprintf("a remote worker of %s, stream %d", *p.Owner, *p.Stream)
+	return fmt.Sprintf("of %s, stream %d", *p.Owner, *p.Stream)
 }
 
 // Remote reports whether what runs on a pod does so on a remote worker.

@@ -50,7 +50,7 @@ scene("a remote worker is marked as one wherever pods are named", async ({ page 
   const marks = page.getByText("remote", { exact: true });
   await marks.first().waitFor();
   assert.equal(await marks.count(), 1, "the pods are not");
-  assert.equal(await marks.getAttribute("title"), "a remote worker of gpu, stream 1");
+  await page.getByText("of gpu, stream 1").waitFor();
   await open(page, `jobs/${ids.remote}`);
   await page.locator(".facts").getByText("remote", { exact: true }).waitFor();
 }, { on: fresh });
