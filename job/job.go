@@ -126,4 +126,7 @@ type Pod struct {
 	Drained    bool       `json:"drained"`  // by an operator: it starts nothing until it is resumed
 	ClosedAt   *time.Time `json:"closed_at"`
 	Closed     *string    `json:"closed"` // left, lapsed
+	Remote     bool       `json:"remote"` // a remote worker: it has no database, and a pod serves its stream
+	Owner      *string    `json:"owner"`  // the principal that may speak for a remote worker
+	Stream     *int64     `json:"stream"` // the number of a remote worker's latest stream, from 1: it rises with each
 }

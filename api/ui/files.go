@@ -15,20 +15,24 @@ import (
 //go:embed static
 var static embed.FS
 
-// file is a file that pages need, with the name of its content.
+// file is a file that pages need.
 type file struct {
 	body []byte
-	hash string
+	hash string // of its content
 	kind string // its media type
 }
 
-// files serves what pages need. Pages name each with its hash, so that a browser keeps it for good, and a new release is a new name.
+// files serves what pages need, in a folder that is named after the hash of all of them: a browser keeps them for good, a new
+// release is a new folder, and scripts that import one another by their bare names are of one release.
 var files = load()
 
-type fileServer map[string]file
+type fileServer struct {
+	folder string
+	byName map[string]file
+}
 
 func load() fileServer {
-	list := fileServer{}
+	list, all := map[string]file{}, sha256.New()
 	entries, err := fs.ReadDir(static, "static")
 	if err != nil {
 		panic(err) // they are embedded
@@ -39,17 +43,17 @@ func load() fileServer {
 			panic(err)
 		}
 		sum := sha256.Sum256(body)
+		all.Write(append([]byte(e.Name()), sum[:]...))
 		list[e.Name()] = file{body: body, hash: hex.EncodeToString(sum[:8]), kind: mime.TypeByExtension(path.Ext(e.Name()))}
 	}
-	return list
+	return fileServer{hex.EncodeToString(all.Sum(nil)[:8]), list}
 }
 
-// address is how a page names a file: with its hash.
-func (s fileServer) address(name string) string { return "static/" + name + "?v=" + s[name].hash }
+// address is how a page names a file.
+func (s fileServer) address(name string) string { return "static/" + s.folder + "/" + name }
 
 func (s fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("file")
-	f, ok := s[name]
+	f, ok := s.byName[r.PathValue("file")]
 	if !ok {
 		http.NotFound(w, r)
 		return
@@ -58,7 +62,7 @@ func (s fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", f.kind)
 	h.Set("ETag", `"`+f.hash+`"`)
 	h.Set("Cache-Control", "no-cache")
-	if r.URL.Query().Get("v") == f.hash {
+	if r.PathValue("folder") == s.folder {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))

@@ -205,7 +205,8 @@ type history struct {
 	Missing int // events before those
 	Fan     *fan
 	PodName string
-	InChain bool // it is part of a pipeline of more than one job
+	Guest   *store.GuestRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
+	InChain bool            // it is part of a pipeline of more than one job
 }
 
 func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id int64) (h history, err error) {
@@ -227,6 +228,9 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 			h.PodName = *e.Pod
 		}
 	}
+	if h.Guest, err = d.readGuest(ctx, h.Pod); err != nil {
+		return h, err
+	}
 	h.InChain = h.ParentID != nil || h.Fan != nil || len(plannedOf(h.Planned)) > 0 || h.Step > 0
 	if !h.InChain {
 		p, err := d.o.Store.Pipeline(ctx, h.PipelineID)
@@ -236,4 +240,16 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 		h.InChain = err == nil && p.LastJob != h.ID
 	}
 	return h, nil
+}
+
+// readGuest reads what is known of a pod as a remote worker; nil: it is none.
+func (d *dashboard) readGuest(ctx context.Context, boot *string) (*store.GuestRow, error) {
+	if boot == nil {
+		return nil, nil
+	}
+	g, err := d.o.Store.Guest(ctx, *boot)
+	if errors.Is(err, job.ErrNotFound) {
+		return nil, nil
+	}
+	return &g, err
 }

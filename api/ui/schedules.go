@@ -100,7 +100,8 @@ func inZone(zone string, t time.Time) string {
 // scheduleList is what the page of all schedules shows.
 type scheduleList struct {
 	Schedules []schedule
-	Lane      string // of a new one
+	Lane      string              // of a new one
+	New       job.ScheduleSetting // how a new one is unless its form says otherwise
 	scheduleChoices
 }
 
@@ -131,7 +132,7 @@ func (d *dashboard) schedules(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	show := scheduleList{}
+	show := scheduleList{New: job.DefaultSchedule()}
 	for _, one := range found {
 		show.Schedules = append(show.Schedules, schedule{one, p.Now})
 	}

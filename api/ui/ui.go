@@ -56,6 +56,7 @@ func New(o Options) http.Handler {
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
+	mux.Handle("GET /static/{folder}/{file}", files)
 	mux.HandleFunc("GET /login", d.login)
 	for _, p := range pages {
 		mux.HandleFunc("GET "+p.path, d.serve(p))

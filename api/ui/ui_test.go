@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -114,11 +115,21 @@ func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
 	is.True(strings.Contains(w.Body.String(), "This token is not known"))
 }
 
+// everyScript is the text of all scripts of our own.
+func everyScript() (text string) {
+	for name, f := range files.byName {
+		if strings.HasSuffix(name, ".js") && !strings.HasSuffix(name, ".min.js") {
+			text += string(f.body)
+		}
+	}
+	return text
+}
+
 func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
-	for name, f := range files {
+	for name, f := range files.byName {
 		w := get(h, "/"+files.address(name))
 		is.Equal(w.Code, http.StatusOK)
 		is.True(strings.Contains(w.Header().Get("Cache-Control"), "immutable"))
@@ -126,7 +137,12 @@ func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 		is.True(f.kind != "") // browsers are told not to guess
 		tag := w.Header().Get("ETag")
 		is.Equal(get(h, "/static/"+name, "If-None-Match", tag).Code, http.StatusNotModified)
-		is.Equal(get(h, "/static/"+name).Header().Get("Cache-Control"), "no-cache") // whoever does not name the hash asks each time
+		for _, other := range []string{"/static/" + name, "/static/another-release/" + name} {
+			is.Equal(get(h, other).Header().Get("Cache-Control"), "no-cache") // whoever does not name the hash asks each time
+		}
+	}
+	for _, found := range regexp.MustCompile(`"\./([a-z]+\.js)"`).FindAllStringSubmatch(everyScript(), -1) {
+		is.True(len(files.byName[found[1]].body) > 0) // what a script imports is there
 	}
 	is.Equal(get(h, "/static/ui.go").Code, http.StatusNotFound)
 }
@@ -138,7 +154,7 @@ func TestPagesForbidWhatIsNotTheirs(t *testing.T) {
 	csp := w.Header().Get("Content-Security-Policy")
 	is.True(strings.Contains(csp, "default-src 'self'"))
 	is.True(!strings.Contains(csp, "unsafe"))
-	for _, body := range []string{w.Body.String(), string(files["app.js"].body), string(files["app.css"].body), string(files["favicon.svg"].body)} {
+	for _, body := range []string{w.Body.String(), everyScript(), string(files.byName["app.css"].body), string(files.byName["favicon.svg"].body)} {
 		is.True(!strings.Contains(body, " style="))
 		is.True(!strings.Contains(body, "eval("))
 		is.True(!strings.Contains(body, "innerHTML ="))

@@ -73,10 +73,6 @@ func defaults() config {
 	}
 }
 
-// later are variables of features that this release does not have. Accepting them would promise what nobody keeps; the
-// value listed is the one that says "off", which is how things are.
-var later = map[string]string{}
-
 // loadConfig reads the environment. Its error names every variable that is wrong, not only the first.
 func loadConfig() (config, error) {
 	c := defaults()
@@ -138,7 +134,6 @@ func unknownVariables(environment []string) (errs []error) {
 	slices.Sort(environment)
 	for _, assignment := range environment {
 		name, value, _ := strings.Cut(assignment, "=")
-		off, isLater := later[name]
 		switch {
 		case !strings.HasPrefix(name, "TRAPEZE_"), slices.Contains(known, name):
 		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
@@ -147,9 +142,6 @@ func unknownVariables(environment []string) (errs []error) {
 		case name == "TRAPEZE_MUTANT" && (mutant.Enabled || value == ""):
 		case name == "TRAPEZE_MUTANT":
 			errs = append(errs, errors.New("TRAPEZE_MUTANT: this binary is built without the tag mutants"))
-		case isLater && (value == "" || value == off):
-		case isLater:
-			errs = append(errs, fmt.Errorf("%s is not supported by this release: unset it", name))
 		default:
 			errs = append(errs, fmt.Errorf("%s: there is no such variable", name))
 		}

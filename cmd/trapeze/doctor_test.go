@@ -107,6 +107,10 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.exec(`update trapeze.pods set closed_at = now(), closed = 'lapsed' where name = 'web-2'`)
 		}, "pods", warning, "web-2", nil},
 		{"a pod that lapses", func(p patient) { p.join("web-1", -30) }, "pods", warning, "web-1", nil},
+		{"a remote worker whose stream is gone", func(p patient) {
+			p.join("gpu-1", -30)
+			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods`)
+		}, "pods", warning, "remote worker gpu-1", nil},
 		{"a pod that is drained", func(p patient) {
 			p.join("web-1", 600)
 			p.exec(`update trapeze.pods set drained = true`)

@@ -21,6 +21,10 @@ func (d *doctor) pods(ctx context.Context) error {
 	alive, slots := 0, 0
 	for _, p := range pods {
 		switch {
+		case p.Lease < 0 && p.Remote:
+			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, seconds(-p.Lease)),
+				"nothing, when it ended: others run its jobs. If it lives: see in its log whether it reaches a pod of its --server, and what that says to its token")
+			continue
 		case p.Lease < 0:
 			d.find("pods", warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, seconds(-p.Lease)),
 				"nothing, when it died: the other pods take over. If it lives: see whether it is frozen, starved of CPU, or cut off from the database")

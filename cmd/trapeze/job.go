@@ -52,7 +52,11 @@ func podOf(ctx context.Context, from backend, j job.Job) string {
 	}
 	for _, p := range pods {
 		if p.Boot == *j.Pod {
-			return p.Name + " (boot " + p.Boot + ")"
+			kind := ""
+			if p.Remote {
+				kind = "remote worker, "
+			}
+			return p.Name + " (" + kind + "boot " + p.Boot + ")"
 		}
 	}
 	return *j.Pod

@@ -47,6 +47,7 @@ succeeds hands over to the next in the same commit and the same process; what a 
   trapeze serve                                   start a pod; without DATABASE_URL it brings its own PostgreSQL
   export DATABASE_URL=postgres://…                where the other commands look
   trapeze enqueue my_kind --args '{"year":2025}'  submit a job
+  trapeze cron set nightly "30 2 * * *" my_kind   submit one every night
   trapeze ps                                      what runs where; trapeze ps --watch
   trapeze doctor                                  what is wrong, and what to do
   trapeze kill 7                                  end a job

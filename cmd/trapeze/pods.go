@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ func newPodsCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:     "pods",
-		Short:   "List the pods that run jobs",
+		Short:   "List the pods and the remote workers that run jobs",
 		Example: "  trapeze pods\n  trapeze pods --all    # also those that left or died of late",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -38,17 +39,25 @@ func newPodsCommand() *cobra.Command {
 				}
 				rows = append(rows, []string{
 					p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), since(&p.StartedAt, now),
-					podState(p, now), short(strings.Join(p.Kinds, ","), 60),
+					podState(p, now), remoteOf(p), short(strings.Join(p.Kinds, ","), 60),
 				})
 			}
 			if wantsJSON(c) {
 				return nil
 			}
-			return printTable(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE KINDS", rows)
+			return printTable(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", rows)
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "also those that are closed")
 	return c
+}
+
+// remoteOf says of a remote worker who may speak for it, and how often it has opened its stream; empty: a pod.
+func remoteOf(p job.Pod) string {
+	if !p.Remote || p.Owner == nil || p.Stream == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, stream %d", *p.Owner, *p.Stream)
 }
 
 // podState says how a pod is, as far as its lease tells.

@@ -18,7 +18,8 @@ func newPsCommand() *cobra.Command {
 		Use:   "ps",
 		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
 		Long: `Show what occupies which slot on which pod, since when and how far it is, and below it the lanes: slots used, limit, what
-waits, how long the oldest of it has been due, and whether the lane is open. All of it is as of one moment. A closed gate comes first.`,
+waits, how long the oldest of it has been due, and whether the lane is open. All of it is as of one moment. A closed gate comes first.
+Of a remote worker it says so: one that has no database, and takes its jobs from a pod.`,
 		Example: `  trapeze ps
   trapeze ps --watch=1s
   trapeze ps --json | jq '.running[].job'`,
@@ -47,10 +48,14 @@ func printPs(c *cobra.Command, s store.Status, now time.Time) error {
 	if closed := gateCloses(s.Gate); closed != "" {
 		fmt.Fprintf(out, "%s\n\n", inkFor(out).colour(red, closed))
 	}
+	remote := map[string]bool{}
+	for _, p := range s.Pods {
+		remote[p.Boot] = p.Remote
+	}
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), j.Pod,
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), podOfSlot(j, remote[j.Boot]),
 			since(&j.Since, now), strconv.Itoa(j.Attempt), short(remarkOfSlot(j), 60),
 		})
 	}
@@ -76,6 +81,14 @@ func gateCloses(g job.Gate) string {
 		return "Nothing starts: the gate is frozen; trapeze thaw opens it."
 	}
 	return ""
+}
+
+// podOfSlot names the pod of a slot, and says when it is a remote worker.
+func podOfSlot(j job.Slot, remote bool) string {
+	if remote {
+		return j.Pod + " (remote)"
+	}
+	return j.Pod
 }
 
 // remarkOfSlot is what a person wants to know of a running job beside its slot.

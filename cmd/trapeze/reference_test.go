@@ -43,7 +43,10 @@ func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
 	is.True(ok) // and the one behind it
 	want := commandTable(newRootCommand())
 	if *update {
-		is.NoErr(os.WriteFile(referenceFile, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
+		// The tests beside this one read the file meanwhile: they find the old one or the new one, whole.
+		anew := referenceFile + ".new"
+		is.NoErr(os.WriteFile(anew, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
+		is.NoErr(os.Rename(anew, referenceFile))
 		return
 	}
 	is.Equal(have, want) // as the program's own help; -update writes it anew
@@ -123,13 +126,6 @@ func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 			t.Errorf("%s: the reference says %q, the code %q", name, got, want)
 		}
 	}
-	var refused []string
-	for _, name := range spans(section(t, "## Not in this release")) {
-		if strings.HasPrefix(name, "TRAPEZE_") {
-			refused = append(refused, name)
-		}
-	}
-	same(t, "variables of later releases", refused, slices.Collect(maps.Keys(later)))
 }
 
 func TestReferenceListsEveryRouteAndMetric(t *testing.T) {

@@ -92,9 +92,14 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	defer proxy.Close()
 	at, err := url.Parse(proxy.URL())
 	is.NoErr(err)
-	startFar(t, "http://"+at.Host)
+	startFar(t, "http://"+at.Host, "TRAPEZE_POD=gpu-1")
 	id := db.enqueue("demo.sleep", "--args", `{"ms":4000}`)
 	db.inState(id, job.Running)
+	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
+		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
+			t.Errorf("trapeze %s says no %q:\n%s", command, want, said) // it is shown as a remote worker
+		}
+	}
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
 	proxy.Reset()
 	j := db.inState(id, job.Succeeded)

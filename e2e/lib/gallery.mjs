@@ -1,5 +1,5 @@
 // A day at work, as data: what the pages are looked at with. The same every time, but for moments and lengths of time.
-import { start, until } from "./pod.mjs";
+import { assist, start, until } from "./pod.mjs";
 
 const lanes = {
   reports: { slots: 2 },
@@ -15,22 +15,31 @@ main.(*ingest).run
 	/srv/app/ingest/run.go:41
 caused by: unexpected end of record`;
 
-// calendar makes schedules that have fired a while, and now fire as people would have them.
+const at = (name) => `/admin/workers/schedules/${name}`;
+
+// calendar makes schedules that fire every second, for a while.
 async function calendar(pod) {
-  const at = (name) => `/admin/workers/schedules/${name}`;
   const set = (name, setting) => pod.api("PUT", at(name), { expression: "@every 1s", ...setting }, "admin");
   await set("flights-nightly", { kind: "demo.flaky", args: { p: 0.35, ms: 300 }, lane: "imports", subject: "flights", zone: "Europe/Zurich" });
   await set("reports-hourly", { kind: "demo.sleep", args: { ms: 2500 }, lane: "reports", overlap: "skip", zone: "America/New_York" });
-  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_fires.length >= 12);
-  await pod.api("PATCH", at("flights-nightly"), { expression: "30 2 * * *" }, "admin");
-  await pod.api("PATCH", at("reports-hourly"), { expression: "0 6-18 * * 1-5" }, "admin");
   await set("letters-of-the-month", { expression: "0 8 1 * *", kind: "demo.echo", lane: "letters", missed: "catch_up" });
   await pod.api("POST", at("letters-of-the-month") + "/pause", undefined, "admin", { "X-Reason": "new letterhead" });
 }
 
-// furnish fills a fresh database, and gives the ids that pages are shown for. A second pod works beside the first.
+// calmed waits until they have fired twenty times, and has them fire from now on as people would have them.
+async function calmed(pod) {
+  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_fires.length >= 20, 40_000);
+  await pod.api("PATCH", at("flights-nightly"), { expression: "30 2 * * *" }, "admin");
+  await pod.api("PATCH", at("reports-hourly"), { expression: "0 6-18 * * 1-5" }, "admin");
+}
+
+// Kinds that the pods run; the remote worker runs another.
+export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "retry_later", "progress"].map((name) => "demo." + name).join(",");
+
+// furnish fills a fresh database, and gives the ids that pages are shown for. A second pod and a remote worker work beside the first.
 export async function furnish(pod) {
-  const other = await start("web-2", { beside: pod, env: { TRAPEZE_SLOTS: "6" } });
+  const other = await start("web-2", { beside: pod, env: { TRAPEZE_SLOTS: "6", TRAPEZE_KINDS: kinds } });
+  const worker = await assist("gpu-1", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });
   for (const [name, settings] of Object.entries(lanes)) await pod.api("PUT", `/admin/workers/lanes/${name}`, settings, "admin");
   await calendar(pod);
   const done = (id) => pod.reaches(id, "succeeded", "failed", "cancelled");
@@ -55,6 +64,8 @@ export async function furnish(pod) {
   await pod.reaches(ids.failed, "failed");
   await until("the first pipeline is over", async () => (await pod.api("GET", `/pipelines/${chain}`)).status === "succeeded");
 
+  await calmed(pod);
+
   // What runs.
   ids.pipeline = await pod.submit("demo.chain", { steps: [
     { kind: "demo.echo", args: { rows: 48213 }, subject: "flights/2025-04" },
@@ -63,7 +74,9 @@ export async function furnish(pod) {
   ] }, { lane: "imports", subject: "flights/2025-04" });
   ids.running = await pod.submit("demo.progress", { steps: 4, ms: 150_000 }, { lane: "imports", subject: "flights/2025-05" });
   for (const n of [4, 5]) await pod.reaches(await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` }), "running");
+  ids.remote = await pod.submit("demo.block", {}, { lane: "imports", subject: "model/7", foreign: true });
   await pod.reaches(ids.running, "running");
+  await pod.reaches(ids.remote, "running");
   await until("the branches run", async () => (await pod.api("GET", `/jobs?state=running&lane=archive&pipeline=${ids.pipeline}`)).jobs.length === 3);
 
   // What waits, and why.
@@ -79,5 +92,5 @@ export async function furnish(pod) {
   await pod.api("POST", "/admin/workers/lanes/reports/drain", {}, "viewer").catch(() => {});
   await pod.submitWaiting("demo.echo", { box: 18 }, { lane: "archive" });
   ids.chain = chain;
-  return { ids, other };
+  return { ids, helpers: [other, worker] };
 }

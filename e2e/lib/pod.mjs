@@ -16,6 +16,7 @@ export const people = {
   viewer: { token: "viewer-token-of-the-tests", name: "vera", roles: ["viewer"] },
   submitter: { token: "submitter-token-of-the-tests", name: "sam", roles: ["submitter"] },
   admin: { token: "admin-token-of-the-tests", name: "ada", roles: ["platform_admin"] },
+  worker: { token: "worker-token-of-the-tests", name: "gpu", roles: ["worker"] },
 };
 
 // until waits for a condition, and gives what it came to.
@@ -34,18 +35,36 @@ const alive = new Set();
 process.on("exit", () => { for (const child of alive) child.kill("SIGTERM"); });
 for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => process.exit(1));
 
+// clean is our environment without what would tell the program something.
+const clean = () => Object.fromEntries(Object.entries(process.env).filter(([key]) => !/^(TRAPEZE_|DATABASE_URL$|PG)/.test(key)));
+
+// assist starts a remote worker of a pod, which comes when it comes.
+export async function assist(name, pod, env) {
+  const child = spawn(binary, ["worker", "--server", pod.url], {
+    stdio: "ignore",
+    env: { ...clean(), TRAPEZE_TOKEN: people.worker.token, TRAPEZE_POD: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SHUTDOWN_GRACE: "1s", ...env },
+  });
+  alive.add(child);
+  const ended = once(child, "exit").finally(() => alive.delete(child));
+  return {
+    async stop() {
+      child.kill("SIGKILL");
+      await ended;
+    },
+  };
+}
+
 // start starts a pod, and gives it when it is ready. With the database of another one it brings none.
 export async function start(name, { env = {}, beside } = {}) {
   const folder = await mkdtemp(join(tmpdir(), "trapeze-e2e-"));
   await chmod(folder, 0o755); // the server's own user has to reach its data when we are root
   const tokens = join(folder, "tokens.json");
   await writeFile(tokens, JSON.stringify({ tokens: Object.values(people) }), { mode: 0o600 });
-  const clean = Object.fromEntries(Object.entries(process.env).filter(([key]) => !/^(TRAPEZE_|DATABASE_URL$|PG)/.test(key)));
   const child = spawn(binary, ["serve", "--data-dir", join(folder, "data")], {
     cwd: folder,
     stdio: ["ignore", "pipe", "pipe"],
     env: {
-      ...clean, PGBIN: process.env.PGBIN ?? "", TRAPEZE_HTTP_ADDR: "127.0.0.1:0", TRAPEZE_POD: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SLOTS: "6",
+      ...clean(), PGBIN: process.env.PGBIN ?? "", TRAPEZE_HTTP_ADDR: "127.0.0.1:0", TRAPEZE_POD: name, TRAPEZE_DEMO_HANDLERS: "true", TRAPEZE_SLOTS: "6",
       TRAPEZE_POLL_INTERVAL: "1s", TRAPEZE_SHUTDOWN_GRACE: "1s", TRAPEZE_AUTH: "token", TRAPEZE_TOKENS_FILE: tokens,
       ...(beside ? { DATABASE_URL: beside.database } : {}), ...env,
     },

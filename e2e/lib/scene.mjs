@@ -22,8 +22,8 @@ after(async () => {
 
 // scene runs a test with a page of its own. It fails, whatever else it does, when a page complained. What it hands to undo is done at
 // its end, also when it fails: others come after it.
-export function scene(name, act, { on = pod, ...options } = {}) {
-  test(name, { timeout: 60_000 }, async () => {
+export function scene(name, act, { on = pod, within = 60_000, ...options } = {}) {
+  test(name, { timeout: within }, async () => {
     const there = await on();
     const { page, context, complaints } = await visit(await browser(), there, options);
     const undone = [];

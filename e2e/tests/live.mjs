@@ -4,7 +4,7 @@ import { scene } from "../lib/scene.mjs";
 
 scene("a pipeline is watched live, from its first step to its last, on a page that is never loaded again", async ({ page, pod }) => {
   const id = await pod.submit("demo.chain", { steps: [
-    { kind: "demo.progress", args: { steps: 8, ms: 150 } },
+    { kind: "demo.progress", args: { steps: 8, ms: 400 } },
     { kind: "demo.fanout", args: { n: 6, child: { kind: "demo.sleep", args: { ms: 300 } } } },
     { kind: "demo.echo", args: { total: 42 } },
   ] });

@@ -1,10 +1,11 @@
-import { furnish } from "../lib/gallery.mjs";
+import assert from "node:assert/strict";
+import { furnish, kinds } from "../lib/gallery.mjs";
 import { look } from "../lib/look.mjs";
 import { start } from "../lib/pod.mjs";
 import { keep, once, scene } from "../lib/scene.mjs";
 
-const fresh = once(() => start("web-1"));
-const furnished = once(async () => { const made = await furnish(await fresh()); keep(made.other); return { ids: made.ids, stop() {} }; });
+const fresh = once(() => start("web-1", { env: { TRAPEZE_KINDS: kinds } }));
+const furnished = once(async () => { const made = await furnish(await fresh()); made.helpers.forEach(keep); return { ids: made.ids, stop() {} }; });
 
 // open opens a page of the dashboard and waits until it follows what happens, or has nothing to follow.
 async function open(page, path) {
@@ -29,15 +30,30 @@ for (const [name, path, says] of [
 for (const [name, path] of Object.entries({
   now: () => "", pipelines: () => "pipelines", pipeline: (ids) => `pipelines/${ids.pipeline}`, "pipeline-done": (ids) => `pipelines/${ids.chain}`,
   jobs: () => "jobs", "job-running": (ids) => `jobs/${ids.running}`, "job-failed": (ids) => `jobs/${ids.failed}`,
-  schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`,
+  schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`, "job-remote": (ids) => `jobs/${ids.remote}`,
   lanes: () => "lanes", pods: () => "pods", audit: () => "audit",
 })) {
   scene(`/ui/: ${name} can be read by everybody, in light, dark and on a phone`, async ({ page }) => {
     const { ids } = await furnished();
     await open(page, path(ids));
-    await look(page, name, name === "pipeline-done" ? [] : name === "job-waits" ? ["light"] : undefined);
-  }, { on: fresh });
+    await look(page, name, ["pipeline-done", "job-remote"].includes(name) ? [] : name === "job-waits" ? ["light"] : undefined);
+  }, { on: fresh, within: 120_000 }); // the first of them has to wait for the furniture
 }
+
+scene("a remote worker is marked as one wherever pods are named", async ({ page }) => {
+  const { ids } = await furnished();
+  await open(page, "");
+  for (const row of [page.locator(`#run-${ids.remote}`), page.locator("section[aria-labelledby=h-pods] tr", { hasText: "gpu-1" })]) {
+    await row.getByText("remote", { exact: true }).waitFor();
+  }
+  await open(page, "pods");
+  const marks = page.getByText("remote", { exact: true });
+  await marks.first().waitFor();
+  assert.equal(await marks.count(), 1, "the pods are not");
+  await page.getByText("of gpu, stream 1").waitFor();
+  await open(page, `jobs/${ids.remote}`);
+  await page.locator(".facts").getByText("remote", { exact: true }).waitFor();
+}, { on: fresh });
 
 scene("what opens on a page can be read, too: settings, dialogs, refusals and errors", async ({ page }) => {
   await furnished();

@@ -30,10 +30,15 @@ scene("a schedule is added by a form that says what its expression means, and fi
   await form.getByLabel("Name").fill("tick");
   await form.getByRole("combobox", { name: "Kind", exact: true }).fill("demo.echo");
   await form.getByLabel("Arguments, JSON").fill('{"tick": 12345678901234567890}');
+  await form.getByText("More").click();
+  await form.getByLabel("Subject").fill("clock");
+  await form.getByLabel("Job before goes on").selectOption("skip");
   const same = await stay(page);
   await form.getByRole("button", { name: "Add" }).click();
   await says(page, "New schedule: saved");
   const row = page.locator("#schedule-tick");
+  const { subject, overlap, missed, priority } = await pod.api("GET", "/admin/workers/schedules/tick");
+  assert.deepEqual({ subject, overlap, missed, priority }, { subject: "clock", overlap: "skip", missed: "coalesce", priority: 0 });
   await row.getByText("on", { exact: true }).waitFor();
   await until("it has fired on the page", async () => /fires, .*[3-9] succeeded/.test(await row.locator(".spark").getAttribute("aria-label").catch(() => "")), 20_000);
   await same();

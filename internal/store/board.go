@@ -140,13 +140,16 @@ type BoardPod struct {
 	Drained    bool // by an operator
 	ClosedAt   *time.Time
 	Closed     *string // left, lapsed
+	Owner      *string // who may speak for a remote worker; nil: it is a pod, with a database of its own
+	Stream     *int64  // the number of a remote worker's latest stream
 }
 
-// boardPodsSQL lists pods, open ones first. Plan: pods is small.
+// boardPodsSQL lists pods, open ones first, remote workers among them. Plan: pods and remote_workers are small.
 const boardPodsSQL = `
-select boot::text, name, version, kinds, slots, started_at, lease_until, closed_at is null and lease_until < now(), draining, drained,
-	closed_at, closed
-from trapeze.pods order by closed_at desc nulls first, name, started_at, boot limit $1`
+select p.boot::text, p.name, p.version, p.kinds, p.slots, p.started_at, p.lease_until, p.closed_at is null and p.lease_until < now(),
+	p.draining, p.drained, p.closed_at, p.closed, w.owner, w.stream
+from trapeze.pods p left join trapeze.remote_workers w on w.boot = p.boot
+order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
 
 // BoardPods lists at most limit pods: the open ones, then those whose rows are still kept, the latest first.
 func (s *Store) BoardPods(ctx context.Context, limit int) ([]BoardPod, error) {

@@ -76,3 +76,31 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(gate, BoardGate{})
 }
+
+func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pod("web-1")
+	guest := uuid.NewString()
+	for range 2 { // its second stream takes the row over
+		_, err := w.OpenGuest(w.ctx(), PodInfo{Boot: guest, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), lease)
+		w.is.NoErr(err)
+	}
+
+	shown, err := w.BoardPods(w.ctx(), 10)
+	w.is.NoErr(err)
+	w.is.Equal([]string{shown[0].Name, *shown[0].Owner}, []string{"gpu-1", "gpu"})
+	w.is.Equal(*shown[0].Stream, int64(2))
+	w.is.Equal(shown[1].Owner, nil) // the pod is none
+	now, err := w.Status(w.ctx())
+	w.is.NoErr(err)
+	remote := map[string]bool{}
+	for _, p := range now.Pods {
+		remote[p.Name] = p.Remote
+		w.is.Equal(p.Remote, p.Owner != nil && p.Stream != nil) // each says both or neither
+	}
+	w.is.Equal(remote, map[string]bool{"web-1": false, "gpu-1": true})
+	health, err := w.PodHealth(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal([]bool{health[0].Remote, health[1].Remote}, []bool{true, false}) // gpu-1, web-1
+}

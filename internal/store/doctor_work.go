@@ -68,9 +68,10 @@ func (s *Store) LaneGates(ctx context.Context) ([]LaneGate, error) {
 	return list, nil
 }
 
-// podHealthSQL lists the open pods with how long their leases still last. Plan: pods is small.
+// podHealthSQL lists the open pods with how long their leases still last. Plan: pods and remote_workers are small.
 const podHealthSQL = `
-select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained
+select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
+	exists (select from trapeze.remote_workers w where w.boot = p.boot)
 from trapeze.pods p where p.closed_at is null order by p.name, p.boot`
 
 // PodHealth is how an open pod is.
@@ -82,6 +83,7 @@ type PodHealth struct {
 	Lease    float64 // seconds until it ends; negative: it has
 	Draining bool    // it is shutting down
 	Drained  bool    // by an operator
+	Remote   bool    // a remote worker
 }
 
 // PodHealth lists the open pods.

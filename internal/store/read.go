@@ -178,13 +178,15 @@ func someID(id int64) *int64 {
 	return &id
 }
 
-// podsSQL lists processes, open ones first. Plan: pods is small; live is read once, whatever the number of pods.
+// podsSQL lists processes, open ones first, remote workers among them. Plan: pods and remote_workers are small; live is read once,
+// whatever the number of pods.
 const podsSQL = `
 select p.boot::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
-	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed
+	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream
 from trapeze.pods p left join (
 	select l.pod, count(*)::int as running from trapeze.live l where l.pod is not null group by l.pod
 ) u on u.pod = p.boot
+left join trapeze.remote_workers w on w.boot = p.boot
 where $1 or p.closed_at is null
 order by p.closed_at is not null, p.started_at, p.boot`
 

@@ -1,0 +1,119 @@
+// Keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays: such a thing has an
+// id, or lies in one that has, for without one it could be taken for its neighbour. Who has to know that the page has changed listens
+// to the document's event "renewed".
+import { $, api } from "./page.js";
+
+const every = 5000, atMost = 1000;
+let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
+
+const still = () => $("main").hasAttribute("data-still");
+
+const say = (text, kind) => {
+  const pulse = $("#pulse");
+  if (pulse.textContent !== text) pulse.textContent = text;
+  pulse.className = "pulse " + kind;
+};
+
+async function read() {
+  clearTimeout(timer);
+  if (reading) { again = true; return; }
+  const wasTold = told;
+  reading = true; again = false; told = false; readAt = Date.now();
+  try {
+    const headers = { Accept: "text/html", ...(anew && { "X-Anew": "1" }) };
+    anew = false;
+    const answer = await fetch(location.href, { headers, cache: "no-store" });
+    if (answer.status === 401 || answer.redirected) { location.reload(); return; }
+    if (answer.ok && $("main .problem")) { location.reload(); return; } // the whole page, with its navigation
+    if (answer.status >= 500 && !$("main .problem")) throw new Error(answer.status);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!$("main", page)) throw new Error("no page");
+    change($("main"), $("main", page));
+    $("main").toggleAttribute("data-still", $("main", page).hasAttribute("data-still"));
+    change($("footer"), $("footer", page));
+    document.title = page.title;
+    document.dispatchEvent(new Event("renewed"));
+    asOf = readAt;
+    say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
+  } catch {
+    say("no answer; as of " + new Date(asOf).toLocaleTimeString(), "lost");
+  } finally {
+    reading = false;
+    // What the server answers may be a second old: whoever was told of a change looks once more.
+    next(again ? atMost : wasTold ? 2 * atMost : every);
+  }
+}
+
+function next(wait) {
+  clearTimeout(timer);
+  if (still() || document.hidden) return;
+  timer = setTimeout(read, wait);
+}
+
+// heard reads the page soon: at once, or when a second has passed since the last time.
+function heard() {
+  told = true;
+  if (reading) { again = true; return; }
+  clearTimeout(timer);
+  timer = setTimeout(read, Math.max(0, readAt + atMost - Date.now()));
+}
+
+function change(from, to) {
+  Idiomorph.morph(from, to.innerHTML, {
+    morphStyle: "innerHTML", ignoreActiveValue: true,
+    callbacks: {
+      beforeNodeMorphed: (node) => !(node.nodeType === 1 && node.hasAttribute("data-keep")),
+      beforeAttributeUpdated: (name) => name !== "open",
+    },
+  });
+}
+
+// follow listens to a stream of the API. What it says is only that something has changed.
+async function follow(path) {
+  let wait = 1000;
+  for (;;) {
+    if (document.hidden) await new Promise((go) => document.addEventListener("visibilitychange", go, { once: true }));
+    if (still()) return;
+    const stop = new AbortController();
+    const hide = () => { if (document.hidden) stop.abort(); }; // a browser has few connections to a host
+    document.addEventListener("visibilitychange", hide);
+    try {
+      const answer = await fetch(new URL(path, api), { headers: { Accept: "text/event-stream" }, cache: "no-store", signal: stop.signal });
+      if (!answer.ok || !(answer.headers.get("Content-Type") || "").startsWith("text/event-stream")) throw new Error("no stream");
+      streaming = true; wait = 1000; say("live", "live");
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = ""; ;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+        rest = blocks.pop();
+        const names = blocks.map((block) => /^event: ?(.*)$/m.exec(block)?.[1] ?? (/^data:/m.test(block) ? "message" : ""));
+        if (names.some((name) => name !== "" && name !== "snapshot")) heard();
+      }
+    } catch { wait = Math.min(wait * 2, 60000); }
+    streaming = false;
+    document.removeEventListener("visibilitychange", hide);
+    if (still()) return;
+    if (!document.hidden) await new Promise((go) => setTimeout(go, wait));
+  }
+}
+
+// revive reads a page again that had ended: what was done may have changed that.
+export function revive() {
+  const ended = still();
+  $("main").removeAttribute("data-still");
+  anew = true; readAt = 0;
+  heard();
+  if (ended && document.body.dataset.live) follow(document.body.dataset.live);
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
+
+// keepUp begins to keep the page up to date, unless it shows what does not change any more.
+export function keepUp() {
+  if (still()) return;
+  readAt = Date.now();
+  say("every 5 s", "");
+  next(every);
+  if (document.body.dataset.live) follow(document.body.dataset.live);
+}

@@ -1,0 +1,62 @@
+// Many jobs at once: those of a list that are picked, or all of a filter; cancelled or retried where that means something.
+import { ask } from "./ask.js";
+import { revive } from "./live.js";
+import { $, all, tell } from "./page.js";
+import { request, send } from "./request.js";
+
+const picks = () => all("input[name=pick]:checked").map((box) => ({ id: box.value, row: $("th", box.closest("tr")).dataset }));
+
+function count() {
+  const picked = picks();
+  if ($("#picked")) $("#picked").textContent = picked.length ? picked.length + (picked.length === 1 ? " job is picked" : " jobs are picked") : "Nothing is picked";
+  for (const button of all("[data-bulk]")) button.disabled = !picked.some(({ row }) => button.dataset.states.split(" ").includes(row.state));
+}
+
+async function bulk(button) {
+  const { bulk: verb, states, label } = button.dataset;
+  const fit = picks().filter(({ row }) => states.split(" ").includes(row.state));
+  const left = picks().length - fit.length;
+  const title = `${label} ${fit.length} ${fit.length === 1 ? "job" : "jobs"}`;
+  const text = left ? `${left} of the picked jobs stay as they are: for their state this means nothing.` : "";
+  const reason = await ask(title, text, fit.map(({ id, row }) => `#${id} ${row.kind}, ${row.state.replaceAll("_", " ")}`), verb === "cancel");
+  if (reason === null) return;
+  button.disabled = true;
+  const wrong = [];
+  for (const { id } of fit) {
+    const said = await send(`POST jobs/${id}/${verb}`, undefined, reason);
+    if (said) wrong.push(`#${id}: ${said}`);
+  }
+  for (const box of all("input[name=pick], #pick-all")) box.checked = false;
+  tell(wrong.length < fit.length ? `${label}: ${fit.length - wrong.length} of ${fit.length} done` : "", wrong.slice(0, 5).join(" · ") + (wrong.length > 5 ? ` · and ${wrong.length - 5} more` : ""));
+  revive();
+}
+
+// many does something to all jobs of a filter, after a look at how many they are and which come first.
+async function many(button) {
+  const { many: what, filter, words, label } = button.dataset;
+  const body = (dry) => `{"filter":${filter},"dry_run":${dry}}`;
+  const jobs = (n) => `${n.toLocaleString("en")} ${n === 1 ? "job" : "jobs"}`;
+  button.disabled = true;
+  const { said: would, wrong: not } = await request(what, body(true));
+  button.disabled = false;
+  if (not || !would.matched) { tell("", `${label}: ${not || `no job of this filter can be: ${words}`}`); return; }
+  const text = `All jobs of this filter: ${words}. ` + (would.more ? `There are more: this is for the first ${jobs(would.matched)}, press again for the others. ` : "") +
+    (would.matched > would.sample.length ? "The first of them:" : "They are:");
+  const reason = await ask(`${label} ${jobs(would.matched)}`, text, would.sample.map((id) => "#" + id), button.classList.contains("danger"));
+  if (reason === null) return;
+  button.disabled = true;
+  const { said, wrong } = await request(what, body(false), reason);
+  button.disabled = false;
+  tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.passed ? `, ${said.passed} had moved meanwhile` : ""), wrong && `${label}: ${wrong}`);
+  revive();
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-bulk], button[data-many]");
+  if (button) (button.dataset.many ? many : bulk)(button);
+});
+document.addEventListener("change", (event) => {
+  if (event.target.id === "pick-all") for (const box of all("input[name=pick]")) box.checked = event.target.checked;
+  count();
+});
+document.addEventListener("renewed", count);
