@@ -99,9 +99,7 @@ func (c *calendar) look(ctx context.Context) {
 		_ = c.r.dbError(err) // the next heartbeat tells
 		return
 	}
-	if next != nil && next.After(now) {
-		c.told(now, next)
-	}
+	c.told(now, next)
 }
 
 // fireDue decides all fires that are due, one schedule a transaction, so that one that cannot be decided keeps none of the others. The
@@ -116,6 +114,9 @@ func (r *Runner) fireDue(ctx context.Context, at *time.Time) {
 			return
 		case err == nil:
 			r.fired(ctx, d)
+			if d.leave {
+				passOver = append(passOver, d.name)
+			}
 		case ctx.Err() != nil:
 			return
 		default:

@@ -17,7 +17,7 @@ const (
 // decide says what becomes of the fires in [from, now]: those on time fire each, the others by the policy. Missed ones that make no job
 // are one fire, the latest of them, which counts those before it. next is the first fire that it says nothing of; zero: there is none.
 func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now time.Time) (list []job.Fire, next time.Time) {
-	first := cal.Next(from.Add(-time.Microsecond)) // from itself, as a rule: the database counts microseconds
+	first := planned(cal, from)
 	if mutant.Is(mutant.LostFires) && !first.IsZero() && !first.After(now) {
 		first = cal.Latest(first.Add(-time.Microsecond), now)
 	}
@@ -31,6 +31,21 @@ func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now time.Time)
 		first = cal.Next(first)
 	}
 	return list, first
+}
+
+// planned is the fire that was planned for a moment: the one of that moment, as a rule. A pod whose zones are of another year may have
+// planned it for another hour, or somebody's SQL: then the fire nearest to it is the one that was meant. One that was decided before is
+// not decided again.
+func planned(cal *scheduler.Calendar, from time.Time) time.Time {
+	following := cal.Next(from.Add(-time.Microsecond)) // from itself, should it be a fire: the database counts microseconds
+	if following.Equal(from) {
+		return following
+	}
+	before := cal.Latest(time.Time{}, from)
+	if before.IsZero() || !following.IsZero() && following.Sub(from) < from.Sub(before) {
+		return following
+	}
+	return before
 }
 
 // missed says what becomes of the fires in [first, end), of which there is one at least.

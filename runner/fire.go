@@ -22,6 +22,7 @@ type decided struct {
 	now   time.Time
 	fires []job.Fire
 	wrong string // why it does not fire as it should
+	leave bool   // it is left to other pods
 	used  int    // job ids
 }
 
@@ -63,6 +64,15 @@ func (r *Runner) fireOne(ctx context.Context, passOver []string, at *time.Time, 
 // decideIn decides about a schedule whose row is locked.
 func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, due store.Due, ids []int64, d *decided) error {
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
+	if _, unknown := time.LoadLocation(due.Zone); unknown != nil {
+		// Pods whose zones are of another year may know it. Only what is news is told.
+		d.leave = true
+		told, err := r.front.ScheduleWrong(ctx, tx, due.Name, clean(err.Error(), 500))
+		if told {
+			d.wrong = clean(unknown.Error(), 500)
+		}
+		return err
+	}
 	if err != nil {
 		// Not as SetSchedule would have it: somebody's SQL. It fires again when it is set right.
 		d.wrong = clean(err.Error(), 500)

@@ -57,11 +57,14 @@ func (s *Store) TakeDue(ctx context.Context, tx pgx.Tx, kinds, passOver []string
 	return list[0], true, nil
 }
 
-// nextFireSQL reads when the next schedule of some kinds fires, and the clock that this is of. Plan: schedules is small.
+// nextFireSQL reads when the next schedule of some kinds fires that is not due yet, and the clock that this is of: one that is due and
+// cannot be decided must not hide the others. Plan: schedules is small.
 const nextFireSQL = `
-select clock_timestamp(), (select min(case when s.planned then s.next_at else now() end) ` + firing + ` and s.kind = any($1::text[]))`
+select n.now, (select min(s.next_at) ` + firing + ` and s.planned and s.next_at > n.now and s.kind = any($1::text[]))
+from (select clock_timestamp() as now) n`
 
-// NextFire reads when the next schedule of some kinds fires (nil: none does), and what the database's clock says now.
+// NextFire reads when the next schedule of some kinds fires (nil: none does) of those that are not due, and what the database's clock says
+// now.
 func (s *Store) NextFire(ctx context.Context, kinds []string) (now time.Time, next *time.Time, err error) {
 	type moments struct {
 		Now  time.Time

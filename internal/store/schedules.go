@@ -121,6 +121,18 @@ func (s *Store) PlanSchedule(ctx context.Context, tx pgx.Tx, name string, next t
 	return nil
 }
 
+// scheduleWrongSQL says what is wrong with a schedule, whose row is locked, and leaves it as it is planned. Plan: primary key; HOT.
+const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
+
+// ScheduleWrong says what is wrong with a schedule, whose row is locked, and reports whether that is news.
+func (s *Store) ScheduleWrong(ctx context.Context, tx pgx.Tx, name, wrong string) (news bool, err error) {
+	tag, err := tx.Exec(ctx, s.in(scheduleWrongSQL), name, wrong)
+	if err != nil {
+		return false, fmt.Errorf("say what is wrong with schedule %q: %w", name, err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
 func someTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -242,6 +242,7 @@ var statements = map[string]string{
 	"tablesSQL":            tablesSQL,
 	"takeLeadSQL":          takeLeadSQL,
 	"takeScheduleSQL":      takeScheduleSQL,
+	"scheduleWrongSQL":     scheduleWrongSQL,
 	"shortFireSQL":         shortFireSQL,
 	"takeTurnSQL":          takeTurnSQL,
 	"tellHandlerSQL":       tellHandlerSQL,
