@@ -1,0 +1,45 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// A role that only runs may not vacuum: it is told so beforehand, and PostgreSQL passes the table by without an error.
+func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`alter table trapeze.submissions set (autovacuum_enabled = off)`)
+	w.exec(`insert into trapeze.submissions (key, job_id, fingerprint) select g, g, '' from generate_series(1, 5000) g`)
+	w.exec(`delete from trapeze.submissions`)
+	config := w.pool.Config()
+	role := "only_runs_" + config.ConnConfig.Database
+	w.exec(`create role ` + role)
+	t.Cleanup(func() {
+		w.exec(`drop owned by ` + role)
+		w.exec(`drop role ` + role)
+	})
+	w.exec(`grant usage on schema trapeze to ` + role)
+	w.exec(`grant select, insert, update, delete on all tables in schema trapeze to ` + role)
+	var b Behind
+	pgtest.Wait(t, "the dead rows are counted", func() bool {
+		list, err := w.Behind(w.ctx(), 100)
+		w.is.NoErr(err)
+		for _, b = range list {
+			if b.Name == "submissions" && b.Vacuum {
+				return true
+			}
+		}
+		return false
+	})
+	w.is.True(b.May) // the owner may
+	w.exec(`alter database ` + config.ConnConfig.Database + ` set role = '` + role + `'`)
+	w.Pool().Reset()
+	list, err := w.Behind(w.ctx(), 100)
+	w.exec(`alter database ` + config.ConnConfig.Database + ` reset role`)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 1)
+	w.is.True(!list[0].May)                // the other role may not
+	w.is.NoErr(w.Vacuum(w.ctx(), list[0])) // and no error comes of it
+}
