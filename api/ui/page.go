@@ -92,8 +92,8 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 			p.Principal, p.Session = who, d.o.Sessions
 			err = p.mayEnter(v)
 		}
-		if errors.Is(err, errForbidden) && v.path == "/{$}" && p.May(string(access.JobsRead)) { // the first page is another one for him
-			http.Redirect(w, r, p.Root+"jobs", http.StatusSeeOther) // #nosec G710 -- Root is ../ and no more
+		if other := p.firstPage(); errors.Is(err, errForbidden) && v.path == "/{$}" && other != "" {
+			http.Redirect(w, r, p.Root+other, http.StatusSeeOther) // #nosec G710 -- Root is ../ and no more
 			return
 		}
 		if err == nil {
@@ -105,6 +105,17 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		}
 		d.render(w, r, http.StatusOK, v.file, p)
 	}
+}
+
+// firstPage is where a visitor begins for whom the first page is closed; empty: all are.
+func (v visitor) firstPage() string {
+	switch {
+	case v.May(string(access.JobsRead)):
+		return "jobs"
+	case v.Can(string(access.AuditRead)):
+		return "audit"
+	}
+	return ""
 }
 
 // mayEnter says why a page is closed to its visitor.

@@ -88,6 +88,21 @@ var pages = []view{
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
 }
 
+// Page is one kind of page, for whoever tries each as each role.
+type Page struct {
+	Path  string // below the dashboard's root; {id} and {name} vary
+	Needs access.Permission
+	Own   bool // it is open to those who may only see their own jobs
+}
+
+// Pages lists the pages that need a permission.
+func Pages() (list []Page) {
+	for _, p := range pages {
+		list = append(list, Page{p.path, p.needs, p.own})
+	}
+	return list
+}
+
 // policy allows what comes from here and nothing else, and no script or style inside a page.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 

@@ -119,10 +119,16 @@ func (s *server) who(r *http.Request) (Caller, error) {
 	return caller, err
 }
 
+// maxPrincipals bounds whose calls are counted: when there are more, all are counted anew.
+const maxPrincipals = 10_000
+
 func (s *server) limit(name string) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls[name] == nil {
+		if len(s.calls) >= maxPrincipals {
+			clear(s.calls)
+		}
 		s.calls[name] = rate.NewLimiter(rate.Limit(s.opts.CallsPerSecond), s.opts.CallsBurst)
 	}
 	return s.calls[name]

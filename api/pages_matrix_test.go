@@ -1,0 +1,84 @@
+package api_test
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/api/ui"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// TestEveryPageIsShownToWhomTheTableSays tries each page of the dashboard as each role, on one's own job and on somebody else's.
+func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	runner.HandleRaw(r, "echo", nil)
+	expression, kind := "@yearly", "echo"
+	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ana")
+	is.NoErr(err)
+	roles := append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
+	for _, what := range access.Permissions {
+		roles = append(roles, access.Role{Name: "only_" + strings.ReplaceAll(string(what), ":", "_"), Permissions: []access.Permission{what}, Scope: access.All})
+	}
+	principals := map[string][]string{}
+	for _, role := range roles {
+		principals["user of "+role.Name] = []string{role.Name}
+		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
+			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
+				role.Name, role.Permissions, role.Scope)
+			is.NoErr(err)
+		}
+	}
+	e := echo.New()
+	api.Mount(e.Group("/x"), r, api.Options{Authenticate: byName(principals)})
+	others, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter("somebody else"))
+	is.NoErr(err)
+	is.True(len(ui.Pages()) >= 10)
+	for _, role := range roles {
+		user := "user of " + role.Name
+		own, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter(user))
+		is.NoErr(err)
+		for _, page := range ui.Pages() {
+			for _, id := range []int64{own, others} {
+				path := strings.NewReplacer("{$}", "", "{id}", strconv.FormatInt(id, 10), "{name}", "nightly").Replace(page.Path)
+				got := knock(e, http.MethodGet, "/x/ui"+path, user)
+				if want := expectedPage(page, role, id == own); got != want {
+					t.Errorf("%s as %s, on an own job: %t: %d, want %d", path, role.Name, id == own, got, want)
+				}
+			}
+		}
+	}
+	for _, page := range ui.Pages() {
+		is.True(slices.Contains(access.Permissions, page.Needs)) // nothing is open by mistake
+		is.Equal(knock(e, http.MethodGet, "/x/ui"+strings.NewReplacer("{$}", "", "{id}", "1", "{name}", "nightly").Replace(page.Path), ""), http.StatusUnauthorized)
+	}
+}
+
+// expectedPage works out what a page answers to who has one role alone.
+func expectedPage(page ui.Page, role access.Role, own bool) int {
+	sees := func(p ui.Page) bool {
+		return slices.Contains(role.Permissions, p.Needs) && (role.Scope == access.All || p.Own)
+	}
+	switch {
+	case !sees(page) && page.Path == "/{$}" && slices.ContainsFunc(ui.Pages(), sees):
+		return http.StatusSeeOther // to the first one that he may see
+	case !sees(page):
+		return http.StatusForbidden
+	case role.Scope == access.Own && strings.HasSuffix(page.Path, "{id}") && !own:
+		return http.StatusNotFound
+	}
+	return http.StatusOK
+}
