@@ -21,8 +21,8 @@ const (
 	group_id, child_no`
 )
 
-// jobSQL reads one job through the view. Plan: primary keys and done_by_id.
-const jobSQL = `select ` + jobColumns + ` from trapeze.job where id = $1`
+// jobSQL reads one job. Plan: as jobOf, primary keys and done_by_id.
+const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
 // Job reads one job: [job.ErrNotFound] when there is none. A job that is moving between tables is found.
 func (s *Store) Job(ctx context.Context, id int64) (job.Job, error) {
@@ -59,10 +59,10 @@ type Page struct {
 
 // jobsSQL lists jobs newest first. A null argument selects all. Plan: jobs_by_age backwards, from the cursor on to the moment that is
 // named, stops at the limit.
-const jobsSQL = `select ` + jobColumns + ` from trapeze.job where ` + jobsChosen
+const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
-const ownJobsSQL = `select ` + jobColumns + ` from trapeze.job where submitter = $12 and submitter <> '' and ` + jobsChosen
+const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $12 and submitter <> '' and ` + jobsChosen
 
 // jobsChosen has its moments as coalesce: that can begin and end a scan of an index, and "is null or" cannot, for the plan must do for
 // all arguments.
