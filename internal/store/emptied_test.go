@@ -8,7 +8,8 @@ import (
 // readers are the statements that people and pods read jobs and pipelines by.
 var readers = map[string]string{
 	"job": jobSQL, "jobs": jobsSQL, "own_jobs": ownJobsSQL, "open_jobs": openJobsSQL, "ended_jobs": endedJobsSQL, "jobs_of": jobsOfSQL,
-	"pipeline": pipelineSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL, "rare_pipelines": rarePipelinesSQL,
+	"jobs_of_pipeline": jobsOfPipelineSQL,
+	"pipeline":         pipelineSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL, "rare_pipelines": rarePipelinesSQL,
 	"spine": spineSQL, "branch_jobs": branchJobsSQL, "branch_states": branchStatesSQL,
 }
 
@@ -48,12 +49,13 @@ func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) 
 		}
 	}
 	for name, args := range map[string][]string{
-		"job":       {"'400'"},
-		"jobs_of":   {"'{1,2,3,400}'"},
-		"jobs":      {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'"},
-		"own_jobs":  {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "'ana'"},
-		"open_jobs": {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "'{1,2,1000001,1000002,2000001}'", "null"},
-		"pipelines": {"null", "null", "null", "null", "null", "'50'"},
+		"job":              {"'400'"},
+		"jobs_of":          {"'{1,2,3,400}'"},
+		"jobs":             {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "'0'"},
+		"own_jobs":         {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "'0'", "'ana'"},
+		"open_jobs":        {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "'{1,2,1000001,1000002,2000001}'", "null"},
+		"jobs_of_pipeline": {"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null"},
+		"pipelines":        {"null", "null", "null", "null", "null", "'50'"},
 	} {
 		found := read(t, explain(t, conn, name+"_run", readers[name], "analyze, buffers, format json", args...))
 		t.Logf("%-10s %+v", name, found)
