@@ -82,7 +82,11 @@ func (s *server) list(c echo.Context) error {
 		return err
 	}
 	shown, err := s.present(c, page.Jobs)
-	return answer(c, map[string]any{"jobs": shown, "next_cursor": cursor.Sealed("jobs", page.Cursor)}, err)
+	body := map[string]any{"jobs": shown, "next_cursor": cursor.Sealed("jobs", page.Cursor)}
+	if !page.Searched.IsZero() {
+		body["searched_to"] = page.Searched
+	}
+	return answer(c, body, err)
 }
 
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.

@@ -44,7 +44,7 @@ func (r *Runner) chores(goOn store.Pace) []chore {
 		}},
 		{"stranded", time.Minute, false, r.moveStranded},
 		{"reconcile", time.Minute, false, r.reconcile},
-		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.front.PrunePipelines(ctx, keepPipelines, goOn) }},
+		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return r.prunePipelines(ctx, goOn) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
 			return dry(ctx, goOn, prunesAtOnce, keepSubmissions, r.front.PruneSubmissions)
 		}},
@@ -116,6 +116,9 @@ func (r *Runner) forget(ctx context.Context, goOn store.Pace) (total int, err er
 			break
 		}
 		n, err := r.front.Forget(ctx, string(of.state), of.keep, goOn)
+		if n > 0 {
+			r.emptied.forgotten.Add(1)
+		}
 		total += n
 		errs = append(errs, err)
 	}

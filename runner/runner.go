@@ -69,6 +69,7 @@ type Runner struct {
 	closing      atomic.Bool
 	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
 	mayNotVacuum atomic.Bool  // has been said
+	emptied      emptied
 	following    following
 	stranded     chan struct{} // a hint that there are jobs of a deleted lane
 	calendar     *calendar

@@ -3,6 +3,7 @@ package ui
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -13,8 +14,9 @@ import (
 type jobList struct {
 	*filters
 	Jobs   []job.Job
-	Next   string // the address of the next page; empty: there is none
-	Later  bool   // it is not the first page
+	Next   string     // the address of the next page; empty: there is none
+	Later  bool       // it is not the first page
+	Until  *time.Time // how far the search went where it ended early; nil: it did not
 	States []job.State
 	Lanes  []string
 	Many   []many
@@ -33,6 +35,9 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 		return err
 	}
 	l.Jobs, l.Next, l.Many = found.Jobs, l.From(found.Cursor), p.manyOf(l.filters)
+	if !found.Searched.IsZero() {
+		l.Until = &found.Searched
+	}
 	lanes, err := d.o.Store.BoardLanes(r.Context(), 0)
 	for _, one := range lanes {
 		l.Lanes = append(l.Lanes, one.Name)

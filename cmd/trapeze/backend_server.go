@@ -58,9 +58,10 @@ func (s *server) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
 	var page struct {
 		Jobs       []job.Job `json:"jobs"`
 		NextCursor string    `json:"next_cursor"`
+		SearchedTo time.Time `json:"searched_to"`
 	}
 	err := s.get(ctx, "/jobs", q, &page)
-	return store.Page{Jobs: page.Jobs, Cursor: page.NextCursor}, err
+	return store.Page{Jobs: page.Jobs, Cursor: page.NextCursor, Searched: page.SearchedTo}, err
 }
 
 func (s *server) Events(ctx context.Context, of history, after string, limit int) ([]job.Event, error) {

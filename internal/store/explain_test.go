@@ -32,6 +32,7 @@ var hot = map[string]string{
 	"match_open": matchOpenSQL, "match_ended": matchEndedSQL, "move_live": moveLiveSQL, "move_parked": moveParkedSQL, "nice_live": niceLiveSQL, "nice_parked": niceParkedSQL, "retry_jobs": retryJobsSQL, "retry_state": retryStateSQL,
 	"news": newsSQL, "feed_page": feedPageSQL, "notes": notesSQL,
 	"take_schedule": takeScheduleSQL, "schedule_active": scheduleActiveSQL, "insert_fires": insertFiresSQL, "settle_fires": settleFiresSQL,
+	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "own_looked": ownLookedSQL,
 	"ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
 }
 

@@ -15,11 +15,11 @@ const pipelineColumns = `p.id, p.name, p.status, p.kind, p.last_job, p.step, p.p
 
 // pipelineSQL reads one pipeline; a job that has had no next step yet is one of one step. Plan: primary keys, jobs_of_pipeline.
 const pipelineSQL = `
-select ` + pipelineColumns + ` from trapeze.pipeline p where p.id = $1
+select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = $1
 union all
 select j.id, '', case when j.state in ('succeeded', 'failed', 'cancelled') then j.state else 'running' end, j.kind, j.id, j.step,
 	j.planned, j.progress_done, j.progress_total, j.progress_message, j.reason, j.error, j.created_at, j.finished_at
-from trapeze.job j
+from ` + jobOf + ` j
 where j.id = $1 and j.pipeline_id = j.id and not exists (select from trapeze.pipelines p where p.id = j.id)`
 
 // Pipeline reads one pipeline by the id of its first job: [job.ErrNotFound] when there is none.
@@ -37,7 +37,7 @@ func (s *Store) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 // pipelinesSQL lists pipelines newest first. A null argument selects all.
 // Plan: pipelines_by_age backwards; jobs_of_pipeline and primary keys for each row looked at; stops at the limit.
 const pipelinesSQL = `
-select ` + pipelineColumns + ` from trapeze.pipeline p
+select ` + pipelineColumns + ` from ` + pipelineOf + ` p
 where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
 	and p.created_at >= coalesce($3::timestamptz, '-infinity')
 	and (p.created_at, p.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
@@ -48,7 +48,7 @@ order by p.created_at desc, p.id desc limit $6`
 // Plan: jobs_by_submitter for the first jobs, back to that moment, primary keys and jobs_of_pipeline for each row looked at; stops at
 // the limit.
 const ownPipelinesSQL = `
-select ` + pipelineColumns + ` from trapeze.jobs o join trapeze.pipeline p on p.id = o.id
+select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
 where o.submitter = $4 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
 	and o.created_at >= coalesce($3::timestamptz, '-infinity')
 	and (o.created_at, o.id) < (case when $5::bigint is null then 'infinity' else (select c.created_at from trapeze.jobs c where c.id = $5) end, $5)
@@ -134,7 +134,7 @@ func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int6
 // spineSQL reads the jobs of a pipeline that no fan-out contains, in their order, without their plans: each holds all that follows it, so
 // those of a long chain come to gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
 const spineSQL = `
-select ` + columnsToArgs + `null::json` + columnsFromResult + ` from trapeze.job where id = any(array(
+select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
 	union all
 	select j.id from trapeze.jobs j
@@ -155,7 +155,7 @@ func (s *Store) Spine(ctx context.Context, id int64) ([]job.Job, error) {
 // primary keys, done_by_id.
 const branchStatesSQL = `
 select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
-from (` + branchTails + `) b join trapeze.job v on v.id = b.id
+from (` + branchTails + `) b join ` + jobOf + ` v on v.id = b.id
 group by v.state`
 
 // branchTails are the last jobs of the branches of the fan-out $2 in the pipeline $1.
@@ -184,7 +184,7 @@ func (s *Store) BranchStates(ctx context.Context, pipeline, id int64) ([]BranchS
 
 // branchJobsSQL reads the last jobs of the branches of a fan-out that are in some of the states. Plan: as branchStatesSQL.
 const branchJobsSQL = `
-select ` + jobColumns + ` from trapeze.job
+select ` + jobColumns + ` from ` + jobOf + ` job
 where id = any(array(select b.id from (` + branchTails + `) b)) and state = any($3::text[])
 order by array_position($3::text[], state), child_no limit $4`
 

@@ -44,7 +44,7 @@ select (select count(*) from (
 // Plan: the days of these classes since then, gathered into an array, for the planner would begin with the newest of all jobs otherwise;
 // jobs_pkey for each, a sort; the view for as many as are listed.
 const endedJobsSQL = `
-select ` + jobColumns + ` from trapeze.job where id = any(array(
+select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j
 	where j.id = any(array(
 			select d.id from trapeze.done d
@@ -62,7 +62,7 @@ order by created_at desc, id desc`
 // Plan: as endedJobsSQL, and one pass over live and parked where running is asked for; jobs_of_pipeline and pipelines_pkey for each row.
 const rarePipelinesSQL = `
 select * from (
-	select ` + pipelineColumns + ` from trapeze.pipeline p where p.id = any(array(
+	select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = any(array(
 		select g.id from trapeze.jobs j join trapeze.pipelines g on g.id = j.pipeline_id
 		where j.id = any(array(
 				select d.id from trapeze.done d where ` + rareEnd + ` and d.finished_at >= coalesce($3::timestamptz, '-infinity')

@@ -21,8 +21,8 @@ const (
 	group_id, child_no`
 )
 
-// jobSQL reads one job through the view. Plan: primary keys and done_by_id.
-const jobSQL = `select ` + jobColumns + ` from trapeze.job where id = $1`
+// jobSQL reads one job. Plan: as jobOf, primary keys and done_by_id.
+const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
 // Job reads one job: [job.ErrNotFound] when there is none. A job that is moving between tables is found.
 func (s *Store) Job(ctx context.Context, id int64) (job.Job, error) {
@@ -51,23 +51,26 @@ type Filter struct {
 	Cursor   string // of the page before, from [Page]
 }
 
-// Page is one page of jobs, newest first: with fewer than the limit where they are large, which the cursor tells from the last page.
+// Page is one page of jobs, newest first: with fewer than the limit where they are large or few of many match, which the cursor tells
+// from the last page.
 type Page struct {
-	Jobs   []job.Job
-	Cursor string // of the next page; empty: this is the last one
+	Jobs     []job.Job
+	Cursor   string    // of the next page; empty: this is the last one
+	Searched time.Time // the search went back to jobs of this moment and was not over; zero: it was, or the page is full
 }
 
-// jobsSQL lists jobs newest first. A null argument selects all. Plan: jobs_by_age backwards, from the cursor on to the moment that is
-// named, stops at the limit.
-const jobsSQL = `select ` + jobColumns + ` from trapeze.job where ` + jobsChosen
+// jobsSQL lists jobs newest first, down to the job ($12, $13). A null argument selects all. Plan: jobs_by_age backwards, from the cursor
+// on to that job or to the moment that is named, stops at the limit.
+const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
-const ownJobsSQL = `select ` + jobColumns + ` from trapeze.job where submitter = $12 and submitter <> '' and ` + jobsChosen
+const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $14 and submitter <> '' and ` + jobsChosen
 
 // jobsChosen has its moments as coalesce: that can begin and end a scan of an index, and "is null or" cannot, for the plan must do for
 // all arguments.
 const jobsChosen = jobsMatched + `
-	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)` + jobsOrdered
+	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
+	and (created_at, id) >= (coalesce($12::timestamptz, '-infinity'), $13::bigint)` + jobsOrdered
 
 const jobsMatched = `
 	($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
@@ -96,31 +99,47 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	sql, args := jobsSQL, []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
+	args := []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
 		at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0}
-	list, full, found, err := s.rareJobs(ctx, f, args, at, limit)
+	list, full, until, err := s.chosen(ctx, f, args, at, limit)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
 	}
-	if !found {
-		switch ids, rare, err := s.rareOpen(ctx, f, states); {
-		case err != nil:
-			return Page{}, err
-		case rare:
-			sql, args = openJobsSQL, append(args, ids, some(f.Owner))
-		case f.Owner != "":
-			sql, args = ownJobsSQL, append(args, f.Owner)
-		}
-		if list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, sql, args...); err != nil {
-			return Page{}, fmt.Errorf("list jobs: %w", err)
-		}
-	}
 	page := Page{Jobs: list}
-	if full || len(list) == limit {
+	switch {
+	case until != nil:
+		page.Cursor, page.Searched = pageAfter(until.At, until.ID), until.At
+	case full || len(list) == limit:
 		last := list[len(list)-1]
 		page.Cursor = pageAfter(last.CreatedAt, last.ID)
 	}
 	return page, nil
+}
+
+// chosen reads a page by what leads to its jobs soonest: a pipeline, an end that is rare, being open; or by all jobs.
+func (s *Store) chosen(ctx context.Context, f Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *looked, err error) {
+	pipeline, err := s.pipelineFor(ctx, f)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	if pipeline != 0 {
+		args[4] = pipeline
+		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, jobsOfPipelineSQL, append(args, some(f.Owner))...)
+		return list, full, nil, err
+	}
+	list, full, found, err := s.rareJobs(ctx, f, args, at, limit)
+	if err != nil || found {
+		return list, full, nil, err
+	}
+	ids, rare, err := s.rareOpen(ctx, f, args[0].([]string))
+	if err != nil {
+		return nil, false, nil, err
+	}
+	if rare {
+		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, openJobsSQL, append(args, ids, some(f.Owner))...)
+		return list, full, nil, err
+	}
+	return s.walk(ctx, args, f.Owner, limit)
 }
 
 // exportJobsSQL reads every job, oldest first, in the caller's snapshot.

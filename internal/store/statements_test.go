@@ -258,6 +258,10 @@ var statements = map[string]string{
 	"waitingWorkSQL":       waitingWorkSQL,
 	"whereaboutsSQL":       whereaboutsSQL,
 	"wrongGrantsSQL":       wrongGrantsSQL,
+	"jobsOfPipelineSQL":    jobsOfPipelineSQL,
+	"lookedSQL":            lookedSQL,
+	"ownLookedSQL":         ownLookedSQL,
+	"pipelineOfSQL":        pipelineOfSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) {

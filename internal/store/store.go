@@ -62,6 +62,7 @@ type Store struct {
 	// shortWait is how long a command waits for a row that somebody holds before it tells its handler instead.
 	shortWait time.Duration
 	wait      time.Duration
+	lookFor   time.Duration // see walk
 	ids       *ids
 	plans     *plans
 	asked     *atomic.Int64 // questions for slots
@@ -117,7 +118,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, ids: &ids{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
+	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, lookFor: lookFor, ids: &ids{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}

@@ -23,7 +23,7 @@ where (select true from trapeze.live l where l.id = w.id limit 1) is null
 // jobsOfSQL reads jobs through the view, each at its latest epoch. Plan: as jobSQL, for each id.
 const jobsOfSQL = `
 select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join lateral (
-	select ` + jobColumns + ` from trapeze.job where id = w.wanted order by epoch desc limit 1
+	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted order by epoch desc limit 1
 ) j`
 
 // readAtOnce is how many jobs that have ended are read by one statement: each may have a result of a megabyte.

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A list that asks for what no index leads to (a kind, a subject, a lane, a state that is common) looks at all jobs from the newest on.
+// Where few of a long history match it would look at all of it; so it does so in parts, and ends its page when it has been at it for
+// long enough. An index for each such question would cost every submission.
+
+const (
+	// lookFirst is how many jobs the first part holds for each that is listed, lookAtOnce how many the others hold.
+	lookFirst, lookAtOnce = 20, 20_000
+	// lookFor is how long a list looks before it begins no further part.
+	lookFor = 2 * time.Second
+)
+
+// lookedSQL and ownLookedSQL tell with which job a part of the walk ends, those of one submitter: the one after as many as $4 further
+// ones; none where there are not so many. Plan: jobs_by_age and jobs_by_submitter backwards, index only.
+const (
+	lookedSQL = `
+select created_at, id from trapeze.jobs where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
+	ownLookedSQL = `
+select created_at, id from trapeze.jobs where submitter = $5 and submitter <> '' and ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
+	lookedFrom = `created_at >= coalesce($1::timestamptz, '-infinity')
+	and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), $3::bigint)`
+)
+
+// looked is the last job that a part of a walk looks at.
+type looked struct {
+	At time.Time
+	ID int64
+}
+
+// walk reads a page as jobsSQL does with its arguments, or ownJobsSQL for an owner, part by part. It returns how far it looked if it ends
+// before the page is full and before the end; full says that the page ends early because of what it holds.
+func (s *Store) walk(ctx context.Context, args []any, owner string, limit int) (list []job.Job, full bool, until *looked, err error) {
+	sql, ends, whose := jobsSQL, lookedSQL, []any(nil)
+	if owner != "" {
+		sql, ends, whose = ownJobsSQL, ownLookedSQL, []any{owner}
+	}
+	began, bytes := time.Now(), 0
+	for n := lookFirst * limit; ; n = lookAtOnce {
+		at, err := rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[6], args[7], args[8], n - 1}, whose...)...)
+		if err != nil {
+			return nil, false, nil, err
+		}
+		var from *time.Time
+		var least int64
+		if len(at) > 0 {
+			from, least = &at[0].At, at[0].ID
+		}
+		args[9] = limit - len(list)
+		part, full, err := rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:11:11], from, least), whose...)...)
+		if err != nil {
+			return nil, false, nil, err
+		}
+		for _, j := range part {
+			bytes += jobBytes(j)
+		}
+		list, full = append(list, part...), full || len(part) > 0 && bytes >= withinBytes
+		switch {
+		case full || len(list) == limit || from == nil:
+			return list, full, nil, nil
+		case time.Since(began) >= s.lookFor:
+			return list, false, &at[0], nil
+		}
+		args[7], args[8] = from, least
+	}
+}
+
+// jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $12: of one submitter.
+// Plan: jobs_pkey and jobs_of_pipeline, a sort of what matches; a probe of its place for each, stops at the limit.
+const jobsOfPipelineSQL = `
+select ` + jobColumns + ` from (
+	select o.id as wanted, o.created_at as made from (
+		select f.* from trapeze.jobs f where f.id = $5 and f.pipeline_id = $5
+		union all
+		select n.* from trapeze.jobs n where n.pipeline_id = $5 and n.step > 0
+	) o
+	where ($2::text is null or o.kind = $2) and ($4::text is null or o.subject = $4) and ($6::bigint is null or o.parent_id = $6)
+		and ($11 or o.group_id is null) and ($7::timestamptz is null or o.created_at >= $7)
+		and ($8::timestamptz is null or (o.created_at, o.id) < ($8, $9::bigint))
+		and ($12::text is null or o.submitter = $12 and o.submitter <> '')
+	order by o.created_at desc, o.id desc offset 0
+) w cross join lateral (
+	select ` + jobColumns + ` from ` + jobOf + ` job
+	where id = w.wanted and ($1::text[] is null or state = any($1)) and ($3::text is null or lane = $3) offset 0
+) job
+order by w.made desc, w.wanted desc limit $10`
+
+// pipelineOfSQL tells which pipeline a job belongs to. Plan: jobs_pkey.
+const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
+
+// pipelineFor tells in which pipeline all that a filter selects is: the one that it names, or that of the parent it names, if that is
+// known still; 0: in any.
+func (s *Store) pipelineFor(ctx context.Context, f Filter) (int64, error) {
+	if f.Pipeline != 0 || f.Parent == 0 {
+		return f.Pipeline, nil
+	}
+	found, err := rows(ctx, s, pgx.RowTo[int64], pipelineOfSQL, f.Parent)
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return found[0], nil
+}

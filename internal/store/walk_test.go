@@ -1,0 +1,131 @@
+package store
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// paged lists the jobs of a filter page by page, and counts the pages that ended before they were full, and before the end.
+func (w *world) paged(f Filter) (ids []int64, early int) {
+	w.t.Helper()
+	for {
+		page, err := w.Jobs(w.ctx(), f)
+		w.is.NoErr(err)
+		for _, j := range page.Jobs {
+			ids = append(ids, j.ID)
+		}
+		if !page.Searched.IsZero() {
+			early++
+			w.is.True(page.Cursor != "" && len(page.Jobs) < f.Limit) // it says where to go on
+		}
+		if f.Cursor = page.Cursor; f.Cursor == "" {
+			w.is.True(page.Searched.IsZero()) // the last page has seen all
+			return ids, early
+		}
+	}
+}
+
+// truth lists jobs by a condition on the view.
+func (w *world) truth(where string) []int64 {
+	w.t.Helper()
+	ids, err := rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from trapeze.job where `+where+` order by created_at desc, id desc`)
+	w.is.NoErr(err)
+	return ids
+}
+
+func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.seedEnded(3000, 20)
+	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more than a part
+	w.exec(`update trapeze.jobs set kind = 'seldom', subject = 'moon' where id % 700 = 9`)
+	for name, one := range map[string]struct {
+		f     Filter
+		where string
+	}{
+		"kind":      {Filter{Kind: "seldom"}, `kind = 'seldom'`},
+		"subject":   {Filter{Subject: "moon"}, `subject = 'moon'`},
+		"nothing":   {Filter{Kind: "none"}, `false`},
+		"lane":      {Filter{Lane: "nowhere"}, `false`},
+		"succeeded": {Filter{Kind: "seldom", States: []job.State{job.Succeeded}}, `kind = 'seldom' and state = 'succeeded'`},
+		"owner":     {Filter{Owner: "ana", Kind: "seldom"}, `kind = 'seldom' and submitter = 'ana'`},
+		"gone":      {Filter{Parent: 1 << 40}, `false`},
+		"since":     {Filter{Kind: "seldom", Since: time.Now().Add(-50 * time.Hour)}, `kind = 'seldom' and created_at >= now() - interval '50 hours'`},
+		"all":       {Filter{}, `true`},
+	} {
+		one.f.Limit = 2
+		want := w.truth(one.where)
+		for _, lookFor := range []time.Duration{0, time.Hour} {
+			w.lookFor = lookFor
+			got, early := w.paged(one.f)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, looking for %s: %v, want %v", name, lookFor, got, want)
+			}
+			w.is.Equal(early > 0, lookFor == 0 && name != "all") // it ends early only where it may look no further
+		}
+	}
+}
+
+func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.seedEnded(3000, 20)
+	w.lookFor = 0 // were it a walk it would end early
+	for name, one := range map[string]struct {
+		f     Filter
+		where string
+	}{
+		"pipeline":       {Filter{Pipeline: 2500}, `pipeline_id = 2500`},
+		"lone job":       {Filter{Pipeline: 2502}, `pipeline_id = 2502`},
+		"parent":         {Filter{Parent: 2500}, `parent_id = 2500`},
+		"both":           {Filter{Pipeline: 2500, Parent: 2500}, `parent_id = 2500`},
+		"another parent": {Filter{Pipeline: 2500, Parent: 2490}, `false`},
+		"state":          {Filter{Pipeline: 2500, States: []job.State{job.Succeeded}}, `pipeline_id = 2500 and state = 'succeeded'`},
+		"kind":           {Filter{Pipeline: 2500, Kind: "other"}, `false`},
+		"owner":          {Filter{Pipeline: 2500, Owner: "ana"}, `pipeline_id = 2500 and submitter = 'ana'`},
+	} {
+		one.f.Limit = 1
+		got, early := w.paged(one.f)
+		if want := w.truth(one.where); !slices.Equal(got, want) || early > 0 {
+			t.Errorf("%s: %v, want %v; %d pages ended early", name, got, want, early)
+		}
+	}
+}
+
+func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
+	t.Parallel()
+	look := func(n int) touched {
+		w := newWorld(t)
+		w.seedEnded(n, 20)
+		conn := pinned(t, w.pool.Config().ConnString())
+		return read(t, explain(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL, "analyze, buffers, format json",
+			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null"))
+	}
+	small, large := look(500), look(20_000)
+	t.Logf("small %+v, large %+v", small, large)
+	if large.Rows > small.Rows+20 || large.Buffers > 2*small.Buffers {
+		t.Errorf("it touches %+v of a long history, %+v of a short one", large, small)
+	}
+}
+
+func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.seedEnded(20_000, 20)
+	w.exec(`vacuum analyze trapeze.jobs`)
+	conn := pinned(t, w.pool.Config().ConnString())
+	at, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[looked], lookedSQL, nil, nil, 0, 999)
+	w.is.NoErr(err)
+	found := read(t, explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
+		"null", "null", "'50'", "'true'", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
+	w.is.Equal(found.Rows, 1000)
+	ends := read(t, explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
+	w.is.Equal(ends.Rows, 1000)
+	w.is.True(ends.Buffers < 50) // of the index alone
+}

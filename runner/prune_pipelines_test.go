@@ -1,0 +1,42 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, err := New(pool, Options{})
+	is.NoErr(err)
+	defer r.Close()
+	next := 0
+	stray := func() {
+		next++
+		_, err := pool.Exec(t.Context(), `insert into trapeze.pipelines (id, created_at) values ($1, now() - interval '2 hours')`, next)
+		is.NoErr(err)
+	}
+	prune := func(err error) int {
+		n, got := r.prunePipelines(t.Context(), func(context.Context) error { return err })
+		is.True(errors.Is(got, err))
+		return n
+	}
+	stray()
+	is.Equal(prune(nil), 1) // a pod that has just begun knows nothing
+	stray()
+	is.Equal(prune(nil), 0) // retention has taken nothing since
+	r.emptied.forgotten.Add(1)
+	is.Equal(prune(context.Canceled), 0) // it is interrupted
+	is.Equal(prune(nil), 1)              // and does it the next time
+	stray()
+	r.emptied.looked.Store(time.Now().Add(-strayFor).UnixNano())
+	is.Equal(prune(nil), 1) // what somebody deleted is found within a day
+}
