@@ -64,6 +64,14 @@ var innocent = []struct {
 			p.schedule("s", "*/5 * * * * *", true, anchor.Add(2*time.Second))
 		})
 	}, nil},
+	{"a branch that is run again when its fan-out has ended, and is not counted a second time", func(p *past) {
+		fanned := p.submit("demo.fanout", joinOfTwo).claim("pod1")
+		branches := fanned.fanOut()
+		branches[0].claim("pod2").fail()
+		branches[1].claim("pod2").succeed()
+		fanned.joined(job.PipelinePartial).succeed()
+		branches[0].again().claim("pod3").succeed()
+	}, nil},
 	{"a job for tomorrow", func(p *past) { p.submit("demo.noop", `{}`, delay(24*time.Hour)) }, func(r *history.Run) {
 		due := r.Settings.Ended.Add(20 * time.Hour)
 		newest(r).RunAfter = &due

@@ -97,6 +97,9 @@ func (v *view) saysWhatItIs(p *history.Pipeline, f *Finding) {
 		if j.tampered {
 			return
 		}
+		if p.Status == job.PipelinePartial && want == job.PipelineSucceeded && j.job.GroupID != nil && j.triedAgain() {
+			want = job.PipelinePartial // it had failed; one that is run again when its fan-out has ended is on its own
+		}
 		if want == job.PipelineSucceeded && j.job.State != job.Succeeded {
 			want = job.PipelinePartial
 		}

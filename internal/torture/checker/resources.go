@@ -20,7 +20,7 @@ const (
 
 // resourcesBounded (I24): no sample saw a pod use more than the caps, and at the end of the quiet tail it uses hardly more
 // than in its first sample. Goroutines that demo.leak left, memory that demo.hog holds and handlers that are stuck count
-// for themselves.
+// for themselves; so do the sockets of clients that gave up, which a pod closes once it gets a processor again.
 func resourcesBounded(v *view, f *Finding) {
 	for _, l := range v.lives {
 		if l.Ready == nil {
@@ -45,7 +45,7 @@ func resourcesBounded(v *view, f *Finding) {
 				}
 				at := clock(s.T)
 				f.judge(n.Goroutines <= mostGoroutines+leaked, 0, "%s had %d goroutines at %s, more than %d", l.Pod, n.Goroutines, at, mostGoroutines+leaked)
-				f.judge(n.Files <= mostFiles, 0, "%s had %d files open at %s, more than %d", l.Pod, n.Files, at, mostFiles)
+				f.judge(n.Files <= mostFiles || v.trouble.starved(l.Pod, s.T), 0, "%s had %d files open at %s, more than %d", l.Pod, n.Files, at, mostFiles)
 				f.judge(n.RSS <= rss+hogged, 0, "%s held %d MiB at %s, more than %d", l.Pod, n.RSS>>20, at, (rss+hogged)>>20)
 				f.judge(n.Connections <= mostConnections, 0, "%s had %d connections to the database at %s, more than %d", l.Pod, n.Connections, at, mostConnections)
 				if n.Goroutines >= 0 && n.Files >= 0 && n.Connections >= 0 {

@@ -94,7 +94,7 @@ func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s says that it stands for %d before it, which are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
 	for _, fire := range left {
-		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the fire for %s was called missed %s after its time", r.Schedule, clock(fire),
+		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the fire for %s was left to a later one %s after its time", r.Schedule, clock(fire),
 			r.DecidedAt.Sub(fire))
 	}
 	f.judge(!r.DecidedAt.Before(r.FireAt), jobOf(r), "schedule %q fired for %s at %s", r.Schedule, clock(r.FireAt), clock(r.DecidedAt))

@@ -18,6 +18,7 @@ var harmless = []string{"F1", "F5", "F6", "F9", "F10", "F11", "F12", "F13", "F15
 type trouble struct {
 	all    []span            // of everybody
 	of     map[string][]span // by pod
+	hungry map[string][]span // by pod, when it got no processor
 	skewed []span            // the database's idea of leases was changed
 	settle time.Duration     // after a fault was healed, until whoever it hit is himself again
 }
@@ -26,7 +27,7 @@ type trouble struct {
 // its name only, so such a process is troubled for as long as it lived.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
-	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
+	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), hungry: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
 	for _, f := range v.run.Faults {
 		one := span{f.Began, f.Began}
 		if f.Healed.After(f.Began) {
@@ -83,6 +84,11 @@ func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Ti
 		}
 	}
 	return from.Add(d)
+}
+
+// starved reports whether a pod got no processor at a moment, or so shortly before that what it left undone may still be there.
+func (t trouble) starved(pod string, at time.Time) bool {
+	return slices.ContainsFunc(t.hungry[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
 }
 
 // skewedAt reports whether the leases in the database were tampered with around a moment.
