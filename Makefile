@@ -77,7 +77,7 @@ fmt: ## format all files
 	gofmt -w .
 
 proto: ## lint the protocol of remote workers and generate its code (remote/remotepb)
-	cd remote && $(GO) run $(BUF) lint && $(GO) run $(BUF) generate
+	cd remote && $(GO) run $(BUF) lint && $(GO) run $(BUF) generate && $(GO) test ./remotepb -update
 
 bench: ## measure takeover, hand-off gap, throughput and chains
 	@echo "building ..." >&2

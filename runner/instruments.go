@@ -21,7 +21,7 @@ func (i instruments) Collect(ch chan<- prometheus.Metric) {
 	r := i.r
 	r.collecting.Lock() // two collections must not meet between Reset and Set
 	defer r.collecting.Unlock()
-	r.lanes.observe(r.metrics.LaneSlots)
+	r.observe(r.metrics.LaneSlots)
 	m := r.metrics
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
@@ -191,22 +189,4 @@ func (l *lanes) names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.order)
-}
-
-// observe sets the slots of each lane that are used here, and their limit here.
-func (l *lanes) observe(slots *prometheus.GaugeVec) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	slots.Reset()
-	for name, one := range l.byName {
-		limit := l.total
-		if one.limit != nil {
-			limit = min(limit, *one.limit)
-		}
-		if one.slots != nil {
-			limit = min(limit, *one.slots)
-		}
-		slots.WithLabelValues(name, "used").Set(float64(one.used))
-		slots.WithLabelValues(name, "limit").Set(float64(limit))
-	}
 }

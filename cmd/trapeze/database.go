@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -148,4 +149,17 @@ func newLogger(c config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
+func closeWithin(limit time.Duration, close func()) {
+	closed := make(chan struct{}, 1)
+	go func() {
+		defer func() { closed <- struct{}{} }()
+		close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limit):
+	}
 }

@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -235,19 +233,6 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	}
 }
 
-// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
-func closeWithin(limit time.Duration, close func()) {
-	closed := make(chan struct{}, 1)
-	go func() {
-		defer func() { closed <- struct{}{} }()
-		close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(limit):
-	}
-}
-
 // web is the HTTP server. Its limits keep a slow or idle client from holding it.
 func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	options, err := s.door()
@@ -303,18 +288,4 @@ func (s *serving) podName() string {
 	}
 	name, _ := os.Hostname()
 	return name
-}
-
-// defaultDataDir is where the embedded server's data is kept: for root a place that the server's own user can reach.
-func defaultDataDir() string {
-	home, err := os.UserHomeDir()
-	switch {
-	case os.Geteuid() == 0 || err != nil:
-		return "/var/lib/trapeze"
-	case os.Getenv("XDG_DATA_HOME") != "":
-		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "trapeze")
-	case runtime.GOOS == "darwin":
-		return filepath.Join(home, "Library", "Application Support", "trapeze")
-	}
-	return filepath.Join(home, ".local", "share", "trapeze")
 }

@@ -97,7 +97,7 @@ func New() *Metrics {
 	m.ChoreSeconds = histograms("trapeze_maintenance_seconds", "How long a round of the maintenance took on this pod.", long, Chore)
 	m.ChoreDone = gauges("trapeze_maintenance_last_seconds", "When this pod last did it without an error, in seconds since 1970.", Chore)
 	m.Listening = gauge("trapeze_listen_connected", "1 while wake-ups by NOTIFY arrive.")
-	m.LaneSlots = gauges("trapeze_lane_slots", "This pod's slots of a lane.", Lane, "state")
+	m.LaneSlots = gauges("trapeze_lane_slots", "This pod's slots of a lane, and those of the remote workers that it serves.", Lane, "state")
 	m.LaneWaiting = gauges("trapeze_lane_waiting", "Jobs of the lane that are due and wait, on all pods together; counted up to 100,000.", Lane)
 	m.LaneOldest = gauges("trapeze_lane_oldest_seconds", "For how long the oldest of them has been due; 0 when none waits.", Lane)
 	m.Pods = gauges("trapeze_pods", "Pods that are open.")
