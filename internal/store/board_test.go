@@ -83,7 +83,7 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 	w.pod("web-1")
 	guest := uuid.NewString()
 	for range 2 { // its second stream takes the row over
-		_, err := w.OpenGuest(w.ctx(), PodInfo{Boot: guest, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), lease)
+		_, err := w.OpenGuest(w.ctx(), PodInfo{Boot: guest, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 		w.is.NoErr(err)
 	}
 
