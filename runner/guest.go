@@ -35,7 +35,6 @@ type Guest struct {
 	end     sync.Once
 	gone    chan struct{}      // closed when nothing of it goes on
 	stop    context.CancelFunc // of claims
-	beats   atomic.Int64       // heartbeats of the worker that were taken in
 	mu      sync.Mutex
 	proxies map[claimKey]*proxy
 }
