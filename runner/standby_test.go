@@ -106,6 +106,7 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			})
 			took := time.Since(began)
 			t.Logf("in %s: %v", took, heard)
+			delete(heard, "select trapeze.analyze_emptied()")                        // nor this
 			delete(heard, "discard plans")                                           // not of a pod at rest: the machine is so busy that a statement took long
 			delete(heard, "marks")                                                   // nor is this: a look took long
 			is.True(heard["heartbeat"] <= int(took/c.beat)+2)                        // no more heartbeats than were due

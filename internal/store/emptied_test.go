@@ -3,6 +3,9 @@ package store
 import (
 	"regexp"
 	"testing"
+	"time"
+
+	"github.com/matryer/is"
 )
 
 // readers are the statements that people and pods read jobs and pipelines by.
@@ -63,4 +66,30 @@ func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) 
 			t.Errorf("%s touches %+v beside %d open jobs", name, found, open)
 		}
 	}
+}
+
+func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t)
+	w.emptied(20_000)
+	through := func() (found []string) {
+		conn := pinned(t, w.pool.Config().ConnString())
+		for _, name := range []string{"claim", "claim_subjects", "finish"} {
+			if wide.MatchString(explain(t, conn, name, hot[name], "costs off")) {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	is.True(len(through()) > 0) // their plans read all of a table for each job
+
+	w.plans.slow, w.plans.at = 0, time.Time{}
+	_, err := w.NewIDs(w.ctx(), 1) // a slow statement, whichever
+	is.NoErr(err)
+	var taken int
+	is.NoErr(w.pool.QueryRow(w.ctx(), `select count(*) from pg_class where relname in ('live', 'parked') and relnamespace = to_regnamespace($1)
+		and reltuples < 10000`, w.schema).Scan(&taken))
+	is.Equal(taken, 0) // for smaller than they are
+	is.Equal(len(through()), 0)
 }

@@ -29,15 +29,34 @@ type plans struct {
 // plansOf is the key of the round in which a connection has discarded its plans.
 const plansOf = "trapeze plans"
 
-// ran takes note of how long a statement took.
-func (p *plans) ran(took time.Duration) {
+// ran takes note of how long a statement took, and reports whether it begins a new round of planning.
+func (p *plans) ran(took time.Duration) (anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if took < p.slow || time.Since(p.at) < planRest {
-		return
+		return false
 	}
 	p.round++
 	p.at = time.Now()
+	return true
+}
+
+// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed: to plan anew does not help there, for the planner goes on
+// to take them for empty, unless their file is empty too. Plan: catalogs only.
+const analyzeEmptiedSQL = `select trapeze.analyze_emptied()`
+
+// analyzeFor bounds an analysis of tables that were empty: these are of some megabytes.
+const analyzeFor = 2 * time.Second
+
+// suspect takes note of how long a statement took. One that begins a new round of planning has the tables analyzed that the planner takes
+// for empty. A role that may not do that goes without, until autovacuum comes by.
+func (s *Store) suspect(ctx context.Context, took time.Duration) {
+	if !s.plans.ran(took) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), analyzeFor)
+	defer cancel()
+	_, _ = s.pool.Exec(ctx, s.in(analyzeEmptiedSQL), pgx.QueryExecModeSimpleProtocol)
 }
 
 func (p *plans) now() int {

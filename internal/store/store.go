@@ -216,9 +216,9 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 }
 
 func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
+	began := time.Now()
+	defer func() { s.suspect(ctx, time.Since(began)) }()
 	if !s.pooled {
-		began := time.Now()
-		defer func() { s.plans.ran(time.Since(began)) }()
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {
 			return nil, err
