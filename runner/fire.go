@@ -35,7 +35,11 @@ func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed",
 // commit whose reply is lost is not asked for, since the row tells whoever looks next. It takes job ids from ids, and sees to more of
 // them before its transaction: that has one connection, and never waits for a second one.
 func (r *Runner) fireOne(ctx context.Context, passOver []string, at *time.Time, ids *[]int64) (d decided, err error) {
-	for need := 1; ; {
+	need := 1
+	if *ids == nil {
+		need = 0 // as a rule nothing is due, and no id is to be lost for that
+	}
+	for {
 		if short := need - len(*ids); short > 0 {
 			more, err := r.front.NewIDs(ctx, short)
 			if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -171,6 +173,9 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 
 // guestRow reads the open row of a worker: [ErrGuestClosed] also when it is somebody else's.
 func (r *Runner) guestRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
+	if uuid.Validate(id) != nil {
+		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", clean(id, 50), job.ErrInvalid)
+	}
 	row, err := r.heart.Guest(ctx, id)
 	switch {
 	case errors.Is(err, job.ErrNotFound):

@@ -70,7 +70,7 @@ of --server answers (several addresses are separated by commas), and keeps what 
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			if err := json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"started": true, "worker": config.Pod, "server": to}); err != nil {
+			if err := json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"started": true, "worker": r.PodName(), "server": to}); err != nil {
 				return err
 			}
 			return workerEnded(w.Run(ctx))

@@ -43,7 +43,8 @@ func wrong(ctx context.Context, err error) error {
 	case errors.Is(err, job.ErrCancelled):
 		return says(connect.CodeCanceled, "cancelled")
 	case errors.Is(err, job.ErrOutcomeUnknown):
-		return says(connect.CodeUnavailable, "outcome_unknown")
+		slog.WarnContext(ctx, "what came of a call of a remote worker is not known", telemetry.Err, err)
+		return connect.NewError(connect.CodeUnavailable, errors.New("outcome_unknown: the database was lost before it answered"))
 	case errors.Is(err, job.ErrShutdown):
 		return says(connect.CodeUnavailable, "unavailable")
 	case errors.Is(err, context.Canceled):
