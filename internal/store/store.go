@@ -215,9 +215,13 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	}
 }
 
-func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
+func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	began := time.Now()
-	defer func() { s.suspect(ctx, time.Since(began)) }()
+	defer func() {
+		if err == nil { // else it was something else that took long
+			s.suspect(ctx, time.Since(began))
+		}
+	}()
 	if !s.pooled {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {

@@ -30,6 +30,9 @@ var moments = map[string][]string{
 // moved into the past by d, in one transaction: that a job was submitted an hour ago is the same as that it was submitted just
 // now and an hour has passed. Read back, such moments are earlier than they were; the history and the ends of jobs keep the
 // real time. What the handlers or the test keep in tables of their own, and time.Now, are not touched.
+//
+// Schedules do not fire by it: they go by the calendar. What a schedule's job does is tested by submitting it, when it fires by
+// [runner.Runner.TriggerSchedule] and `trapeze cron next`.
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {
