@@ -132,10 +132,19 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	quick()
 	quick() // the look at everything that the new lane caused is over
 	slow := enqueue(t, other, of("k"), runner.Foreign())
-	for range 3 {
-		quick()
+	left := func() bool {
+		for range 3 {
+			quick()
+		}
+		return get(t, other, slow).State == job.Pending
 	}
-	is.Equal(get(t, other, slow).State, job.Pending) // and that of the other lane still is
+	for range 4 { // where statements take long, on a busy machine, a pod now and then looks at everything
+		if left() {
+			break
+		}
+		slow = enqueue(t, other, of("k"), runner.Foreign())
+	}
+	is.True(left()) // that of the other lane is not looked at as often
 	exec(t, pool, `update trapeze.lanes set poll_interval_ms = 100 where name = 'default'`)
 	is.Equal(ended(t, other, slow).State, job.Succeeded)
 }
