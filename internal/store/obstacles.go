@@ -31,7 +31,10 @@ cross join lateral (
 		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + aliveTailSQL + `) as slots
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
-left join trapeze.current_runs c on j.why = '' and j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.state = 'running'
+left join lateral (
+	select c.* from trapeze.current_runs c
+	where j.why = '' and j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.state = 'running' limit 1
+) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
 
 // standing is what standingSQL reads.
