@@ -41,6 +41,28 @@ func TestEveryRouteNamesItsPermissionAndSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
+// everyRole makes, beside the roles that come with the program, one with each permission alone, one with none, and one with all for own jobs;
+// and somebody for each.
+func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals map[string][]string) {
+	t.Helper()
+	roles = append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
+	for _, what := range access.Permissions {
+		roles = append(roles, access.Role{Name: "only_" + strings.ReplaceAll(string(what), ":", "_"), Permissions: []access.Permission{what}, Scope: access.All})
+	}
+	principals = map[string][]string{}
+	for _, role := range roles {
+		principals["user of "+role.Name] = []string{role.Name}
+		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
+			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
+				role.Name, role.Permissions, role.Scope)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return roles, principals
+}
+
 // TestEveryRouteLetsThroughWhomTheTableSays tries each route as each role, on one's own job and on somebody else's. What is expected is
 // worked out here from the tables of routes and roles, in another way than the server does it.
 func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
@@ -50,19 +72,7 @@ func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	runner.HandleRaw(r, "echo", nil)
-	roles := append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
-	for _, what := range access.Permissions {
-		roles = append(roles, access.Role{Name: "only_" + strings.ReplaceAll(string(what), ":", "_"), Permissions: []access.Permission{what}, Scope: access.All})
-	}
-	principals := map[string][]string{}
-	for _, role := range roles {
-		principals["user of "+role.Name] = []string{role.Name}
-		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
-			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
-				role.Name, role.Permissions, role.Scope)
-			is.NoErr(err)
-		}
-	}
+	roles, principals := everyRole(t, r)
 	e := echo.New()
 	api.MountDoors(e.Group("/x"), r, api.Options{Authenticate: byName(principals), ChangesPerSecond: -1})
 

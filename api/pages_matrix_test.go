@@ -29,19 +29,7 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 	expression, kind := "@yearly", "echo"
 	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ana")
 	is.NoErr(err)
-	roles := append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
-	for _, what := range access.Permissions {
-		roles = append(roles, access.Role{Name: "only_" + strings.ReplaceAll(string(what), ":", "_"), Permissions: []access.Permission{what}, Scope: access.All})
-	}
-	principals := map[string][]string{}
-	for _, role := range roles {
-		principals["user of "+role.Name] = []string{role.Name}
-		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
-			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
-				role.Name, role.Permissions, role.Scope)
-			is.NoErr(err)
-		}
-	}
+	roles, principals := everyRole(t, r)
 	e := echo.New()
 	api.Mount(e.Group("/x"), r, api.Options{Authenticate: byName(principals)})
 	others, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter("somebody else"))
