@@ -31,7 +31,10 @@ func (b Backoff) Wait(attempt int, u float64) time.Duration {
 		jitter = 0
 	}
 	wait := math.Min(float64(limit), float64(base)*math.Pow(2, float64(max(attempt, 1)-1)))
-	return time.Duration(wait * (1 - min(jitter, 1)*u))
+	if wait *= 1 - min(jitter, 1)*u; wait >= math.MaxInt64 {
+		return math.MaxInt64 // more would be less than nothing
+	}
+	return time.Duration(wait)
 }
 
 // Random returns a wait with its jitter drawn.
@@ -43,8 +46,11 @@ const longestPutOff = 10 * time.Minute
 // PutOff is the wait of a job whose handler asks for the n-th time, counted from 1, to be called a time d later: a pure
 // function, min(max(10m, d), d · 2ⁿ⁻¹), without jitter; 0 when d is negative.
 func PutOff(d time.Duration, n int) time.Duration {
-	if d <= 0 {
+	switch {
+	case d <= 0:
 		return 0
+	case d >= longestPutOff:
+		return d // not by way of a float: the longest durations become negative there
 	}
-	return time.Duration(math.Min(float64(max(longestPutOff, d)), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
+	return time.Duration(math.Min(float64(longestPutOff), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }

@@ -110,6 +110,7 @@ type Event struct {
 	Event   string          `json:"event"`
 	Message *string         `json:"message"`
 	Fields  json.RawMessage `json:"fields"`
+	Remote  bool            `json:"remote,omitempty"` // Boot is, or was, a remote worker
 }
 
 // Pod is a process that runs, or ran, jobs.

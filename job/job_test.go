@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 	}
 	is.Equal(Backoff{}.Wait(1, 0), time.Second) // defaults
 	is.Equal(Backoff{}.Wait(99, 0), 10*time.Minute)
+	is.Equal(Backoff{Cap: math.MaxInt64}.Wait(999, 0), time.Duration(math.MaxInt64))
 	is.Equal(Backoff{Jitter: 7}.Wait(1, 0.5), time.Second/2) // more than all of it is all of it
 }
 
@@ -70,7 +72,8 @@ func TestAJobThatIsPutOffWaitsTwiceAsLongEachTimeUpToALimit(t *testing.T) {
 	is.Equal(PutOff(time.Hour, 1), time.Hour) // never sooner than was asked for
 	is.Equal(PutOff(time.Hour, 9), time.Hour)
 	is.Equal(PutOff(1<<62, 1<<30), time.Duration(1<<62))
-	is.Equal(PutOff(0, 1<<30), time.Duration(0)) // which is no number times nothing
+	is.Equal(PutOff(math.MaxInt64, 1), time.Duration(math.MaxInt64)) // nor never at all
+	is.Equal(PutOff(0, 1<<30), time.Duration(0))                     // which is no number times nothing
 	is.Equal(PutOff(-time.Hour, 9), time.Duration(0))
 }
 

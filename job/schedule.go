@@ -16,7 +16,7 @@ var (
 	ErrScheduleMoved = errors.New("the schedule was changed meanwhile")
 )
 
-// Missed says what becomes of the fires that nobody was there for: those decided more than [MissedAfter] after their time.
+// Missed says what becomes of the fires that nobody was there for: those for which no pod looked within [MissedAfter] after their time.
 type Missed string
 
 // The policies for missed fires.
@@ -35,8 +35,8 @@ const (
 	OverlapSkip  Overlap = "skip"  // it makes no job
 )
 
-// MissedAfter is how late a fire may be decided and still be on time: every fire on time makes a job of its own, whatever the policy
-// for missed ones. It is many heartbeats, so that a busy moment misses nothing.
+// MissedAfter is how late a pod may look for a fire that is still on time then: every fire on time makes a job of its own, whatever the
+// policy for missed ones, and however long it takes until all that is due is decided. It is many heartbeats.
 const MissedAfter = time.Minute
 
 // MaxCatchUp is the largest number of missed fires that a schedule may make up for, and DefaultCatchUp the usual one.

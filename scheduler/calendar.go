@@ -20,6 +20,9 @@ const (
 	lastYear  = 9999 // the last that RFC 3339 can write
 )
 
+// ErrOver says that the one moment of an expression has passed.
+var ErrOver = errors.New("that moment has passed")
+
 // Calendar says when a schedule fires. Make one with [Parse]. It does not change and is safe for concurrent use.
 type Calendar struct {
 	rule   rule
@@ -42,7 +45,8 @@ type rule interface {
 //	@at 2027-01-31T03:00      once; also with seconds, and with Z or an offset such as +01:00
 //
 // A day of the month and a day of the week that are both given, neither of them as *, fire on either. Errors are
-// [job.ErrInvalidSchedule]: also for what would not fire within ten years.
+// [job.ErrInvalidSchedule]: also for what would not fire within ten years. One is [ErrOver] too, when the moment of an @at is not after the
+// anchor: then there is a Calendar all the same, with words and without fires.
 func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 	loc, zoneErr := loadZone(zone)
 	if zoneErr != nil {
@@ -53,6 +57,9 @@ func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 		return nil, err
 	}
 	c := &Calendar{rule: r, zone: loc, anchor: anchor}
+	if one, ok := r.(once); ok && !one.at.After(anchor) {
+		return c, fmt.Errorf("expression %q, after %s: %w: %w", expression, anchor.UTC().Format(time.RFC3339), ErrOver, job.ErrInvalidSchedule)
+	}
 	if next := c.Next(anchor); next.IsZero() || next.After(anchor.AddDate(lookAhead, 0, 0)) {
 		return nil, invalid("expression %q never fires within %d years after %s", expression, lookAhead,
 			anchor.UTC().Format(time.RFC3339))

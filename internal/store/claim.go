@@ -111,7 +111,9 @@ from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.
 // Plan: per lane an Index Scan on live_for_claim that stops at the wanted number, LockRows above it; then one primary-key
 // probe a job in live and jobs. Rows touched grow with the wanted number, with the lane's running jobs and with those
 // whose subject runs, not with the backlog.
-const claimSQL = `
+const claimSQL = claimPick + claimOwnTailSQL
+
+const claimPick = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
 	cross join lateral (
@@ -120,14 +122,15 @@ with picked as materialized (
 		order by l.lane, (-l.priority), l.ready_at, l.id
 		limit w.want for update of l skip locked
 	) c
-	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
-), ` + claimTailSQL
+	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)`
 
 // claimSinceSQL is claimSQL without what became ready before a moment: it looks at each rank from there on, for the dead
 // rows of what has ended may stand before it, and as long as anybody holds an old snapshot they are walked over again and
 // again. The nested loop takes the ranks in their order and stops with the limit.
 // Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment); else as claimSQL.
-const claimSinceSQL = `
+const claimSinceSQL = claimSincePick + claimOwnTailSQL
+
+const claimSincePick = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[], $6::timestamptz[]) as w(lane, want, since)
 	cross join lateral (
@@ -138,8 +141,7 @@ with picked as materialized (
 			limit w.want for update of l skip locked
 		) r limit w.want
 	) c
-	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
-), ` + claimTailSQL
+	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)`
 
 const (
 	claimColumns = `l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while`
@@ -157,7 +159,9 @@ const (
 
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 // Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
-const claimSubjectsSQL = `
+const claimSubjectsSQL = claimSubjectsPick + claimOwnTailSQL
+
+const claimSubjectsPick = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::text[]) as w(kind, subject)
 	cross join lateral (
@@ -169,7 +173,10 @@ with picked as materialized (
 	) c
 	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
 		and not exists (select from trapeze.current_runs r
-			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)
+			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
+
+// claimOwnTailSQL ends the choice of a claim.
+const claimOwnTailSQL = `
 ), ` + claimTailSQL
 
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
@@ -181,8 +188,13 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 		lanes[i], numbers[i], since[i] = w.Lane, int4(w.N), w.Since
 		marked = marked || !w.Since.IsZero()
 	}
-	if marked {
+	switch {
+	case marked && s.stream > 0:
+		return s.claim(ctx, guestSinceSQL, boot, lanes, numbers, kinds, isolated, since, s.stream)
+	case marked:
 		return s.claim(ctx, claimSinceSQL, boot, lanes, numbers, kinds, isolated, since)
+	case s.stream > 0:
+		return s.claim(ctx, guestClaimSQL, boot, lanes, numbers, kinds, isolated, s.stream)
 	}
 	return s.claim(ctx, claimSQL, boot, lanes, numbers, kinds, isolated)
 }
@@ -195,6 +207,9 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	kinds, subjects := make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
 		kinds[i], subjects[i] = k.Kind, k.Subject
+	}
+	if s.stream > 0 {
+		return s.claim(ctx, guestSubjectsSQL, boot, kinds, subjects, lanes, s.stream)
 	}
 	return s.claim(ctx, claimSubjectsSQL, boot, kinds, subjects, lanes)
 }

@@ -15,7 +15,8 @@ const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
 	(select count(*) from trapeze.pods p where p.closed_at is null and p.lease_until > clock_timestamp() and c.kind = any(p.kinds))::int,
-	c.lane = '' or exists (select from trapeze.lanes n where n.name = c.lane)
+	c.lane = '' or exists (select from trapeze.lanes n where n.name = c.lane),
+	c.expression, c.zone, clock_timestamp()
 from trapeze.schedules c where not c.removed order by c.name`
 
 // ScheduleHealth is how a schedule is.
@@ -29,6 +30,9 @@ type ScheduleHealth struct {
 	Due    float64    // seconds since its next fire became due; negative: until it does
 	Pods   int        // that live and list its kind
 	Placed bool       // its lane exists
+
+	Expression, Zone string
+	Now              time.Time // of the database
 }
 
 // ScheduleHealth lists the schedules with what may keep them from firing, by name.

@@ -71,8 +71,8 @@ func (s *Store) LaneGates(ctx context.Context) ([]LaneGate, error) {
 // podHealthSQL lists the open pods with how long their leases still last. Plan: pods and remote_workers are small.
 const podHealthSQL = `
 select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
-	exists (select from trapeze.remote_workers w where w.boot = p.boot)
-from trapeze.pods p where p.closed_at is null order by p.name, p.boot`
+	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
+from trapeze.pods p left join trapeze.remote_workers w on w.boot = p.boot where p.closed_at is null order by p.name, p.boot`
 
 // PodHealth is how an open pod is.
 type PodHealth struct {
@@ -84,6 +84,8 @@ type PodHealth struct {
 	Draining bool    // it is shutting down
 	Drained  bool    // by an operator
 	Remote   bool    // a remote worker
+	Streams  int64   // that it has opened
+	Up       float64 // seconds since it began
 }
 
 // PodHealth lists the open pods.

@@ -14,7 +14,8 @@ import (
 
 const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesce(e.event_no, 0), e.job,
 	case when e.job is not null then e.event_no end, e.at, e.from_state, e.to_state, e.actor, e.boot::text,
-	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields`
+	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
+	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
 // historySQL is the history of the jobs in the CTE of(id), as the CTE e with the columns of the view job_event: rows of their
 // own, found by job, and their parts of rows that they share with others of the same statement, found by the transactions
@@ -148,7 +149,7 @@ func (s *Store) ExportEvents(ctx context.Context, db DB, do func(job.Event) erro
 func scanEvent(row pgx.CollectableRow) (e job.Event, err error) {
 	var fields []byte
 	err = row.Scan(&e.Cursor, &e.Job, &e.EventNo, &e.At, &e.From, &e.To, &e.Actor, &e.Boot, &e.Pod, &e.Fence, &e.Level,
-		&e.Event, &e.Message, &fields)
+		&e.Event, &e.Message, &fields, &e.Remote)
 	e.Fields = json.RawMessage(fields)
 	return e, err
 }

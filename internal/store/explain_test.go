@@ -31,8 +31,8 @@ var hot = map[string]string{
 	"fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
 	"match_open": matchOpenSQL, "match_ended": matchEndedSQL, "move_live": moveLiveSQL, "move_parked": moveParkedSQL, "nice_live": niceLiveSQL, "nice_parked": niceParkedSQL, "retry_jobs": retryJobsSQL, "retry_state": retryStateSQL,
 	"news": newsSQL, "feed_page": feedPageSQL, "notes": notesSQL,
-	"take_schedule": takeScheduleSQL, "schedule_active": scheduleActiveSQL, "insert_fires": insertFiresSQL, "settle_fires": settleFiresSQL,
-	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "own_looked": ownLookedSQL,
+	"take_schedules": takeSchedulesSQL, "schedules_active": schedulesActiveSQL, "next_fire": nextFireSQL, "plan_schedules": planSchedulesSQL, "insert_fires": insertFiresSQL, "settle_fires": settleFiresSQL,
+	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL, "own_looked": ownLookedSQL,
 	"ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
 }
 

@@ -30,6 +30,7 @@ type Ended struct {
 	State        job.State // cancelled when a cancel was committed first
 	ChildRunning bool      // the next step is ours, with fence 1
 	OffBalance   *int64    // the fan-out that its end leaves off balance: see [Store.FanOut]
+	Found        bool      // nothing was written now: the claim had ended, by an earlier try or by somebody who spoke for it
 }
 
 // goneTailSQL is how every end begins. The fence decides first: only rows with this id, fence and pod are locked and

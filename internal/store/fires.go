@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,14 +12,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takeScheduleSQL takes the schedule that has been due longest, among some kinds and but for some names, and keeps others from it until
+// dueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
+const dueAt = `(case when s.planned then s.next_at else '-infinity' end)`
+
+// takeSchedulesSQL takes the schedules that have been due longest, among some kinds and but for some names, and keeps others from them until
 // the transaction ends: two pods never decide about the same one at a time, and neither waits for the other. What is due is a
-// matter of the database's clock. Plan: schedules is small.
-const takeScheduleSQL = `
-select ` + scheduleColumns + `, s.planned, coalesce($3::timestamptz, clock_timestamp()) ` + firing + `
-	and s.kind = any($1::text[]) and s.name <> all($2::text[])
-	and (not s.planned or s.next_at <= coalesce($3::timestamptz, clock_timestamp()))
-order by s.next_at nulls first, s.name limit 1 for update of s skip locked`
+// matter of the database's clock. Plan: schedules_due from its beginning, stops at the limit or at what is not due.
+const takeSchedulesSQL = `
+select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + firing + `
+	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + dueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
+order by ` + dueAt + `, s.name limit $4 for update of s skip locked`
 
 // shortFireSQL bounds how long a decision waits for what others hold, such as a unique key in a transaction of the host's, and how long
 // one whose pod is frozen keeps the schedule from the other pods.
@@ -38,30 +41,27 @@ type Due struct {
 	Now     time.Time // of the database
 }
 
-// TakeDue takes the schedule of some kinds that has been due longest, and that is none of those to be passed over; ok is false when there
-// is none. The moment is the database's now; at says otherwise, for tests.
-func (s *Store) TakeDue(ctx context.Context, tx pgx.Tx, kinds, passOver []string, at *time.Time) (due Due, ok bool, err error) {
+// TakeDue takes those schedules of some kinds that have been due longest, at most limit, and that are none of those to be passed over.
+// The moment is the database's now; at says otherwise, for tests.
+func (s *Store) TakeDue(ctx context.Context, tx pgx.Tx, kinds, passOver []string, at *time.Time, limit int) ([]Due, error) {
 	if passOver == nil {
 		passOver = []string{}
 	}
-	list, err := ask(ctx, s, tx, pgx.RowToStructByPos[Due], takeScheduleSQL, kinds, passOver, at)
+	list, err := ask(ctx, s, tx, pgx.RowToStructByPos[Due], takeSchedulesSQL, kinds, passOver, at, limit)
+	if err == nil && len(list) > 0 {
+		_, err = tx.Exec(ctx, shortFireSQL, fireWaits.Milliseconds(), fireRests.Milliseconds())
+	}
 	if err != nil {
-		return due, false, fmt.Errorf("take a due schedule: %w", err)
+		return nil, fmt.Errorf("take due schedules: %w", err)
 	}
-	if len(list) == 0 {
-		return due, false, nil
-	}
-	if _, err := tx.Exec(ctx, shortFireSQL, fireWaits.Milliseconds(), fireRests.Milliseconds()); err != nil {
-		return due, false, fmt.Errorf("take schedule %q: %w", list[0].Name, err)
-	}
-	return list[0], true, nil
+	return list, nil
 }
 
 // nextFireSQL reads when the next schedule of some kinds fires that is not due yet, and the clock that this is of: one that is due and
-// cannot be decided must not hide the others. Plan: schedules is small.
+// cannot be decided must not hide the others. Plan: schedules_due from now on, to the first of the kinds.
 const nextFireSQL = `
-select n.now, (select min(s.next_at) ` + firing + ` and s.planned and s.next_at > n.now and s.kind = any($1::text[]))
-from (select clock_timestamp() as now) n`
+select n.now, (select s.next_at ` + firing + ` and s.kind = any($1::text[]) and ` + dueAt + ` > n.now order by ` + dueAt + ` limit 1)
+from (select clock_timestamp() as now offset 0) n`
 
 // NextFire reads when the next schedule of some kinds fires (nil: none does) of those that are not due, and what the database's clock says
 // now.
@@ -77,20 +77,26 @@ func (s *Store) NextFire(ctx context.Context, kinds []string) (now time.Time, ne
 	return list[0].Now, list[0].Next, nil
 }
 
-// scheduleActiveSQL tells whether one of the latest jobs of a schedule, or what follows from it, has not ended.
-// Plan: schedule_fires_with_jobs backwards, twenty rows; primary keys and jobs_of_pipeline for each.
-const scheduleActiveSQL = `
-select exists (
+// schedulesActiveSQL finds the schedules of which one of the latest jobs, or what follows from it, has not ended.
+// Plan: schedule_fires_with_jobs backwards for each, twenty rows; primary keys and jobs_of_pipeline for each.
+const schedulesActiveSQL = `
+select n.name from unnest($1::text[]) as n(name)
+where exists (
 	select from (
-		select f.job_id from trapeze.schedule_fires f where f.schedule = $1 and f.job_id is not null order by f.fire_at desc limit 20
+		select f.job_id from trapeze.schedule_fires f where f.schedule = n.name and f.job_id is not null order by f.fire_at desc limit 20
 	) f
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// ScheduleActive reports whether a job of a schedule, or what follows from it, has not ended.
-func (s *Store) ScheduleActive(ctx context.Context, tx pgx.Tx, name string) (active bool, err error) {
-	if err := tx.QueryRow(ctx, s.in(scheduleActiveSQL), name).Scan(&active); err != nil {
-		return false, fmt.Errorf("look for the jobs of schedule %q: %w", name, err)
+// SchedulesActive returns those schedules of which a job, or what follows from it, has not ended.
+func (s *Store) SchedulesActive(ctx context.Context, tx pgx.Tx, names []string) (map[string]bool, error) {
+	list, err := ask(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
+	if err != nil {
+		return nil, fmt.Errorf("look for the jobs of schedules: %w", err)
+	}
+	active := make(map[string]bool, len(list))
+	for _, name := range list {
+		active[name] = true
 	}
 	return active, nil
 }
@@ -99,25 +105,34 @@ const (
 	// insertFiresSQL decides fires: whose row goes in decides, and nobody else ever will. Plan: one insert a fire.
 	insertFiresSQL = `
 insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
-select $1, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
-from unnest($2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
-	as w(fire_at, outcome, manual, missed, job_id, message)
-on conflict (schedule, fire_at) do nothing returning fire_at`
+select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
+from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
+	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
+on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
 	// settleFiresSQL says of fires that this transaction decided why they made no job. Plan: primary key.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
-from unnest($2::timestamptz[], $3::text[], $4::text[]) as w(fire_at, outcome, message)
-where f.schedule = $1 and f.fire_at = w.fire_at`
+from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
+where f.schedule = w.schedule and f.fire_at = w.fire_at`
 	// scheduleEventsSQL writes fires into the history of everything. Plan: inserts.
 	scheduleEventsSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
-select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, $3, w.fields::json
-from unnest($4::text[], $5::text[]) with ordinality as w(outcome, fields, n)`
+select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json
+from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, outcome, fields, n)`
 )
 
-// InsertFires writes fires of one schedule down, and returns those that were not decided before.
-func (s *Store) InsertFires(ctx context.Context, tx pgx.Tx, name string, list []job.Fire) ([]job.Fire, error) {
+// fireKey is the primary key of a fire.
+type fireKey struct {
+	Schedule string
+	FireAt   int64 // microseconds, which the database counts
+}
+
+func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
+
+// InsertFires writes fires down, and returns those that were not decided before.
+func (s *Store) InsertFires(ctx context.Context, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
+		names    = make([]string, len(list))
 		at       = make([]time.Time, len(list))
 		outcomes = make([]string, len(list))
 		manual   = make([]bool, len(list))
@@ -126,40 +141,42 @@ func (s *Store) InsertFires(ctx context.Context, tx pgx.Tx, name string, list []
 		messages = make([]string, len(list))
 	)
 	for i, f := range list {
-		at[i], outcomes[i], manual[i], missed[i], ids[i], messages[i] = f.FireAt, string(f.Outcome), f.Manual, f.Missed, f.JobID, f.Message
+		names[i], at[i], outcomes[i], manual[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Manual
+		missed[i], ids[i], messages[i] = f.Missed, f.JobID, f.Message
 	}
-	found, err := ask(ctx, s, tx, pgx.RowTo[time.Time], insertFiresSQL, name, at, outcomes, manual, missed, ids, messages)
+	scan := func(row pgx.CollectableRow) (k fireKey, err error) {
+		var t time.Time
+		err = row.Scan(&k.Schedule, &t)
+		k.FireAt = t.UnixMicro()
+		return k, err
+	}
+	found, err := ask(ctx, s, tx, scan, insertFiresSQL, names, at, outcomes, manual, missed, ids, messages)
 	if err != nil {
-		return nil, fmt.Errorf("decide fires of schedule %q: %w", name, err)
+		return nil, fmt.Errorf("decide fires: %w", err)
 	}
-	ours := make(map[int64]bool, len(found))
-	for _, t := range found {
-		ours[t.UnixMicro()] = true
+	ours := make(map[fireKey]bool, len(found))
+	for _, k := range found {
+		ours[k] = true
 	}
-	var decided []job.Fire
-	for _, f := range list {
-		if ours[f.FireAt.UnixMicro()] {
-			decided = append(decided, f)
-		}
-	}
-	return decided, nil
+	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
 // SettleFires says of fires that this transaction decided that they made no job, and why.
-func (s *Store) SettleFires(ctx context.Context, tx pgx.Tx, name string, list []job.Fire) error {
-	at, outcomes, messages := make([]time.Time, len(list)), make([]string, len(list)), make([]string, len(list))
+func (s *Store) SettleFires(ctx context.Context, tx pgx.Tx, list []job.Fire) error {
+	names, at := make([]string, len(list)), make([]time.Time, len(list))
+	outcomes, messages := make([]string, len(list)), make([]string, len(list))
 	for i, f := range list {
-		at[i], outcomes[i], messages[i] = f.FireAt, string(f.Outcome), f.Message
+		names[i], at[i], outcomes[i], messages[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Message
 	}
-	if _, err := tx.Exec(ctx, s.in(settleFiresSQL), name, at, outcomes, messages); err != nil {
-		return fmt.Errorf("decide fires of schedule %q: %w", name, err)
+	if _, err := tx.Exec(ctx, s.in(settleFiresSQL), names, at, outcomes, messages); err != nil {
+		return fmt.Errorf("decide fires: %w", err)
 	}
 	return nil
 }
 
 // TellFires writes fires into the history of everything: those that made a job, and those that were missed.
-func (s *Store) TellFires(ctx context.Context, tx pgx.Tx, boot *string, actor, name string, list []job.Fire) error {
-	var outcomes, fields []string
+func (s *Store) TellFires(ctx context.Context, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
+	var names, outcomes, fields []string
 	for _, f := range list {
 		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
 			continue
@@ -169,17 +186,17 @@ func (s *Store) TellFires(ctx context.Context, tx pgx.Tx, boot *string, actor, n
 			FireAt   time.Time `json:"fire_at"`
 			JobID    *int64    `json:"job_id,string"`
 			Missed   int       `json:"missed,omitempty"`
-		}{name, f.FireAt, f.JobID, f.Missed})
+		}{f.Schedule, f.FireAt, f.JobID, f.Missed})
 		if err != nil {
 			return err
 		}
-		outcomes, fields = append(outcomes, string(f.Outcome)), append(fields, string(raw))
+		names, outcomes, fields = append(names, f.Schedule), append(outcomes, string(f.Outcome)), append(fields, string(raw))
 	}
 	if len(outcomes) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, s.in(scheduleEventsSQL), boot, actor, name, outcomes, fields); err != nil {
-		return fmt.Errorf("tell fires of schedule %q: %w", name, err)
+	if _, err := tx.Exec(ctx, s.in(scheduleEventsSQL), boot, actor, names, outcomes, fields); err != nil {
+		return fmt.Errorf("tell fires: %w", err)
 	}
 	return nil
 }

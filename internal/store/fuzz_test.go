@@ -63,7 +63,7 @@ func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
 		if _, err := w.Jobs(t.Context(), Filter{Cursor: text}); err != nil {
 			t.Errorf("jobs after %q: %v", text, err)
 		}
-		if _, _, err := w.Pipelines(t.Context(), PipelineFilter{Cursor: text}); err != nil {
+		if _, err := w.Pipelines(t.Context(), PipelineFilter{Cursor: text}); err != nil {
 			t.Errorf("pipelines after %q: %v", text, err)
 		}
 	})

@@ -80,6 +80,9 @@ type Ask struct {
 	Used   int // what it runs
 }
 
+// streamShift is how many bits of a question's number count the questions of its process.
+const streamShift = 40
+
 // SettleSlots asks for slots of limited lanes, or gives them back, and returns what the pod holds then. A lane that is
 // missing from the answer is not limited any more, or gone; a closed pod holds nothing. After an error it may be called again,
 // but not at the same time as another call for the same pod.
@@ -89,7 +92,7 @@ func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds 
 	for i, a := range asks {
 		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used)
 	}
-	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds, s.asked.Add(1))
+	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds, s.stream<<streamShift+s.asked.Add(1))
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}

@@ -17,6 +17,8 @@ type GuestRow struct {
 	Key    []byte // assignments are signed with it
 	Owner  string // the principal that may speak for it
 	Open   bool
+	// Acknowledged are the claims that the latest heartbeat listed that reached another pod than the stream's: a job's id, its fence, and so on.
+	Acknowledged []int64
 }
 
 // openGuestSQL opens the row of a remote worker, or takes over one that is open: the stream before is superseded. A lapse that
@@ -26,12 +28,12 @@ const openGuestSQL = `
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = $9
 	from trapeze.pods p where w.boot = $1::uuid and p.boot = w.boot and p.closed_at is null and w.owner = $7
-	returning w.boot, w.stream, w.stream_key
+	returning w.boot, w.stream, w.stream_key, w.acknowledged
 ), known as (
 	update trapeze.pods p set name = $2, version = $3, kinds = $4, slots = $5, draining = false,
 		lease_until = now() + $6::bigint * interval '1 millisecond'
 	from mine m where p.boot = m.boot and p.closed_at is null
-	returning m.stream, m.stream_key
+	returning m.stream, m.stream_key, m.acknowledged
 ), joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
 	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
@@ -40,29 +42,35 @@ with mine as (
 	on conflict (boot) do nothing
 	returning boot
 ), signed as (
-	insert into trapeze.remote_workers (boot, owner, stream_key, policies) select boot, $7::text, $8::bytea, $9::jsonb from joined returning stream, stream_key
+	insert into trapeze.remote_workers (boot, owner, stream_key, policies) select boot, $7::text, $8::bytea, $9::jsonb from joined returning stream, stream_key, acknowledged
 ), events as (
 	insert into trapeze.job_events (event_no, boot, event, message) select 1, boot, 'pod.joined', $2 from joined
 )
-select stream, stream_key, $7::text, true from known union all select stream, stream_key, $7::text, true from signed`
+select stream, stream_key, $7::text, true, acknowledged from known union all select stream, stream_key, $7::text, true, acknowledged from signed`
 
 // OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
 // kept for [Store.GuestPolicies].
 // [job.ErrLeaseLost]: the row is closed, or somebody else's.
 func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (GuestRow, error) {
-	found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), owner, key, policies)
-	if err != nil {
-		return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
+	for last := false; ; last = true {
+		found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), owner, key, policies)
+		if err != nil {
+			return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
+		}
+		if len(found) > 0 {
+			return found[0], nil
+		}
+		// A stream before this one may have opened the row at the same moment, unseen by the statement: then this one takes it over.
+		row, err := s.Guest(ctx, p.Boot)
+		if last || err != nil || !row.Open || row.Owner != owner {
+			return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
+		}
 	}
-	if len(found) == 0 {
-		return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
-	}
-	return found[0], nil
 }
 
 // guestSQL reads the row of a remote worker. Plan: primary keys, one row.
 const guestSQL = `
-select w.stream, w.stream_key, w.owner, p.closed_at is null from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
+select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
 where w.boot = $1`
 
 // Guest reads the row of a remote worker: [job.ErrNotFound] when there is none.
@@ -75,6 +83,21 @@ func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
 		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, job.ErrNotFound)
 	}
 	return found[0], nil
+}
+
+// acknowledgeSQL keeps what a heartbeat listed on another pod than the stream's. Plan: remote_workers_pkey, one row.
+const acknowledgeSQL = `update trapeze.remote_workers set acknowledged = $2 where boot = $1 and acknowledged <> $2 returning stream`
+
+// Acknowledge keeps what a worker's heartbeat listed, for the pod that serves its stream: [GuestRow].Acknowledged.
+func (s *Store) Acknowledge(ctx context.Context, boot string, claims []job.Lease) error {
+	list := make([]int64, 0, 2*len(claims))
+	for _, c := range claims {
+		list = append(list, c.JobID, c.Fence)
+	}
+	if _, err := rows(ctx, s, pgx.RowTo[int64], acknowledgeSQL, boot, list); err != nil {
+		return fmt.Errorf("keep what worker %s listed: %w", boot, err)
+	}
+	return nil
 }
 
 // guestPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
@@ -104,7 +127,8 @@ const adoptSQL = `
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
 	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id), j.group_id, j.child_no, j.impaired,
-	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested
+	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested,
+	(extract(epoch from now() - l.claimed_at) * 1000)::bigint
 from unnest($2::bigint[], $3::bigint[]) as w(id, fence)
 join trapeze.live l on l.id = w.id
 join trapeze.jobs j on j.id = l.id
@@ -114,6 +138,7 @@ where l.fence = w.fence and l.pod = $1::uuid`
 type Adopted struct {
 	Claimed
 	CancelRequested bool
+	Ran             time.Duration // since the claim
 }
 
 // Adopt reads those of some claims that are a pod's.
@@ -132,9 +157,11 @@ func (s *Store) Adopt(ctx context.Context, boot string, claims []job.Lease) ([]A
 func scanAdopted(row pgx.CollectableRow) (a Adopted, err error) {
 	c := &a.Claimed
 	var args, planned, checkpoint []byte
+	var ran int64
 	err = row.Scan(&c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned, &c.MaxAttempts, &c.MaxCrashes,
 		&c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated, &c.ClaimedAt, &c.ReadyAt,
-		&checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &c.Trace, &a.CancelRequested)
+		&checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &c.Trace, &a.CancelRequested, &ran)
+	a.Ran = time.Duration(ran) * time.Millisecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return a, err
 }

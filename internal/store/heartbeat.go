@@ -130,7 +130,7 @@ select exists (select from beat), clock_timestamp(), coalesce((select paused or 
 	exists (select from trapeze.pods p where ` + sweepDue + `),
 	exists (select from trapeze.fan_outs f where ` + offBalance + `),
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0),
-	(select min(case when s.planned then s.next_at else now() end) ` + firing + ` and s.kind = any($6::text[]))`
+	(select case when s.planned then s.next_at else now() end ` + firing + ` and s.kind = any($6::text[]) order by ` + dueAt + ` limit 1)`
 
 // Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
 // kinds in fires.

@@ -265,3 +265,35 @@ func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
 	pgtest.Wait(t, "nothing is behind", func() bool { return len(behind()) == 0 })
 
 }
+
+func TestForHowLongAKindIsKeptIsSetWithARowInTheAudit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	set := func(keep *int64) job.RetentionChanged {
+		t.Helper()
+		done, err := w.SetRetention(w.ctx(), "k", job.Failed, keep, "ann")
+		w.is.NoErr(err)
+		return done
+	}
+	day, week := int64(86400), int64(7*86400)
+	w.is.Equal(set(&day), job.RetentionChanged{Kind: "k", State: job.Failed, Changed: true, After: &day})
+	w.is.Equal(set(&day).Changed, false) // no news, and no trace of it
+	w.is.Equal(*set(&week).Before, day)
+	list, err := w.Retentions(w.ctx())
+	w.is.NoErr(err)
+	w.is.Equal(list, []job.Retention{{Kind: "k", State: job.Failed, KeepS: week}})
+	w.is.True(set(nil).Changed)
+	w.is.Equal(set(nil).Changed, false)
+	w.is.Equal(w.count(`select count(*) from trapeze.kind_retention`), 0)
+	w.is.Equal(w.count(`select count(*) from trapeze.audit where action = 'retention.set' and target = 'kind k' and actor = 'ann' and allowed`), 3)
+	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'retention.changed' and message = 'k' and actor = 'ann'`), 3)
+	long, none := job.MaxKeepS+1, int64(-1)
+	for _, wrong := range []struct {
+		kind  string
+		state job.State
+		keep  *int64
+	}{{"", job.Failed, &day}, {strings.Repeat("k", 101), job.Failed, &day}, {"k", job.Running, &day}, {"k", job.Failed, &long}, {"k", job.Failed, &none}, {"k", "", nil}} {
+		_, err := w.SetRetention(w.ctx(), wrong.kind, wrong.state, wrong.keep, "ann")
+		w.is.True(errors.Is(err, job.ErrInvalidSetting))
+	}
+}

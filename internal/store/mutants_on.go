@@ -26,6 +26,7 @@ const (
 	stillOpen     = leaseGoesOn + " and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
 	countsOnce    = "then 0 else f.open - c.ended end,"
+	itsClaims     = "where l.fence = w.fence and l.pod = $1::uuid"
 	takesTurns    = " for update of s skip locked"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
 )
@@ -76,7 +77,12 @@ var rewrites = map[string][]rewrite{
 		{"finish branches", finishBranchesSQL, countsOnce, "then 0 else greatest(f.open - 2 * c.ended, 0) end,"},
 	},
 	mutant.BlindFire: {
-		{"take schedule", takeScheduleSQL, takesTurns, ""},
+		{"take schedules", takeSchedulesSQL, takesTurns, ""},
+	},
+	mutant.StaleReport: {
+		{"adopt", adoptSQL, itsClaims, "where l.state = 'running' and w.fence is not null and $1::uuid is not null"},
+		{"finish", finishSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
+		{"end", endSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
 	},
 	mutant.ZombieHeartbeat: {
 		{"heartbeat", heartbeatSQL, stillOpen, "closed_at = null, closed = null, swept_at = null, " + leaseGoesOn},

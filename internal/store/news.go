@@ -141,5 +141,5 @@ func scanNews(row pgx.CollectableRow) (n News, err error) { return n, row.Scan(n
 // columns are where newsColumns go.
 func (n *News) columns() []any {
 	return []any{&n.Cursor, &n.Job, &n.EventNo, &n.Event.At, &n.From, &n.To, &n.Actor, &n.Boot, &n.Pod, &n.Fence, &n.Level, &n.Event.Event,
-		&n.Message, (*[]byte)(&n.Fields), &n.Xid, &n.No, &n.Pipeline, &n.Submitter, &n.Status}
+		&n.Message, (*[]byte)(&n.Fields), &n.Remote, &n.Xid, &n.No, &n.Pipeline, &n.Submitter, &n.Status}
 }

@@ -34,25 +34,35 @@ func (s *Store) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 	return found[0], nil
 }
 
-// pipelinesSQL lists pipelines newest first. A null argument selects all.
-// Plan: pipelines_by_age backwards; jobs_of_pipeline and primary keys for each row looked at; stops at the limit.
+// pipelinesSQL lists pipelines newest first, down to the pipeline ($7, $8). A null argument selects all.
+// Plan: pipelines_by_age backwards, to that pipeline; jobs_of_pipeline and primary keys for each row looked at; stops at the limit.
 const pipelinesSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p
 where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
 	and p.created_at >= coalesce($3::timestamptz, '-infinity')
 	and (p.created_at, p.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
+	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
 // ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, since the moment that is named, the newest
 // such job first, which is where a page goes on, for the pipeline's own row may be as much younger as its first job took.
-// Plan: jobs_by_submitter for the first jobs, back to that moment, primary keys and jobs_of_pipeline for each row looked at; stops at
+// Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row looked at; stops at
 // the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
-where o.submitter = $4 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
+where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
 	and o.created_at >= coalesce($3::timestamptz, '-infinity')
-	and (o.created_at, o.id) < (case when $5::bigint is null then 'infinity' else (select c.created_at from trapeze.jobs c where c.id = $5) end, $5)
+	and (o.created_at, o.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
+	and (o.created_at, o.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by o.created_at desc, o.id desc limit $6`
+
+const (
+	// lookedPipelinesSQL tells with which pipeline a part of a walk ends, as lookedSQL. Plan: pipelines_by_age backwards, index only.
+	lookedPipelinesSQL = `
+select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
+	// madeSQL tells when a job was made. Plan: jobs_pkey.
+	madeSQL = `select created_at from trapeze.jobs where id = $1`
+)
 
 // PipelineFilter selects pipelines; zero fields select all.
 type PipelineFilter struct {
@@ -64,9 +74,16 @@ type PipelineFilter struct {
 	Cursor   string // of the page before
 }
 
-// Pipelines lists pipelines, newest first, and the cursor of the next page; empty: this is the last one. Where their plans are large, a
-// page has fewer than the limit.
-func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pipeline, cursor string, err error) {
+// PipelinePage is one page of pipelines, newest first: with fewer than the limit where their plans are large or few of many match, as a
+// [Page].
+type PipelinePage struct {
+	Pipelines []job.Pipeline
+	Cursor    string    // of the next page; empty: this is the last one
+	Searched  time.Time // the search went back to this moment and was not over; zero: it was, or the page is full
+}
+
+// Pipelines lists pipelines, newest first.
+func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (PipelinePage, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = 50
@@ -82,24 +99,49 @@ func (s *Store) Pipelines(ctx context.Context, f PipelineFilter) (list []job.Pip
 	}
 	at, before, err := pageCursor(f.Cursor)
 	if err != nil {
-		return nil, "", err
+		return PipelinePage{}, err
 	}
-	sql, args := pipelinesSQL, []any{statuses, some(f.Name), since, at, before, limit}
-	if f.Owner != "" {
-		sql, args = ownPipelinesSQL, []any{statuses, some(f.Name), since, f.Owner, someID(before), limit}
-	}
+	args := []any{statuses, some(f.Name), since, at, before, limit}
 	list, full, found, err := s.rarePipelines(ctx, f, args, at, limit)
+	var until *looked
 	if err == nil && !found {
-		list, full, err = rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, args...)
+		list, full, until, err = s.walkPipelines(ctx, args, f.Owner, limit)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("list pipelines: %w", err)
+		return PipelinePage{}, fmt.Errorf("list pipelines: %w", err)
 	}
-	if full || len(list) == limit {
+	page := PipelinePage{Pipelines: list}
+	switch {
+	case until != nil:
+		page.Cursor, page.Searched = pageAfter(*until.At, until.ID), *until.At
+	case full || len(list) == limit:
 		last := list[len(list)-1]
-		cursor = pageAfter(last.CreatedAt, last.ID)
+		page.Cursor = pageAfter(last.CreatedAt, last.ID)
 	}
-	return list, cursor, nil
+	return page, nil
+}
+
+// walkPipelines reads a page as pipelinesSQL does with its arguments, or ownPipelinesSQL for an owner, part by part: see [walk].
+func (s *Store) walkPipelines(ctx context.Context, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *looked, err error) {
+	sql, ends, whose := pipelinesSQL, lookedPipelinesSQL, []any(nil)
+	from := looked{args[3].(*time.Time), args[4].(int64)}
+	if owner != "" {
+		sql, ends, whose = ownPipelinesSQL, ownLookedSQL, []any{owner}
+		// His list is in the order of the first jobs: the cursor has the moment of a pipeline.
+		made, err := rows(ctx, s, pgx.RowTo[time.Time], madeSQL, from.ID)
+		if err != nil {
+			return nil, false, nil, err
+		}
+		if len(made) > 0 {
+			from.At = &made[0]
+		}
+	}
+	return walk(s.lookFor, limit, from, pipelineBytes, func(from looked, n int) ([]looked, error) {
+		return rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[2], from.At, from.ID, n}, whose...)...)
+	}, func(from looked, down *looked, limit int) ([]job.Pipeline, bool, error) {
+		args[3], args[4], args[5] = from.At, from.ID, limit
+		return rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, append(append(args[:6:6], down.bounds()...), whose...)...)
+	})
 }
 
 func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {

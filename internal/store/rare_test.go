@@ -75,12 +75,12 @@ func TestRarePipelinesAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject, fence) select id, now(), 3, 0, 'pending', 'default', 'k', '', fence from gone`)
 	all := func(f PipelineFilter) (ids []int64) {
 		for {
-			page, cursor, err := w.Pipelines(w.ctx(), f)
+			page, err := w.Pipelines(w.ctx(), f)
 			w.is.NoErr(err)
-			for _, p := range page {
+			for _, p := range page.Pipelines {
 				ids = append(ids, p.ID)
 			}
-			if f.Cursor = cursor; f.Cursor == "" {
+			if f.Cursor = page.Cursor; f.Cursor == "" {
 				return ids
 			}
 		}

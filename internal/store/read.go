@@ -108,7 +108,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	page := Page{Jobs: list}
 	switch {
 	case until != nil:
-		page.Cursor, page.Searched = pageAfter(until.At, until.ID), until.At
+		page.Cursor, page.Searched = pageAfter(*until.At, until.ID), *until.At
 	case full || len(list) == limit:
 		last := list[len(list)-1]
 		page.Cursor = pageAfter(last.CreatedAt, last.ID)
@@ -139,7 +139,7 @@ func (s *Store) chosen(ctx context.Context, f Filter, args []any, at *time.Time,
 		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, openJobsSQL, append(args, ids, some(f.Owner))...)
 		return list, full, nil, err
 	}
-	return s.walk(ctx, args, f.Owner, limit)
+	return s.walkJobs(ctx, args, f.Owner, limit)
 }
 
 // exportJobsSQL reads every job, oldest first, in the caller's snapshot.

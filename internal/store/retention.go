@@ -44,8 +44,12 @@ func (s *Store) oldDays(ctx context.Context, table string) ([]pastDay, error) {
 	return days, nil
 }
 
-// dropDaySQL drops one day of a table.
-const dropDaySQL = `select trapeze.drop_day($1, $2)`
+// dropDaySQL drops one day of a table. dropInTurnSQL lets nobody else make or drop days meanwhile: PostgreSQL has an internal error
+// (XX000) for who drops a partition that has just been dropped. The key is that of ensure_partitions.
+const (
+	dropDaySQL    = `select trapeze.drop_day($1, $2)`
+	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
+)
 
 // Forget removes the jobs that ended in a state and have been kept for long enough since the end of that day, in UTC: for keep
 // (negative: for ever), or for what kind_retention says of their kind. It returns their number. It works by days, oldest first: a day
@@ -145,10 +149,13 @@ func (s *Store) ForgetEvents(ctx context.Context, keep time.Duration, pace Pace)
 	return dropped, nil
 }
 
-// dropDay waits only a second for its lock: whoever reads the table comes first, and the next round tries again.
+// dropDay waits only a second for its locks: whoever reads the table comes first, and the next round tries again.
 func (s *Store) dropDay(ctx context.Context, table string, day time.Time) error {
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, dropInTurnSQL); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.in(dropDaySQL), table, day)

@@ -168,7 +168,7 @@ func (s *Store) planAnew(ctx context.Context, tx pgx.Tx, name string, plan Plan)
 	if err != nil || row.Paused {
 		return nil
 	}
-	return s.PlanSchedule(ctx, tx, name, next, "")
+	return s.PlanSchedules(ctx, tx, Planned{Name: name, Next: next})
 }
 
 // DeleteSchedule takes a schedule away. One that the program declares stays away until it is set again.

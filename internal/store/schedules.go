@@ -110,13 +110,26 @@ func (s *Store) LockSchedule(ctx context.Context, tx pgx.Tx, name string, as *jo
 	return row.Schedule, now, nil
 }
 
-// planScheduleSQL says when a schedule, whose row is locked, fires next, and what is wrong with it. Plan: primary key; HOT.
-const planScheduleSQL = `update trapeze.schedules set next_at = $2, planned = true, error = $3 where name = $1`
+// planSchedulesSQL says when schedules, whose rows are locked, fire next, and what is wrong with them. Plan: primary key.
+const planSchedulesSQL = `
+update trapeze.schedules s set next_at = w.next_at, planned = true, error = w.error
+from unnest($1::text[], $2::timestamptz[], $3::text[]) as w(name, next_at, error) where s.name = w.name`
 
-// PlanSchedule says when a schedule, whose row is locked, fires next (zero: never), and what is wrong with it.
-func (s *Store) PlanSchedule(ctx context.Context, tx pgx.Tx, name string, next time.Time, wrong string) error {
-	if _, err := tx.Exec(ctx, s.in(planScheduleSQL), name, someTime(next), wrong); err != nil {
-		return fmt.Errorf("plan schedule %q: %w", name, err)
+// Planned is when a schedule fires next (zero: never), and what is wrong with it.
+type Planned struct {
+	Name  string
+	Next  time.Time
+	Wrong string
+}
+
+// PlanSchedules says when schedules, whose rows are locked, fire next, and what is wrong with them.
+func (s *Store) PlanSchedules(ctx context.Context, tx pgx.Tx, list ...Planned) error {
+	names, next, wrong := make([]string, len(list)), make([]*time.Time, len(list)), make([]string, len(list))
+	for i, p := range list {
+		names[i], next[i], wrong[i] = p.Name, someTime(p.Next), p.Wrong
+	}
+	if _, err := tx.Exec(ctx, s.in(planSchedulesSQL), names, next, wrong); err != nil {
+		return fmt.Errorf("plan schedules: %w", err)
 	}
 	return nil
 }

@@ -66,6 +66,7 @@ type Store struct {
 	ids       *ids
 	plans     *plans
 	asked     *atomic.Int64 // questions for slots
+	stream    int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
 	named     *sync.Map     // statement as written → statement in this schema
 	turns     chan struct{} // of those that read at once; nil: however many find a connection
 }

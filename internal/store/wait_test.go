@@ -33,15 +33,15 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	// The second epoch has ended as well: it is the one that counts.
 	w.exec(`delete from trapeze.live where id = $1`, retried.ID)
 	w.exec(`with before as (delete from trapeze.done where id = $1 returning *)
-		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
-		select id, 'failed', 'error', 'error', fence + 1, event_no, 2, attempt, crashes, priority, lane, started_at from before`, retried.ID)
+		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
+		select id, 'failed', 'error', 'error', fence + 1, event_no, 2, attempt, crashes, priority, lane, started_at, xid, claim_xid from before`, retried.ID)
 	over, _, err = w.Over(w.ctx(), []int64{retried.ID})
 	w.is.NoErr(err)
 	w.is.Equal(len(over), 1)
 	w.is.Equal(over[0].State, job.Failed)
 	w.exec(`with later as (delete from trapeze.done where id = $1 returning *)
-		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
-		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at from later`, retried.ID) // as its history tells
+		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
+		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // as its history tells
 
 	// More than are read at once.
 	var many []int64

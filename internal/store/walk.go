@@ -31,47 +31,65 @@ select created_at, id from trapeze.jobs where submitter = $5 and submitter <> ''
 	and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), $3::bigint)`
 )
 
-// looked is the last job that a part of a walk looks at.
+// looked is the last row that a part of a walk looks at.
 type looked struct {
-	At time.Time
+	At *time.Time // nil: of the newest
 	ID int64
 }
 
-// walk reads a page as jobsSQL does with its arguments, or ownJobsSQL for an owner, part by part. It returns how far it looked if it ends
-// before the page is full and before the end; full says that the page ends early because of what it holds.
-func (s *Store) walk(ctx context.Context, args []any, owner string, limit int) (list []job.Job, full bool, until *looked, err error) {
+// walk reads a page part by part, from a moment and an id on: ends tells with which row a part of so many ends, read reads what of a part,
+// down to that row, is to be listed. It returns how far it looked if it ends before the page is full and before the end; full says that the
+// page ends early because of what it holds.
+func walk[T any](lookFor time.Duration, limit int, from looked, bytesOf func(T) int, ends func(from looked, n int) ([]looked, error),
+	read func(from looked, down *looked, limit int) ([]T, bool, error)) (list []T, full bool, until *looked, err error) {
+	began, bytes := time.Now(), 0
+	for n := lookFirst * limit; ; n = lookAtOnce {
+		end, err := ends(from, n-1)
+		if err != nil {
+			return nil, false, nil, err
+		}
+		var down *looked // nil: to the end
+		if len(end) > 0 {
+			down = &end[0]
+		}
+		part, full, err := read(from, down, limit-len(list))
+		if err != nil {
+			return nil, false, nil, err
+		}
+		for _, one := range part {
+			bytes += bytesOf(one)
+		}
+		list, full = append(list, part...), full || len(part) > 0 && bytes >= withinBytes
+		switch {
+		case full || len(list) == limit || down == nil:
+			return list, full, nil, nil
+		case time.Since(began) >= lookFor:
+			return list, false, down, nil
+		}
+		from = *down
+	}
+}
+
+// bounds are the arguments for the end of a part: none to the end.
+func (l *looked) bounds() []any {
+	if l == nil {
+		return []any{nil, int64(0)}
+	}
+	return []any{l.At, l.ID}
+}
+
+// walkJobs reads a page as jobsSQL does with its arguments, or ownJobsSQL for an owner, part by part: see [walk].
+func (s *Store) walkJobs(ctx context.Context, args []any, owner string, limit int) (list []job.Job, full bool, until *looked, err error) {
 	sql, ends, whose := jobsSQL, lookedSQL, []any(nil)
 	if owner != "" {
 		sql, ends, whose = ownJobsSQL, ownLookedSQL, []any{owner}
 	}
-	began, bytes := time.Now(), 0
-	for n := lookFirst * limit; ; n = lookAtOnce {
-		at, err := rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[6], args[7], args[8], n - 1}, whose...)...)
-		if err != nil {
-			return nil, false, nil, err
-		}
-		var from *time.Time
-		var least int64
-		if len(at) > 0 {
-			from, least = &at[0].At, at[0].ID
-		}
-		args[9] = limit - len(list)
-		part, full, err := rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:11:11], from, least), whose...)...)
-		if err != nil {
-			return nil, false, nil, err
-		}
-		for _, j := range part {
-			bytes += jobBytes(j)
-		}
-		list, full = append(list, part...), full || len(part) > 0 && bytes >= withinBytes
-		switch {
-		case full || len(list) == limit || from == nil:
-			return list, full, nil, nil
-		case time.Since(began) >= s.lookFor:
-			return list, false, &at[0], nil
-		}
-		args[7], args[8] = from, least
-	}
+	return walk(s.lookFor, limit, looked{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from looked, n int) ([]looked, error) {
+		return rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
+	}, func(from looked, down *looked, limit int) ([]job.Job, bool, error) {
+		args[7], args[8], args[9] = from.At, from.ID, limit
+		return rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:11:11], down.bounds()...), whose...)...)
+	})
 }
 
 // jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $12: of one submitter.

@@ -129,3 +129,54 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 	w.is.Equal(ends.Rows, 1000)
 	w.is.True(ends.Buffers < 50) // of the index alone
 }
+
+func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.seedEnded(600, 20)
+	w.exec(`insert into trapeze.pipelines (id, name, created_at)
+		select j.id, case when j.id % 140 = 9 then 'seldom' else 'often' end, j.created_at + interval '1 second' from trapeze.jobs j
+		where not exists (select from trapeze.pipelines p where p.id = j.id) and j.step = 0`)
+	w.exec(`delete from trapeze.pipelines where id = 0`) // of no job
+	w.exec(`update trapeze.jobs set submitter = 'ana' where id % 2 = 1`)
+	for name, one := range map[string]struct {
+		f     PipelineFilter
+		where string
+	}{
+		"name":      {PipelineFilter{Name: "seldom"}, `p.name = 'seldom'`},
+		"nothing":   {PipelineFilter{Name: "none"}, `false`},
+		"status":    {PipelineFilter{Name: "seldom", Statuses: []job.Status{job.PipelineSucceeded}}, `p.name = 'seldom' and p.status = 'succeeded'`},
+		"owner":     {PipelineFilter{Name: "seldom", Owner: "ana"}, `p.name = 'seldom' and j.submitter = 'ana'`},
+		"all":       {PipelineFilter{}, `true`},
+		"all, ours": {PipelineFilter{Owner: "ana"}, `j.submitter = 'ana'`},
+	} {
+		one.f.Limit = 2
+		want, err := rows(w.ctx(), w.Store, pgx.RowTo[int64], `select p.id from trapeze.pipeline p join trapeze.jobs j on j.id = p.id where `+one.where+`
+			order by j.created_at desc, j.id desc`)
+		w.is.NoErr(err)
+		for _, lookFor := range []time.Duration{0, time.Hour} {
+			w.lookFor = lookFor
+			var got []int64
+			early := 0
+			for f := one.f; ; {
+				page, err := w.Pipelines(w.ctx(), f)
+				w.is.NoErr(err)
+				for _, p := range page.Pipelines {
+					got = append(got, p.ID)
+				}
+				if !page.Searched.IsZero() {
+					early++
+					w.is.True(page.Cursor != "" && len(page.Pipelines) < f.Limit) // it says where to go on
+				}
+				if f.Cursor = page.Cursor; f.Cursor == "" {
+					w.is.True(page.Searched.IsZero()) // the last page has seen all
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, looking for %s: %v, want %v", name, lookFor, got, want)
+			}
+			w.is.Equal(early > 0, lookFor == 0 && one.f.Name != "") // it ends early only where it may look no further
+		}
+	}
+}

@@ -53,13 +53,13 @@ func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
 	is.NoErr(err)
 	chain := func(n *NewJob) { n.Planned, n.Pipeline = plan, ptr("heavy") }
 	w.put(chain, chain, chain, chain)
-	first, cursor, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000})
+	first, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000})
 	is.NoErr(err)
-	is.Equal(len(first), 3) // of 3 MiB each
-	rest, cursor, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000, Cursor: cursor})
+	is.Equal(len(first.Pipelines), 3) // of 3 MiB each
+	rest, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000, Cursor: first.Cursor})
 	is.NoErr(err)
-	is.Equal(len(rest), 1)
-	is.Equal(cursor, "")
+	is.Equal(len(rest.Pipelines), 1)
+	is.Equal(rest.Cursor, "")
 }
 
 func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {

@@ -1,0 +1,26 @@
+package store
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// A worker whose stream breaks while it is opened opens another one at once: the pods have both before them.
+func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
+	w := newWorld(t)
+	for range 40 {
+		boot, errs := uuid.NewString(), make([]error, 3)
+		var opening sync.WaitGroup
+		for i := range errs {
+			opening.Go(func() {
+				_, errs[i] = w.OpenGuest(t.Context(), PodInfo{Boot: boot, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+			})
+		}
+		opening.Wait()
+		for _, err := range errs {
+			w.is.NoErr(err) // whichever comes second takes the row over
+		}
+	}
+}
