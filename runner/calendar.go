@@ -101,31 +101,3 @@ func (c *calendar) look(ctx context.Context) {
 	}
 	c.told(now, next)
 }
-
-// fireDue decides all fires that are due, one schedule a transaction, so that one that cannot be decided keeps none of the others. The
-// moment is the database's now; at says otherwise, for tests.
-func (r *Runner) fireDue(ctx context.Context, at *time.Time) {
-	var passOver []string
-	var ids []int64
-	for ctx.Err() == nil {
-		d, err := r.fireOne(ctx, passOver, at, &ids)
-		switch {
-		case err == nil && d.name == "":
-			return
-		case err == nil:
-			r.fired(ctx, d)
-			if d.leave {
-				passOver = append(passOver, d.name)
-			}
-		case ctx.Err() != nil:
-			return
-		default:
-			r.log.WarnContext(ctx, "schedule could not be fired, the next heartbeat tries again", telemetry.Schedule, d.name, telemetry.Err, r.dbError(err))
-			r.wake() // should it have been committed after all
-			if d.name == "" || slices.Contains(passOver, d.name) {
-				return
-			}
-			passOver = append(passOver, d.name)
-		}
-	}
-}

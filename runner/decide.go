@@ -14,14 +14,15 @@ const (
 	onTimeAtOnce  = 1000 // fires on time of one transaction; the next one decides the rest
 )
 
-// decide says what becomes of the fires in [from, now]: those on time fire each, the others by the policy. Missed ones that make no job
-// are one fire, the latest of them, which counts those before it. next is the first fire that it says nothing of; zero: there is none.
-func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now time.Time) (list []job.Fire, next time.Time) {
+// decide says what becomes of the fires in [from, now]: those on time fire each, the others by the policy. On time is what was on time
+// at since, the moment from which on somebody was there. Missed ones that make no job are one fire, the latest of them, which counts those
+// before it. next is the first fire that it says nothing of; zero: there is none.
+func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := planned(cal, from)
 	if mutant.Is(mutant.LostFires) && !first.IsZero() && !first.After(now) {
 		first = cal.Latest(first.Add(-time.Microsecond), now)
 	}
-	onTime := now.Add(-job.MissedAfter)
+	onTime := since.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {
 		list = missed(cal, s, first, onTime)
 		first = cal.Next(onTime.Add(-time.Microsecond))

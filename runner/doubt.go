@@ -65,6 +65,11 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 	if err != nil {
 		return r.dbError(err)
 	}
+	if r.guest != nil { // what was read may be of a newer stream, which then was opened before
+		if serves, err := r.guest.serves(ctx); err != nil || !serves {
+			return r.dbError(err)
+		}
+	}
 	known := map[job.Lease]bool{}
 	for _, id := range r.flights.list() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true

@@ -53,6 +53,7 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 		}
 		return r.concludeHeld(one, err)
 	}
+	one.wrote.Store(true)
 	one.traceState(job.Waiting)
 	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
 	if one.claimed.Subject != "" {

@@ -118,8 +118,9 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
-	// One that is cancelled all the same was told so by its row, or stopped by somebody else: who asks has to look.
-	one.wrote.Store(ended.State == e.State || ended.State != job.Cancelled)
+	// One that is cancelled all the same was told so by its row, or stopped by somebody else; one that had ended may have ended otherwise:
+	// who asks has to look.
+	one.wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	r.count.finished(ended.State).Inc()
 	one.traceState(ended.State)

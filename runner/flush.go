@@ -197,7 +197,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 			if mutant.Is(mutant.DoubleChain) {
 				f.r.chainTwice(ctx, w.ending.Next)
 			}
-			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning}, nil)
+			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning, Found: true}, nil)
 		case at.Held:
 			again = append(again, w)
 		default:

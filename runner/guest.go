@@ -1,12 +1,14 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -23,20 +25,21 @@ const guestPollEvery = 500 * time.Millisecond
 // Its lease is renewed only while the worker is heard of. It outlives its stream: the worker may come back, to this pod or to
 // another one, with what it runs. Whoever opened the latest stream is the one that decides; pods.stream says who.
 type Guest struct {
-	r       *Runner // its own
-	host    *Runner
-	opts    GuestOptions
-	stream  int64
-	key     []byte
-	heard   atomic.Bool     // of, since the latest beat
-	claims  <-chan struct{} // closed when it is given nothing more
-	over    chan struct{}   // closed when the guest has ended
-	why     error           // set before over is closed
-	end     sync.Once
-	gone    chan struct{}      // closed when nothing of it goes on
-	stop    context.CancelFunc // of claims
-	mu      sync.Mutex
-	proxies map[claimKey]*proxy
+	r        *Runner // its own
+	host     *Runner
+	opts     GuestOptions
+	stream   int64
+	key      []byte
+	heard    atomic.Bool     // of, since the latest beat
+	claims   <-chan struct{} // closed when it is given nothing more
+	over     chan struct{}   // closed when the guest has ended
+	why      error           // set before over is closed
+	end      sync.Once
+	gone     chan struct{}      // closed when nothing of it goes on
+	stop     context.CancelFunc // of claims
+	mu       sync.Mutex
+	proxies  map[claimKey]*proxy
+	reported recent // claims that have ended by a report that came here
 }
 
 // GuestClaim is a claim as a remote worker names it.
@@ -57,6 +60,9 @@ var (
 	ErrWrongToken = job.ErrWrongToken
 )
 
+// errLeft is why a guest is gone whose worker has left, or has lost its stream and ran nothing.
+var errLeft = errors.New("it left, or lost its stream and ran nothing")
+
 // live serves the worker until the guest ends: claims as long as the stream does (ctx), and after that what it still runs.
 func (g *Guest) live(ctx context.Context) {
 	defer g.host.guests.remove(g)
@@ -76,12 +82,13 @@ func (g *Guest) live(ctx context.Context) {
 	g.stop()
 	g.r.closing.Store(true)
 	claims.Wait()
+	life.Go(func() { g.r.returnSlots(alive) }) // those of limited lanes that it does not use: others wait for them
 	g.linger(alive)
 	g.settleRest()
 	g.r.hands.close()
 	die()
 	life.Wait()
-	g.host.log.InfoContext(ctx, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, g.why)
+	g.host.log.InfoContext(ctx, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
 // linger waits until the worker, which has lost its stream, runs nothing more of what this pod knows, or the guest has ended.
@@ -133,10 +140,13 @@ func (r *Runner) heartbeat(ctx context.Context, boot string) (store.Beat, error)
 	if r.guest == nil {
 		return r.heart.Heartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
 	}
-	heard := r.guest.heard.Swap(false)
-	b, err := r.heart.GuestHeartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.guest.stream, heard)
-	if err != nil && heard {
+	heard := r.guest.heard.Swap(false) || mutant.Is(mutant.UnheardLease)
+	b, err := r.afar.GuestHeartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.guest.stream, heard)
+	switch {
+	case err != nil && heard:
 		r.guest.heard.Store(true)
+	case err == nil && b.Open:
+		r.guest.lookAfterUnheard()
 	}
 	return b, err
 }

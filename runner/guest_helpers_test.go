@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -21,11 +22,19 @@ type far struct {
 	guest *runner.Guest
 	cut   context.CancelFunc // its stream
 
+	nudges    chan struct{}
+	ackWithin time.Duration
+
 	mu   sync.Mutex
 	runs map[int64]runner.Assignment
 }
 
-func newFar() *far { return &far{id: uuid.NewString(), runs: map[int64]runner.Assignment{}} }
+// ackWithin is for how long a job may go unlisted.
+const ackWithin = 500 * time.Millisecond
+
+func newFar() *far {
+	return &far{id: uuid.NewString(), runs: map[int64]runner.Assignment{}, nudges: make(chan struct{}, 100), ackWithin: ackWithin}
+}
 
 // connect opens the worker's stream to a pod.
 func (w *far) connect(t *testing.T, to *runner.Runner, slots int, kinds ...string) {
@@ -44,8 +53,8 @@ func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...runner.G
 	t.Cleanup(cut)
 	w.cut, w.sent = cut, make(chan runner.Assignment, 100)
 	sent := w.sent
-	o := runner.GuestOptions{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: 500 * time.Millisecond,
-		Send: func(a runner.Assignment) error { sent <- a; return ctx.Err() }}
+	o := runner.GuestOptions{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
+		Send: func(a runner.Assignment) error { sent <- a; return ctx.Err() }, Nudge: func() { w.nudges <- struct{}{} }}
 	var err error
 	if w.guest, err = to.Receive(ctx, o); err != nil {
 		t.Fatal(err)
@@ -63,6 +72,15 @@ func (w *far) claims() (list []runner.GuestClaim) {
 
 func claimOf(a runner.Assignment) runner.GuestClaim {
 	return runner.GuestClaim{ID: a.ID, Fence: a.Fence, Token: a.Token}
+}
+
+// served starts a pod that has no kinds itself, with a worker that beats and takes jobs of kind far.
+func served(t *testing.T, slots int, o runner.Options) (*runner.Runner, *far) {
+	t.Helper()
+	r, w := start(t, pgtest.Pool(t), o, noKinds), newFar()
+	w.connect(t, r, slots, "far")
+	w.keepBeating(t, r)
+	return r, w
 }
 
 // takes waits for a job and acknowledges it.

@@ -30,7 +30,7 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 	if !signed(row.Key, id, claim) {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
-	held, err := r.heart.Adopt(ctx, id, []job.Lease{{JobID: claim.ID, Fence: claim.Fence, Pod: id}})
+	held, err := r.afar.Adopt(ctx, id, []job.Lease{{JobID: claim.ID, Fence: claim.Fence, Pod: id}})
 	if err != nil {
 		return nil, nil, r.dbError(err)
 	}

@@ -31,6 +31,9 @@ type GuestOptions struct {
 	AckWithin time.Duration
 	// Send sends a job. It must not wait for the network for long; its error ends the stream.
 	Send func(Assignment) error
+	// Nudge has the worker send a heartbeat at once, because a handler of its is to end. It must not wait. Default: nothing, then
+	// the worker learns it with its next heartbeat.
+	Nudge func()
 }
 
 // GuestKind is a kind that a remote worker runs. What is nil or 0 is as the pod says. As JSON it is kept beside the worker's row, for
@@ -47,7 +50,7 @@ type GuestKind struct {
 
 func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	var errs []error
-	if id, err := uuid.Parse(o.ID); err != nil || id.String() != o.ID {
+	if !isWorker(o.ID) {
 		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", clean(o.ID, 50), job.ErrInvalid))
 	}
 	if o.Slots < 1 || o.Slots > maxGuestSlots {
@@ -73,6 +76,12 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	o.Version = clean(o.Version, 100)
 	set(&o.AckWithin, 2*r.opts.HeartbeatEvery)
 	return o, errors.Join(errs...)
+}
+
+// isWorker reports whether an id may be a worker's: it is written in one way only.
+func isWorker(id string) bool {
+	parsed, err := uuid.Parse(id)
+	return err == nil && parsed.String() == id
 }
 
 const (

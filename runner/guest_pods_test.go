@@ -63,3 +63,32 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	is.Equal(j.State, job.Pending)                                                                                        // it has two tries left, by what the worker said of the kind
 	is.True(one[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // and its backoff
 }
+
+// A job that is stopped has ended at once; its handler has not. A pod that has never sent it must know of its slot all the same.
+func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
+	first, second := start(t, pool, o, noKinds), start(t, pool, o, noKinds)
+	w := newFar()
+	w.connect(t, first, 1, "far")
+	foreign(t, first, of("far"))
+	stopped := w.takes(t, first)
+	w.cut()
+	_, err := first.Stop(t.Context(), stopped.ID, "kim")
+	is.NoErr(err)
+	w.connect(t, second, 1, "far")
+	w.keepBeating(t, second)
+	next := foreign(t, second, of("far"))
+	select {
+	case a := <-w.sent:
+		t.Fatalf("job %d was sent while a handler has the only slot", a.ID)
+	case <-time.After(time.Second): // several looks for jobs
+	}
+	_, err = w.reports(t, second, stopped, nil, nil)
+	is.True(errors.Is(err, job.ErrLeaseLost)) // its handler has ended
+	w.mu.Lock()
+	delete(w.runs, stopped.ID)
+	w.mu.Unlock()
+	is.Equal(w.takes(t, second).ID, next)
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -29,10 +30,12 @@ type Assignment struct {
 
 // proxy stands for the handler that runs elsewhere.
 type proxy struct {
-	answers chan answer   // one is taken
+	answers chan *answer // one is taken
+	taken   atomic.Pointer[answer]
 	give    chan string   // why the claim is given back
 	seen    time.Time     // when the worker listed it last, or it was sent; guarded by Guest.mu
 	listed  bool          // the worker has it; guarded by Guest.mu
+	missed  bool          // a heartbeat has not listed it any more; guarded by Guest.mu
 	timer   *time.Timer   // of what is not acknowledged; nil: adopted
 	ended   chan struct{} // closed when the handler has returned
 }
@@ -65,7 +68,7 @@ func signed(key []byte, boot string, c GuestClaim) bool {
 }
 
 // handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
-// becomes of it. That its context ends the worker learns by its heartbeat.
+// becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
 func (g *Guest) handle(ctx context.Context, c *core) (*Outcome, error) {
 	key := claimKey{c.ID(), c.Fence()}
 	p, adopted := g.open(key)
@@ -73,25 +76,48 @@ func (g *Guest) handle(ctx context.Context, c *core) (*Outcome, error) {
 	if !adopted {
 		if err := g.opts.Send(g.assignment(ctx, c)); err != nil {
 			g.stop()
-			return nil, &released{why: "it could not be sent to its worker"}
+			return nil, &released{why: whyUnsent}
 		}
+		g.r.metrics.RemoteSent.Inc()
 	}
-	select {
-	case a := <-p.answers:
-		return a.outcome, a.err
-	case why := <-p.give:
-		return nil, &released{why: why, unsure: true}
-	case <-g.over:
+	return g.await(ctx, key, p)
+}
+
+// await waits for what becomes of a claim, and has its worker ask for the news when its context ends.
+func (g *Guest) await(ctx context.Context, key claimKey, p *proxy) (*Outcome, error) {
+	for ends := ctx.Done(); ; ends = nil {
 		select {
-		case a := <-p.answers: // it came first
-			return a.outcome, a.err
-		default:
+		case <-ends:
+			if g.opts.Nudge != nil {
+				g.opts.Nudge()
+			}
+		case a := <-p.answers:
+			return p.take(a)
+		case why := <-p.give:
+			return nil, &released{why: why, unsure: true}
+		case <-g.over:
+			return g.released(key, p)
 		}
-		if errors.Is(g.why, job.ErrShutdown) && !g.has(p) {
-			return nil, &released{why: "the pod is shutting down", unsure: true}
-		}
-		return nil, &released{}
 	}
+}
+
+// take notes which answer counts: one that comes later, or when the claim is given back already, does not.
+func (p *proxy) take(a *answer) (*Outcome, error) {
+	p.taken.Store(a)
+	return a.outcome, a.err
+}
+
+// released is what a guest that has ended leaves of a claim.
+func (g *Guest) released(key claimKey, p *proxy) (*Outcome, error) {
+	select {
+	case a := <-p.answers: // it came first
+		return p.take(a)
+	default:
+	}
+	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.listedElsewhere(map[claimKey]*proxy{key: p}) {
+		return nil, &released{why: whyShutdown, unsure: true}
+	}
+	return nil, &released{}
 }
 
 // open has the proxy of a claim: made here, unless it was adopted.
@@ -103,12 +129,12 @@ func (g *Guest) open(key claimKey) (p *proxy, adopted bool) {
 	}
 	p = newProxy()
 	g.proxies[key] = p
-	p.timer = time.AfterFunc(g.opts.AckWithin, func() { g.unacknowledged(p) })
+	p.timer = time.AfterFunc(g.opts.AckWithin, func() { g.unacknowledged(key, p) })
 	return p, false
 }
 
 func newProxy() *proxy {
-	return &proxy{answers: make(chan answer, 1), give: make(chan string, 1), seen: time.Now(), ended: make(chan struct{})}
+	return &proxy{answers: make(chan *answer, 1), give: make(chan string, 1), seen: time.Now(), ended: make(chan struct{})}
 }
 
 func (g *Guest) shut(key claimKey, p *proxy) {
@@ -119,40 +145,6 @@ func (g *Guest) shut(key claimKey, p *proxy) {
 		p.timer.Stop()
 	}
 	close(p.ended)
-}
-
-// unacknowledged gives back what was sent and not listed: it has not arrived, and nothing else that is sent will.
-func (g *Guest) unacknowledged(p *proxy) {
-	if !g.has(p) {
-		g.stop()
-		p.giveBack("its worker did not acknowledge it")
-	}
-}
-
-// has reports whether the worker has listed a claim.
-func (g *Guest) has(p *proxy) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return p.listed
-}
-
-func (p *proxy) giveBack(why string) {
-	select {
-	case p.give <- why:
-	default:
-	}
-}
-
-// giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
-// is void either way.
-func (g *Guest) giveBackUnsent() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.proxies {
-		if !p.listed {
-			p.giveBack("the stream of its worker ended before it was acknowledged")
-		}
-	}
 }
 
 func (g *Guest) assignment(ctx context.Context, c *core) Assignment {
@@ -196,11 +188,21 @@ func (g *Guest) adopt(list []store.Adopted) {
 			g.r.lanes.release(a.Lane)
 			continue
 		}
+		one.hasRun(a.Ran)
 		if a.CancelRequested {
 			g.r.cancelRun(one, job.ReasonCancelled)
 		}
 		g.r.hands.give(one)
 	}
+}
+
+// hasRun counts against a run's time for how long it ran elsewhere. Call it before the run is given to anybody.
+func (one *run) hasRun(before time.Duration) {
+	if one.kind.timeout <= 0 {
+		return
+	}
+	timer, done := time.AfterFunc(one.kind.timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
+	one.done = func() { timer.Stop(); done() }
 }
 
 // release ends a run without a verdict of its handler's.
@@ -216,23 +218,28 @@ func (r *Runner) release(one *run, err *released) {
 		return // it has ended elsewhere, or is somebody else's: nothing is discarded here
 	}
 	one.traceEvent("job.handed_back")
+	r.countReturned(err.why)
 	r.handBack(one, err.why)
 }
 
 // closed ends a guest whose row was closed, or whose worker has opened another stream.
 func (g *Guest) closed(ctx context.Context) {
-	why := ErrGuestClosed
-	if row, err := g.r.heart.Guest(ctx, g.opts.ID); err == nil && row.Open {
-		why = ErrSuperseded
-	} else {
+	why := ErrSuperseded // also where nobody can tell: to open another stream does
+	if row, err := g.r.afar.Guest(ctx, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+		why = ErrGuestClosed
 		g.r.metrics.LeasesLost.Inc()
 	}
 	g.r.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
 	g.finish(why)
 }
 
-// current reports whether the guest still serves its worker, and not a newer stream of it.
+// current reports whether the guest still serves its worker, and not a newer stream of it, as far as anybody can tell.
 func (g *Guest) current(ctx context.Context) bool {
-	row, err := g.r.heart.Guest(ctx, g.opts.ID)
-	return err != nil || row.Open && row.Stream == g.stream
+	serves, err := g.serves(ctx)
+	return err != nil || serves
+}
+
+func (g *Guest) serves(ctx context.Context) (bool, error) {
+	row, err := g.r.afar.Guest(ctx, g.opts.ID)
+	return err == nil && row.Open && row.Stream == g.stream, err
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -19,10 +21,10 @@ import (
 // [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
 func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error) {
 	if !r.pod.trusted() || r.closing.Load() {
-		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
+		return nil, fmt.Errorf("receive worker %s: %w", clean(o.ID, 50), job.ErrShutdown)
 	}
 	if o, err = o.withDefaults(r); err != nil {
-		return nil, fmt.Errorf("receive worker %q: %w", o.ID, err)
+		return nil, fmt.Errorf("receive worker %q: %w", clean(o.ID, 50), err)
 	}
 	for _, k := range o.Kinds {
 		if known := r.kinds[k.Name]; known != nil && known.inDatabase {
@@ -32,12 +34,13 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	inner := r.within(o)
+	inner.marks = r.guests.marksFor(inner.mineAll)
 	policies, err := json.Marshal(o.Kinds)
 	if err != nil {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.mineAll, Slots: o.Slots}
-	row, err := r.heart.OpenGuest(ctx, info, o.Owner, key, policies, r.opts.LeaseFor)
+	row, err := r.afar.OpenGuest(ctx, info, o.Owner, key, policies, r.opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrGuestClosed)
 	}
@@ -45,26 +48,28 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		return nil, r.dbError(err)
 	}
 	g = &Guest{r: inner, host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
-	inner.guest = g
+	inner.guest, inner.store = g, r.store.OfStream(row.Stream)
 	g.heard.Store(true)
-	before, ok := r.guests.add(g)
+	claiming, stop := context.WithCancel(ctx)
+	g.stop, g.claims = stop, claiming.Done()
+	before, ok := r.guests.add(g) // calls of the worker find it from here on
 	if !ok {
+		stop()
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
 	}
 	if before != nil {
 		before.finish(ErrSuperseded)
 		<-before.gone
 	}
-	claiming, stop := context.WithCancel(ctx)
-	g.stop, g.claims = stop, claiming.Done()
 	sent := time.Now()
-	b, err := r.heart.GuestHeartbeat(ctx, o.ID, r.opts.LeaseFor, false, g.stream, true)
+	b, err := r.afar.GuestHeartbeat(ctx, o.ID, r.opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
 	var adopted []store.Adopted
-	if err == nil {
-		adopted, err = r.heart.Adopt(ctx, o.ID, g.known(o.Running))
+	if err == nil && len(o.Running) > 0 {
+		adopted, err = r.afar.Adopt(ctx, o.ID, g.known(o.Running))
+		g.crowded(len(g.known(o.Running)) - len(adopted))
 	}
 	if err != nil {
 		stop()
@@ -80,6 +85,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	}
 	g.adopt(adopted)
 	go g.live(claiming)
+	r.metrics.RemoteStreams.Inc()
 	r.log.InfoContext(ctx, "remote worker received", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.mineAll, telemetry.Running, len(adopted))
 	return g, nil
 }
@@ -89,9 +95,9 @@ func (r *Runner) within(o GuestOptions) *Runner {
 	opts := r.opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Kinds, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, nil, false
 	in := &Runner{
-		pool: r.pool, store: r.store, front: r.front, heart: r.heart, watch: r.watch, feed: r.feed, opts: opts, log: r.log, metrics: r.metrics,
+		pool: r.pool, store: r.store, front: r.front, heart: r.heart, afar: r.afar, watch: r.watch, feed: r.feed, opts: opts, log: r.log, metrics: r.metrics,
 		tracing: r.tracing, count: r.count, kinds: map[string]*kind{}, started: true, mine: map[string]bool{}, mineAll: []string{},
-		lanes: newLanes(o.Slots, guestPollEvery), pod: newPod(), runs: newRuns(), waiters: r.waiters,
+		lanes: newLanes(o.Slots, guestPollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: r.peers,
 	}
 	in.pod.boot = o.ID
@@ -134,6 +140,8 @@ func (r *Runner) proxied(told GuestKind, known *kind) *kind {
 	// Its lease is the worker's: when that is not heard of any more, nobody here knows whether it still works on the job.
 	k.keepRunning = true
 	k.run = func(ctx context.Context, c *core) (*Outcome, error) { return r.guest.handle(ctx, c) }
-	k.runSeconds = r.metrics.RunSeconds.WithLabelValues(told.Name)
+	if known == nil {
+		k.runSeconds = prometheus.ObserverFunc(func(seconds float64) { r.guest.host.guests.ran(r.metrics, told.Name, seconds) })
+	}
 	return k
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -23,6 +25,7 @@ type GuestReport struct {
 // Reported ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
 // it was before. Errors: [job.ErrLeaseLost], [ErrGuestClosed], [ErrWrongToken].
 func (r *Runner) Reported(ctx context.Context, id, owner string, report GuestReport) (duplicate bool, err error) {
+	defer func() { r.countReport(duplicate, err) }()
 	g := r.guests.find(id)
 	if g == nil || g.opts.Owner != owner {
 		row, err := r.guestRow(ctx, id, owner)
@@ -54,20 +57,21 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 		return false, false, nil
 	}
 	lost := one.isLost() || one.settled.Load()
-	first := false
+	mine := report.answer()
 	if p != nil {
 		select {
-		case p.answers <- report.answer():
-			first = true
+		case p.answers <- mine:
 		default: // the same report is being taken in
 		}
 	}
 	select {
 	case <-one.ended:
-	case <-ctx.Done():
-		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
+	case <-ctx.Done(): // who asked has gone: it asks again, or has learnt the end by a heartbeat
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
 	}
+	first := p != nil && p.taken.Load() == mine
 	if first && !lost && one.wrote.Load() {
+		g.remember(key)
 		return true, false, nil
 	}
 	fate, err := g.r.front.Fate(ctx, one.lease)
@@ -77,24 +81,31 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 	if fate.Held { // not written: somebody else is to be asked
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
 	}
+	g.remember(key)
 	if !report.is(fate) || lost && first {
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
 	}
 	return true, !first, nil
 }
 
-func (report GuestReport) answer() answer {
+func (g *Guest) remember(key claimKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reported.add(key)
+}
+
+func (report GuestReport) answer() *answer {
 	switch {
 	case report.HandedBack:
 		why := clean(report.Why, 200)
 		if why == "" {
 			why = "its worker is shutting down"
 		}
-		return answer{err: &released{why: why}}
+		return &answer{err: &released{why: why}}
 	case report.Err != nil:
-		return answer{err: report.Err}
+		return &answer{err: report.Err}
 	}
-	return answer{outcome: report.Outcome}
+	return &answer{outcome: report.Outcome}
 }
 
 // is reports whether what became of a claim is what the report says.
@@ -139,7 +150,7 @@ func sameResult(reported any, kept json.RawMessage) bool {
 // and what follows are written as anywhere else.
 func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
-	held, err := r.heart.Adopt(ctx, id, []job.Lease{lease})
+	held, err := r.afar.Adopt(ctx, id, []job.Lease{lease})
 	if err != nil {
 		return false, r.dbError(err)
 	}
@@ -153,6 +164,9 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 		}
 		return false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
 	}
+	if mutant.Is(mutant.StaleReport) {
+		report.Fence = held[0].Fence
+	}
 	kinds, err := r.policies(ctx, id, held)
 	if err != nil {
 		return false, err
@@ -163,25 +177,20 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 	return duplicate, err
 }
 
-// policies are what a worker said of the kinds of some claims when it opened its latest stream. Of a kind that it no longer runs it said
-// nothing: it is as the pod says.
+// policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
+// said nothing: that is as the pod says.
 func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
-	raw, err := r.heart.GuestPolicies(ctx, id)
+	raw, err := r.afar.GuestPolicies(ctx, id)
 	if err != nil {
 		return nil, r.dbError(err)
 	}
-	var told []GuestKind
-	if err := json.Unmarshal(raw, &told); err != nil {
+	if err := json.Unmarshal(raw, &kinds); err != nil {
 		return nil, fmt.Errorf("policies of worker %s: %w", id, err)
 	}
 	for _, h := range held {
-		kind := GuestKind{Name: h.Kind}
-		for _, k := range told {
-			if k.Name == h.Kind {
-				kind = k
-			}
+		if !slices.ContainsFunc(kinds, func(k GuestKind) bool { return k.Name == h.Kind }) {
+			kinds = append(kinds, GuestKind{Name: h.Kind})
 		}
-		kinds = append(kinds, kind)
 	}
 	return kinds, nil
 }

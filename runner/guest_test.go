@@ -16,11 +16,7 @@ import (
 
 func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
 	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
-	w := newFar()
-	w.connect(t, r, 2, "far")
-	w.keepBeating(t, r)
+	r, w := served(t, 2, runner.Options{})
 
 	id := foreign(t, r, of("far", `{"n":1}`))
 	a := w.takes(t, r)
@@ -163,11 +159,7 @@ func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
 
 func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
-	w := newFar()
-	w.connect(t, r, 2, "far")
-	w.keepBeating(t, r)
+	r, w := served(t, 2, runner.Options{})
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
 	_, err := r.Cancel(t.Context(), a.ID, "ops")
@@ -189,11 +181,7 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 
 func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
-	w := newFar()
-	w.connect(t, r, 2, "far")
-	w.keepBeating(t, r)
+	r, w := served(t, 2, runner.Options{})
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
 	_, err := r.Pause(t.Context(), "ops")

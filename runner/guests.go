@@ -1,8 +1,10 @@
 package runner
 
 import (
+	"slices"
 	"sync"
 
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -14,6 +16,28 @@ type guests struct {
 	shut bool
 
 	lookout lookout
+
+	measuring sync.Mutex
+	measured  map[string]bool // kinds
+}
+
+// maxMeasured bounds the kinds whose runs are measured apart: what a worker calls its kinds is its own affair, and each takes memory of the
+// pod for ever. The others are one kind, "(other)".
+const maxMeasured = 1000
+
+// ran measures a run of a kind that only remote workers have.
+func (s *guests) ran(m *telemetry.Metrics, kind string, seconds float64) {
+	s.measuring.Lock()
+	if s.measured == nil {
+		s.measured = map[string]bool{}
+	}
+	if !s.measured[kind] && len(s.measured) >= maxMeasured {
+		kind = "(other)"
+	} else {
+		s.measured[kind] = true
+	}
+	s.measuring.Unlock()
+	m.RunSeconds.WithLabelValues(kind).Observe(seconds)
 }
 
 func (s *guests) find(id string) *Guest {
@@ -45,6 +69,18 @@ func (s *guests) remove(g *Guest) {
 		delete(s.byID, g.opts.ID)
 	}
 	s.wg.Done()
+}
+
+// marksFor are the marks of those who run the same kinds: the look at what they have to pass by is one for all.
+func (s *guests) marksFor(kinds []string) *marks {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.byID {
+		if slices.Equal(g.r.mineAll, kinds) {
+			return g.r.marks
+		}
+	}
+	return &marks{}
 }
 
 // each calls do for every guest, outside the lock.

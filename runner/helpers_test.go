@@ -120,8 +120,8 @@ func message(j job.Job) string {
 	return *j.Error
 }
 
-// value sums a metric over its labels.
-func value(t *testing.T, r *runner.Runner, name string) float64 {
+// scraped hands out each metric of a runner, with the values of its labels. That of a histogram is how often it was observed.
+func scraped(t *testing.T, r *runner.Runner, each func(name string, labels []string, value float64)) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Metrics())
@@ -129,15 +129,25 @@ func value(t *testing.T, r *runner.Runner, name string) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := 0.0
 	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
 		for _, m := range f.GetMetric() {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			each(f.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount()))
 		}
 	}
+}
+
+// value sums a metric over its labels.
+func value(t *testing.T, r *runner.Runner, name string) (sum float64) {
+	t.Helper()
+	scraped(t, r, func(its string, _ []string, value float64) {
+		if its == name {
+			sum += value
+		}
+	})
 	return sum
 }
 

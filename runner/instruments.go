@@ -23,6 +23,7 @@ func (i instruments) Collect(ch chan<- prometheus.Metric) {
 	defer r.collecting.Unlock()
 	r.observe(r.metrics.LaneSlots)
 	m := r.metrics
+	m.RemoteWorkers.Set(float64(r.guests.connected()))
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()

@@ -7,32 +7,22 @@ import (
 	"time"
 
 	"github.com/matryer/is"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// gathered collects a runner's metrics once, and returns the gauges with one label or none as name or name{label}.
+// gathered collects a runner's metrics once, those with one label as name{label}. Those with more are summed up.
 func gathered(t *testing.T, r *runner.Runner) map[string]float64 {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(r.Metrics())
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			if labels := m.GetLabel(); len(labels) == 1 {
-				name += "{" + labels[0].GetValue() + "}"
-			}
-			all[name] += m.GetGauge().GetValue()
+	scraped(t, r, func(name string, labels []string, value float64) {
+		if len(labels) == 1 {
+			name += "{" + labels[0] + "}"
 		}
-	}
+		all[name] += value
+	})
 	return all
 }
 

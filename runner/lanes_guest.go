@@ -18,3 +18,12 @@ func (l *lanes) unsureAll() {
 		one.grant.unsure = true
 	}
 }
+
+// crowded sets how many of a number of slots are taken by what is not counted here, and reports whether that leaves more than before.
+func (l *lanes) crowded(slots, taken int) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.total
+	l.total = slots - taken
+	return l.total > before
+}

@@ -129,6 +129,11 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 
 // wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
 func (r *Runner) wakePeers() {
+	if r.guest != nil { // its pod and the other workers there are peers as well, also where notifications are off
+		r.guest.host.wake()
+		r.guest.host.wakePeers()
+		return
+	}
 	r.guests.wake()
 	if r.deaf() {
 		return

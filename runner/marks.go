@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -90,8 +91,13 @@ func (m *marks) look(lanes []string) (since map[string]time.Time, whole, due boo
 func (m *marks) told(since map[string]time.Time, whole bool, took, poll time.Duration, again func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !whole {
-		m.since = since
+	if !whole { // of these lanes: those who share the marks may not have all
+		now := maps.Clone(m.since)
+		if now == nil {
+			now = map[string]time.Time{}
+		}
+		maps.Copy(now, since)
+		m.since = now
 		return
 	}
 	m.since, m.used = nil, false
@@ -128,5 +134,16 @@ func (r *Runner) mark(ctx context.Context) {
 		r.log.DebugContext(ctx, "no marks", telemetry.Err, r.dbError(err)) // claims are slower without
 		return
 	}
-	r.marks.told(found, whole, took, r.opts.PollEvery, r.wake)
+	poll, again := r.marksCount()
+	r.marks.told(found, whole, took, poll, again)
+}
+
+// marksCount is for how long marks count at most, and who looks at everything after that. Remote workers poll more often than their pod,
+// and those of the same kinds share their marks.
+func (r *Runner) marksCount() (most time.Duration, again func()) {
+	if r.guest == nil {
+		return r.opts.PollEvery, r.wake
+	}
+	host := r.guest.host
+	return host.opts.PollEvery, host.guests.wake
 }

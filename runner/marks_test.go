@@ -107,3 +107,29 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 		t.Error("it was quick: there is no need for marks")
 	}
 }
+
+func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
+	t.Parallel()
+	host := &Runner{opts: Options{PollEvery: time.Minute}}
+	guest := func(id string, kinds ...string) *Guest {
+		g := &Guest{r: &Runner{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
+		g.r.guest = g
+		host.guests.add(g)
+		return g
+	}
+	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")
+	if one.r.marks != same.r.marks || one.r.marks == other.r.marks {
+		t.Error("marks are not shared by those of the same kinds, and by those alone")
+	}
+	if most, _ := one.r.marksCount(); most != time.Minute {
+		t.Errorf("they count for %s at most", most)
+	}
+	// A look of one that is bound to fewer lanes leaves the others' marks.
+	now := time.Now()
+	one.r.marks.told(map[string]time.Time{"x": now, "y": now}, true, time.Second, time.Minute, func() {})
+	same.r.marks.told(map[string]time.Time{"x": now.Add(time.Second)}, false, time.Second, time.Minute, func() {})
+	if !one.r.marks.forClaim("y").Equal(now) || !one.r.marks.forClaim("x").Equal(now.Add(time.Second)) {
+		t.Error("a mark was lost")
+	}
+	one.r.marks.wake.Stop()
+}

@@ -45,3 +45,10 @@ func (r *Runner) launchEarly(one *run, next store.NewJob) bool {
 	}
 	return true
 }
+
+// giveBackAll gives back whatever a worker runs whose stream has ended.
+func (g *Guest) giveBackAll() {
+	for _, p := range g.proxiesThat(func(claimKey, *proxy) bool { return true }) {
+		p.giveBack("the stream of its worker ended")
+	}
+}

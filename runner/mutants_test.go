@@ -205,3 +205,57 @@ func TestLostFiresAreNeverDecided(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), 1) // of three, each with a job or counted as missed
 	is.Equal(fires(t, r, "s")[0].Missed, 0)
 }
+
+func TestAnUnheardLeaseKeepsTheJobsOfAWorkerThatHasGone(t *testing.T) {
+	choose(t, mutant.UnheardLease)
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{LeaseFor: time.Second, HeartbeatEvery: 100 * time.Millisecond}, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	id := foreign(t, r, of("far"))
+	w.takes(t, r)
+	w.cut() // and it is never heard of again
+	select {
+	case <-time.After(time.Second + absence): // longer than a lease
+	case <-t.Context().Done():
+	}
+	is.Equal(get(t, r, id).State, job.Running) // where it would have been taken back
+}
+
+func TestAStreamLeaseGivesAwayWhatAWorkerIsInTheMiddleOf(t *testing.T) {
+	choose(t, mutant.StreamLease)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{LeaseFor: 5 * time.Second, HeartbeatEvery: 100 * time.Millisecond}, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	id := foreign(t, r, of("far"))
+	w.takes(t, r)
+	w.cut()
+	w.keepBeating(t, r) // it lives, and says that it works on it
+	pgtest.Wait(t, "its job is given back", func() bool { return get(t, r, id).State == job.Pending })
+}
+
+func TestAStaleReportEndsTheJobOfAnother(t *testing.T) {
+	choose(t, mutant.StaleReport)
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	o := runner.Options{LeaseFor: time.Second, HeartbeatEvery: 100 * time.Millisecond}
+	r := start(t, pgtest.Connect(t, url), o, noKinds)
+	frozen, next := newFar(), newFar()
+	frozen.connect(t, r, 1, "far")
+	id := foreign(t, r, of("far"))
+	a := frozen.takes(t, r)
+	pgtest.Wait(t, "its lease is over", func() bool { return get(t, r, id).State == job.Pending })
+	next.connect(t, r, 1, "far")
+	b := next.takes(t, r)
+	next.keepBeating(t, r)
+	is.True(b.Fence > a.Fence)
+	pgtest.Wait(t, "the report is taken, where it would have been refused", func() bool {
+		_, err := frozen.reports(t, r, a, nil, nil)
+		return err == nil
+	})
+	is.Equal(get(t, r, id).State, job.Succeeded) // by whom it was not
+	is.Equal(one[string](t, pool, `select pod::text from trapeze.done where id = $1`, id), frozen.id)
+}

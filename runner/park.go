@@ -49,6 +49,7 @@ func (r *Runner) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 		return true
 	}
 	if err == nil {
+		one.wrote.Store(true)
 		r.due.parked(wait)
 		r.poller.Nudge()
 		if one.claimed.Subject != "" {
@@ -79,6 +80,7 @@ func (r *Runner) handBack(one *run, why string) {
 	})
 	switch {
 	case err == nil && back:
+		one.wrote.Store(true)
 		r.log.InfoContext(one.ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
 		r.wake()
 		r.wakePeers()

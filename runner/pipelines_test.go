@@ -54,10 +54,10 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	p, err = r.GetPipeline(t.Context(), lone) // a single job is one of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
-	list, _, err := r.Store().Pipelines(t.Context(), store.PipelineFilter{})
+	page, err := r.Store().Pipelines(t.Context(), store.PipelineFilter{})
 	is.NoErr(err)
-	is.Equal(len(list), 1) // but nobody wants them all listed
-	is.Equal(list[0].ID, id)
+	is.Equal(len(page.Pipelines), 1) // but nobody wants them all listed
+	is.Equal(page.Pipelines[0].ID, id)
 	jobs, err := r.Store().Jobs(t.Context(), store.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs

@@ -28,6 +28,7 @@ type Runner struct {
 	store   *store.Store  // claims and finishes
 	front   *store.Store  // submissions, commands and reads: they must not delay the former
 	heart   *store.Store  // heartbeats alone
+	afar    *store.Store  // heartbeats of remote workers and what else they say: it must not delay the pod's own
 	feed    *feed.Feed    // on connections of its own, while somebody watches
 	watch   *store.Store  // of the feed
 	opts    Options
@@ -53,7 +54,7 @@ type Runner struct {
 	due          dueTimes
 	freed        freedSubjects
 	unbalanced   unbalanced
-	marks        marks
+	marks        *marks
 	backlog      backlog
 	waiters      *waiters
 	firstEvents  firstEvents
@@ -102,14 +103,18 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	afar, err := main.Beside(ctx, 3)
+	if err != nil {
+		return nil, err
+	}
 	watch, err := main.Beside(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
 	r := &Runner{
-		pool: pool, store: main, front: front, heart: heart, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
+		pool: pool, store: main, front: front, heart: heart, afar: afar, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
 		tracing: tracing{o.TracerProvider},
-		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), pod: newPod(), runs: newRuns(),
+		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
@@ -260,6 +265,7 @@ func (r *Runner) Close() {
 	r.store.Close()
 	r.front.Close()
 	r.heart.Close()
+	r.afar.Close()
 }
 
 // Boot is the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/scheduler"
 )
 
 // ScheduleOption sets how a schedule that the program declares fires, and what its jobs are like. Of the options of a submission,
@@ -53,7 +54,8 @@ type declaration struct {
 //
 // Call it before [Runner.Run], which makes the schedule where there is none of the name, and changes what the program says differently
 // than when it was last run. What an operator has set otherwise stays as he set it, and what he deleted stays away. A schedule that the
-// program does not declare any more stays until it is deleted. A name declared twice panics; any other mistake is an error of Run:
+// program does not declare any more stays until it is deleted. An @at whose moment has passed when it is first declared is over: it never
+// fires, and the log warns of it. A name declared twice panics; any other mistake is an error of Run:
 // [job.ErrInvalidSchedule], [job.ErrUnknownKind].
 func (r *Runner) Schedule(name, expression string, args job.Args, options ...ScheduleOption) {
 	r.mu.Lock()
@@ -114,12 +116,8 @@ func (r *Runner) complete(d *declaration) error {
 	if w.uniqueKey != nil {
 		s.UniqueKey = *w.uniqueKey
 	}
-	now := time.Now()
-	if _, err = r.calendarOf(*s, now); err != nil {
-		// A program that starts again after the moment of an @at is not wrong.
-		if _, before := r.calendarOf(*s, now.AddDate(-9, 0, 0)); before == nil {
-			err = nil
-		}
+	if _, err = r.calendarOf(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
+		err = nil // a program that starts again after the moment of an @at is not wrong
 	}
 	return errors.Join(job.ValidateScheduleName(d.name), s.Validate(), err)
 }
@@ -132,6 +130,9 @@ func (r *Runner) declare(ctx context.Context) error {
 			return err
 		}
 		if len(changed) > 0 {
+			if _, err := r.calendarOf(d.set, time.Now()); errors.Is(err, scheduler.ErrOver) {
+				r.log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.name, telemetry.Err, err)
+			}
 			r.log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)
 		}
 	}

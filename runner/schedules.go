@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -85,7 +86,7 @@ func (r *Runner) calendarOf(s job.ScheduleSetting, anchor time.Time) (*scheduler
 func ahead(s job.ScheduleSetting, anchor, next time.Time) (words string, fires []time.Time) {
 	fires = []time.Time{}
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
-	if err != nil {
+	if err != nil && !errors.Is(err, scheduler.ErrOver) {
 		return "", fires
 	}
 	for f := next; !s.Paused && len(fires) < nextFires && !f.IsZero(); f = cal.Next(f) {
@@ -131,7 +132,7 @@ func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.F
 // TriggerScheduleAs is [Runner.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
 // by now. What it is set to is the caller's decision only then. Nil: however it is set.
 func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
-	d := decided{name: name}
+	var list []decided
 	ids, err := r.front.NewIDs(ctx, 1)
 	if err != nil {
 		return job.Fire{}, r.dbError(err)
@@ -145,23 +146,24 @@ func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.Sch
 		if one.NextAt != nil && at.Equal(*one.NextAt) {
 			at = at.Add(time.Microsecond) // that moment is the calendar's
 		}
-		d.now = now
-		d.fires, err = r.fireIn(ctx, tx, one, []job.Fire{{FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}}, ids, by(actor))
-		switch {
-		case err != nil:
+		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
+		list = []decided{{Schedule: one, now: now, fires: []job.Fire{fire}}}
+		if err := r.fireIn(ctx, tx, list, ids, by(actor)); err != nil {
 			return err
-		case len(d.fires) == 0:
-			return fmt.Errorf("trigger schedule %q: it has been triggered in the same microsecond: %w", name, job.ErrInvalid)
-		case d.fires[0].Outcome == job.FireFailed:
-			return fmt.Errorf("trigger schedule %q: %s: %w", name, d.fires[0].Message, job.ErrInvalid)
 		}
-		return r.front.AuditTrigger(ctx, tx, by(actor), d.fires[0])
+		switch fires := list[0].fires; {
+		case len(fires) == 0:
+			return fmt.Errorf("trigger schedule %q: it has been triggered in the same microsecond: %w", name, job.ErrInvalid)
+		case fires[0].Outcome == job.FireFailed:
+			return fmt.Errorf("trigger schedule %q: %s: %w", name, fires[0].Message, job.ErrInvalid)
+		}
+		return r.front.AuditTrigger(ctx, tx, by(actor), list[0].fires[0])
 	})
 	if err != nil {
 		return job.Fire{}, r.operated(ctx, err)
 	}
-	r.fired(ctx, d)
-	return d.fires[0], nil
+	r.fired(ctx, list[0])
+	return list[0].fires[0], nil
 }
 
 // Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.

@@ -1,0 +1,66 @@
+package runner
+
+import (
+	"errors"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// What a report of a remote worker was answered, as a label.
+const (
+	reportAccepted  = "accepted"
+	reportDuplicate = "duplicate"
+	reportStale     = "stale"
+)
+
+// Why a claim of a remote worker is given back without a verdict.
+const (
+	whyUnsent         = "it could not be sent to its worker"
+	whyShutdown       = "the pod is shutting down"
+	whyUnacknowledged = "its worker did not acknowledge it"
+	whyCut            = "the stream of its worker ended before it was acknowledged"
+	whyForgotten      = "its worker does not work on it any more"
+	whyReported       = "its worker has reported it"
+)
+
+// returnedFor are those as labels; whatever else a worker says is handedBack.
+var returnedFor = map[string]string{
+	whyUnsent: "unsent", whyShutdown: "shutdown", whyUnacknowledged: "unacknowledged", whyCut: "unacknowledged", whyForgotten: "forgotten",
+	whyReported: "forgotten", "": handedBack,
+}
+
+const handedBack = "handed_back"
+
+// countReturned counts a claim that is given back.
+func (r *Runner) countReturned(why string) {
+	reason, known := returnedFor[why]
+	if !known {
+		reason = handedBack
+	}
+	r.metrics.RemoteReturned.WithLabelValues(reason).Inc()
+}
+
+// countReport counts a report that was answered for good: one that comes again is counted then.
+func (r *Runner) countReport(duplicate bool, err error) {
+	switch {
+	case errors.Is(err, job.ErrLeaseLost):
+		r.metrics.RemoteReports.WithLabelValues(reportStale).Inc()
+	case err != nil:
+	case duplicate:
+		r.metrics.RemoteReports.WithLabelValues(reportDuplicate).Inc()
+	default:
+		r.metrics.RemoteReports.WithLabelValues(reportAccepted).Inc()
+	}
+}
+
+// connected counts the remote workers that are served a stream.
+func (s *guests) connected() (n int) {
+	s.each(func(g *Guest) {
+		select {
+		case <-g.claims:
+		default:
+			n++
+		}
+	})
+	return n
+}

@@ -1,0 +1,149 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/mutant"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// gRPC has no receipts: what a worker has is what its heartbeats list. They may reach any pod, so that whoever sent a job and does not
+// find it listed looks into the table before it takes it for lost.
+
+// acknowledgeWithin bounds a look into the table.
+const acknowledgeWithin = 5 * time.Second
+
+// has reports whether the worker has listed a claim.
+func (g *Guest) has(p *proxy) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return p.listed
+}
+
+// list notes that the worker has a claim.
+func (g *Guest) list(p *proxy, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.seen, p.listed, p.missed = now, true, false
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+func (p *proxy) giveBack(why string) {
+	select {
+	case p.give <- why:
+	default:
+	}
+}
+
+// unacknowledged gives back what was sent and not listed anywhere: it has not arrived, and nothing else that is sent will.
+func (g *Guest) unacknowledged(key claimKey, p *proxy) {
+	this := map[claimKey]*proxy{key: p}
+	if g.has(p) || g.listedElsewhere(this) || g.giveBackEnded(this) {
+		return
+	}
+	g.stop()
+	p.giveBack(whyUnacknowledged)
+}
+
+// giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
+// is void either way.
+func (g *Guest) giveBackUnsent() {
+	if mutant.Is(mutant.StreamLease) {
+		g.giveBackAll()
+	}
+	unsent := g.proxiesThat(func(_ claimKey, p *proxy) bool { return !p.listed })
+	if len(unsent) == 0 || g.listedElsewhere(unsent) {
+		return
+	}
+	for _, p := range unsent {
+		if !g.has(p) {
+			p.giveBack(whyCut)
+		}
+	}
+}
+
+// listedElsewhere lists those claims that a heartbeat has listed on another pod, and reports whether those were all.
+func (g *Guest) listedElsewhere(claims map[claimKey]*proxy) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
+	defer cancel()
+	row, err := g.r.afar.Guest(ctx, g.opts.ID)
+	if err != nil {
+		return false
+	}
+	n := 0
+	for i := 0; i+1 < len(row.Acknowledged); i += 2 {
+		if p := claims[claimKey{row.Acknowledged[i], row.Acknowledged[i+1]}]; p != nil {
+			g.list(p, time.Now())
+			n++
+		}
+	}
+	return n == len(claims)
+}
+
+// miss looks after what the worker had and does not list now. Its report may have been taken in elsewhere: then its slot is free. What it
+// has not listed for a while it has lost.
+func (g *Guest) miss(now time.Time) {
+	overdue := g.proxiesThat(func(key claimKey, p *proxy) bool {
+		one := g.r.runs.find(key.id, key.fence)
+		lost := one != nil && one.isLost() && p.seen.Before(now)
+		return p.listed && (lost || now.Sub(p.seen) > g.opts.AckWithin)
+	})
+	for _, p := range overdue {
+		p.giveBack(whyForgotten)
+	}
+	fresh := g.proxiesThat(func(_ claimKey, p *proxy) bool {
+		first := p.listed && !p.missed && p.seen.Before(now)
+		p.missed = p.missed || first
+		return first
+	})
+	if len(fresh) > 0 {
+		g.giveBackEnded(fresh)
+	}
+}
+
+// lookAfterUnheard looks after what the worker had and no heartbeat that came here has listed for a while. Where they reach other pods, its
+// reports may as well.
+func (g *Guest) lookAfterUnheard() {
+	before := time.Now().Add(-g.opts.AckWithin)
+	unheard := g.proxiesThat(func(_ claimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })
+	if len(unheard) > 0 {
+		g.giveBackEnded(unheard)
+	}
+}
+
+// giveBackEnded lets go of those claims that the worker holds no more, and reports whether those were all.
+func (g *Guest) giveBackEnded(claims map[claimKey]*proxy) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
+	defer cancel()
+	var leases []job.Lease
+	for key := range claims {
+		leases = append(leases, job.Lease{JobID: key.id, Fence: key.fence, Pod: g.opts.ID})
+	}
+	held, err := g.r.afar.Adopt(ctx, g.opts.ID, leases)
+	if err != nil {
+		return false // nobody knows
+	}
+	for _, h := range held {
+		delete(claims, claimKey{h.ID, h.Fence})
+	}
+	for _, p := range claims {
+		p.giveBack(whyReported)
+	}
+	return len(held) == 0
+}
+
+// proxiesThat are those proxies for which a condition holds, which is asked under the lock.
+func (g *Guest) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*proxy {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	some := map[claimKey]*proxy{}
+	for key, p := range g.proxies {
+		if are(key, p) {
+			some[key] = p
+		}
+	}
+	return some
+}

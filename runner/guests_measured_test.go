@@ -1,0 +1,23 @@
+package runner
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/matryer/is"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
+	is := is.New(t)
+	var s guests
+	m := telemetry.New()
+	for i := range 3 * maxMeasured {
+		s.ran(m, "kind "+strconv.Itoa(i), 1)
+	}
+	series := make(chan prometheus.Metric, 4*maxMeasured)
+	m.RunSeconds.Collect(series)
+	is.Equal(len(series), maxMeasured+1) // however many they make up
+}

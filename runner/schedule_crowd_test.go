@@ -1,0 +1,86 @@
+package runner_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// dueAtNoon makes schedules that are due at noon, by name.
+const dueAtNoon = `
+insert into trapeze.schedules (name, expression, kind, lane, unique_key, overlap, planned, next_at, anchor)
+select 's' || lpad(n::text, 3, '0'), '0 12 * * *', 'k', '', '', 'queue', true, $1, $1::timestamptz - interval '1 hour' from generate_series(1, $2::int) n`
+
+// Schedules that are decided together are decided as each by itself: by its policies, its key and its lane.
+func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	noon := utc(t, "05-05T12:00")
+	exec(t, pool, dueAtNoon, noon, 40)
+	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod, requires_approval) values ('asks', 1, true)`)
+	exec(t, pool, `update trapeze.schedules set unique_key = 'one' where name in ('s003', 's009', 's020')`)
+	exec(t, pool, `update trapeze.schedules set lane = 'asks' where name = 's005'`)
+	exec(t, pool, `update trapeze.schedules set lane = 'nowhere' where name = 's006'`)
+	exec(t, pool, `update trapeze.schedules set args = to_json(repeat('x', 2000000)) where name = 's007'`)
+	exec(t, pool, `update trapeze.schedules set overlap = 'skip' where name in ('s010', 's011')`)
+	exec(t, pool, `update trapeze.schedules set expression = 'now and then' where name = 's012'`)
+	exec(t, pool, `update trapeze.schedules set planned = true, next_at = $1`, noon)
+	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // by another pod
+	trigger, err := r.TriggerSchedule(t.Context(), "s011", "ann")
+	is.NoErr(err)
+	r.FireAt(t.Context(), noon)
+	want := map[string]job.FireOutcome{"s009": job.FireDuplicate, "s020": job.FireDuplicate, "s006": job.FireFailed, "s007": job.FireFailed, "s011": job.FireOverlap}
+	for _, name := range column[string](t, pool, `select name from trapeze.schedules`) {
+		list := slices.DeleteFunc(fires(t, r, name), func(f job.Fire) bool { return f.Manual })
+		switch outcome, odd := want[name]; {
+		case name == "s012":
+			is.Equal(len(list), 0) // its expression says nothing
+		case odd:
+			is.Equal(list[0].Outcome, outcome)
+			is.True(list[0].JobID == nil)
+		case name == "s013":
+			is.True(list[0].JobID == nil) // decided before, elsewhere
+		default:
+			is.Equal(list[0].Outcome, job.FireFired)
+			is.True(list[0].FireAt.Equal(noon))
+			is.Equal(one[string](t, pool, `select name from trapeze.pipelines where id = $1`, *list[0].JobID), name)
+		}
+	}
+	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_fires f on f.job_id = j.id where f.schedule = 's005'`), "awaiting_approval")
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 40-7+1)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // the trigger's too
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> ''`), 3)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.AddDate(0, 0, 1)), 39)
+	is.True(trigger.JobID != nil)
+}
+
+// One of them cannot be decided: the others of its batch are, one by one, and those after them together again.
+func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	noon := utc(t, "05-05T12:00")
+	const many = 230
+	exec(t, pool, dueAtNoon, noon, many)
+	exec(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'not today'; end $$`)
+	exec(t, pool, `create trigger refuse before insert on trapeze.schedule_fires for each row when (new.schedule = 's070') execute function refuse()`)
+	exec(t, pool, `create function refuse_job() returns trigger language plpgsql as $$ begin raise check_violation using constraint = 'odd'; end $$`)
+	exec(t, pool, `create trigger refuse before insert on trapeze.pipelines for each row when (new.name = 's160') execute function refuse_job()`)
+	r.FireAt(t.Context(), noon)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-2)
+	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_fires where outcome = 'failed'`), []string{"s160"}) // its job was refused
+	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // not decided, and tried again
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // a job each
+	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
+	r.FireAt(t.Context(), noon.Add(time.Second))
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-1)
+}

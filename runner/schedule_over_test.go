@@ -1,0 +1,43 @@
+package runner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The deployment was late: what the program declares for one moment is over when it comes.
+func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	declares := func() (*runner.Runner, *page) {
+		log, told := debugging()
+		r := make1(t, pool, runner.Options{Logger: log}, map[string]does{"k": nothing})
+		r.Schedule("once", "@at 2001-01-31T03:00", of("k"), runner.Zone("Europe/Zurich"))
+		run(t, r)
+		return r, told
+	}
+	r, told := declares()
+	pgtest.Wait(t, "it is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
+	is.True(strings.Contains(told.String(), "schedule is declared after its moment")) // warned of, once
+	s, err := r.ScheduleNamed(t.Context(), "once")
+	is.NoErr(err)
+	is.Equal(s.Error, "") // nothing is wrong with it
+	is.Equal(s.Words, "once, on 2001-01-31 at 03:00:00, Europe/Zurich")
+	is.Equal(len(s.NextFires), 0)
+	is.Equal(len(s.LastFires), 0) // it has not fired
+	_, told = declares()          // again, with nothing new
+	is.True(!strings.Contains(told.String(), "after its moment"))
+	by, err := r.TriggerSchedule(t.Context(), "once", "ann")
+	is.NoErr(err)
+	inState(t, r, *by.JobID, job.Succeeded) // who wants it all the same
+	_, err = r.SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")
+	is.True(errors.Is(err, job.ErrInvalidSchedule)) // who sets it has mistaken the date
+}

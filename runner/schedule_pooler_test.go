@@ -1,0 +1,51 @@
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Through a transaction pooler, where every statement may meet another backend and nobody is notified, two pods fire what is due: each
+// fire once and in time, a crowd of one moment, and by the operator's hand.
+func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	through, direct := pooled(t)
+	pod := func() *runner.Runner {
+		return start(t, through, runner.Options{DirectURL: "off", PollEvery: time.Second, Slots: 4}, map[string]does{"k": nothing})
+	}
+	r, _ := pod(), pod()
+	keyed, key, skip := every("@every 1s"), "one", job.OverlapSkip
+	keyed.UniqueKey, keyed.Overlap = &key, &skip
+	done, err := r.SetSchedule(t.Context(), "keyed", keyed, "ann")
+	is.NoErr(err)
+	const many = 120
+	exec(t, direct, `insert into trapeze.schedules (name, expression, kind, missed, planned, next_at, anchor)
+		select 's' || n, '@every 8760h', 'k', 'skip', true, t.at, t.at - interval '8760 hours'
+		from (select clock_timestamp() as at) t, generate_series(1, $1::int) n`, many)
+	exec(t, direct, `insert into trapeze.schedules (name, expression, kind) values ('written', '@every 1s', 'k')`) // nobody has planned it
+	pgtest.Wait(t, "the crowd has fired, and the others go on", func() bool {
+		return one[int](t, direct, `select count(*) from trapeze.schedule_fires where schedule like 's%' and outcome = 'fired'`) == many &&
+			len(fires(t, r, "keyed")) > 2 && len(fires(t, r, "written")) > 2
+	})
+	by, err := r.TriggerSchedule(t.Context(), "written", "ann")
+	is.NoErr(err)
+	inState(t, r, *by.JobID, job.Succeeded)
+	_, err = r.PauseSchedule(t.Context(), "keyed", "ann")
+	is.NoErr(err)
+	_, err = r.PauseSchedule(t.Context(), "written", "ann")
+	is.NoErr(err)
+	quiet(t, direct)
+	list := fires(t, r, "keyed")
+	for i, f := range list {
+		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // none left out, none twice
+	}
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(distinct job_id) from trapeze.schedule_fires`))
+	is.Equal(one[float64](t, direct, `select count(*)::float8 from trapeze.schedule_fires where outcome = 'missed'`), 0.0)
+}
