@@ -214,7 +214,10 @@ type StreamJobsRequest struct {
 	// What the worker registered, with what holds for each kind. A kind that is only in topics has the pod's defaults.
 	Kinds []*Kind `protobuf:"bytes,6,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	// What the worker runs, when the stream is opened again.
-	Running       []*Running `protobuf:"bytes,7,rep,name=running,proto3" json:"running,omitempty"`
+	Running []*Running `protobuf:"bytes,7,rep,name=running,proto3" json:"running,omitempty"`
+	// The worker understands an Assignment without a job_id: a request to send Heartbeat at once, because a handler is to end.
+	// One comes every 15 s at least, so that no proxy takes the stream for a dead one. Else it learns of ends with the heartbeat that is due.
+	Nudges        bool `protobuf:"varint,8,opt,name=nudges,proto3" json:"nudges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -296,6 +299,13 @@ func (x *StreamJobsRequest) GetRunning() []*Running {
 		return x.Running
 	}
 	return nil
+}
+
+func (x *StreamJobsRequest) GetNudges() bool {
+	if x != nil {
+		return x.Nudges
+	}
+	return false
 }
 
 // Kind is a kind with what holds for all its jobs; what is not set is as the pod says.
@@ -440,7 +450,8 @@ func (x *Backoff) GetMost() *durationpb.Duration {
 	return nil
 }
 
-// Assignment is a job to run. Its row is running and leased before it is sent.
+// Assignment is a job to run. Its row is running and leased before it is sent. Without a job_id it is none, but a nudge: see
+// StreamJobsRequest.nudges.
 type Assignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId int64                  `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -453,7 +464,7 @@ type Assignment struct {
 	Args    []byte `protobuf:"bytes,5,opt,name=args,proto3" json:"args,omitempty"`
 	Lane    string `protobuf:"bytes,6,opt,name=lane,proto3" json:"lane,omitempty"`
 	Subject string `protobuf:"bytes,7,opt,name=subject,proto3" json:"subject,omitempty"`
-	// When the run is to end; not set: no bound.
+	// When the run is to end, by the pod's clock; not set: no bound. time_left is the same for clocks that go otherwise.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Proves that the job was assigned: it goes with everything that is said of it.
 	Token      []byte `protobuf:"bytes,9,opt,name=token,proto3" json:"token,omitempty"`
@@ -471,7 +482,9 @@ type Assignment struct {
 	// How often its handler has put the job off.
 	PutOff int32 `protobuf:"varint,18,opt,name=put_off,json=putOff,proto3" json:"put_off,omitempty"`
 	// The place in a trace, as a traceparent; empty: none.
-	Traceparent   string `protobuf:"bytes,19,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,19,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// How much of the run's time was left when it was sent; not set: no bound.
+	TimeLeft      *durationpb.Duration `protobuf:"bytes,20,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,6 +650,13 @@ func (x *Assignment) GetTraceparent() string {
 		return x.Traceparent
 	}
 	return ""
+}
+
+func (x *Assignment) GetTimeLeft() *durationpb.Duration {
+	if x != nil {
+		return x.TimeLeft
+	}
+	return nil
 }
 
 // Running is a job that a worker works on.
@@ -2307,7 +2327,7 @@ var File_trapeze_v1_workers_proto protoreflect.FileDescriptor
 const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\n" +
 	"\x18trapeze/v1/workers.proto\x12\n" +
-	"trapeze.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x01\n" +
+	"trapeze.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfb\x01\n" +
 	"\x11StreamJobsRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x16\n" +
 	"\x06topics\x18\x02 \x03(\tR\x06topics\x12\x14\n" +
@@ -2315,7 +2335,8 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x05kinds\x18\x06 \x03(\v2\x10.trapeze.v1.KindR\x05kinds\x12-\n" +
-	"\arunning\x18\a \x03(\v2\x13.trapeze.v1.RunningR\arunning\"\xfe\x01\n" +
+	"\arunning\x18\a \x03(\v2\x13.trapeze.v1.RunningR\arunning\x12\x16\n" +
+	"\x06nudges\x18\b \x01(\bR\x06nudges\"\xfe\x01\n" +
 	"\x04Kind\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12!\n" +
@@ -2327,7 +2348,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"staleAfter\"i\n" +
 	"\aBackoff\x12/\n" +
 	"\x05first\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05first\x12-\n" +
-	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xa9\x04\n" +
+	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xe1\x04\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2353,7 +2374,8 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"checkpoint\x18\x11 \x01(\fR\n" +
 	"checkpoint\x12\x17\n" +
 	"\aput_off\x18\x12 \x01(\x05R\x06putOff\x12 \n" +
-	"\vtraceparent\x18\x13 \x01(\tR\vtraceparent\"~\n" +
+	"\vtraceparent\x18\x13 \x01(\tR\vtraceparent\x126\n" +
+	"\ttime_left\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\"~\n" +
 	"\aRunning\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x03R\x05fence\x12\x14\n" +
@@ -2570,46 +2592,47 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	29, // 6: trapeze.v1.Backoff.most:type_name -> google.protobuf.Duration
 	30, // 7: trapeze.v1.Assignment.deadline:type_name -> google.protobuf.Timestamp
 	30, // 8: trapeze.v1.Assignment.claimed_at:type_name -> google.protobuf.Timestamp
-	8,  // 9: trapeze.v1.Running.progress:type_name -> trapeze.v1.Progress
-	7,  // 10: trapeze.v1.HeartbeatRequest.running:type_name -> trapeze.v1.Running
-	11, // 11: trapeze.v1.HeartbeatResponse.verdicts:type_name -> trapeze.v1.JobVerdict
-	29, // 12: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	29, // 13: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
-	0,  // 14: trapeze.v1.JobVerdict.verdict:type_name -> trapeze.v1.JobVerdict.Verdict
-	1,  // 15: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
-	13, // 16: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done
-	14, // 17: trapeze.v1.ReportResultRequest.fan_out:type_name -> trapeze.v1.FanOut
-	16, // 18: trapeze.v1.ReportResultRequest.retry_later:type_name -> trapeze.v1.RetryLater
-	17, // 19: trapeze.v1.ReportResultRequest.failure:type_name -> trapeze.v1.Failure
-	18, // 20: trapeze.v1.ReportResultRequest.handed_back:type_name -> trapeze.v1.HandedBack
-	15, // 21: trapeze.v1.Done.then:type_name -> trapeze.v1.Step
-	15, // 22: trapeze.v1.FanOut.children:type_name -> trapeze.v1.Step
-	15, // 23: trapeze.v1.FanOut.join:type_name -> trapeze.v1.Step
-	29, // 24: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
-	15, // 25: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
-	29, // 26: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
-	29, // 27: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	2,  // 28: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
-	21, // 29: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
-	26, // 30: trapeze.v1.ReadRequest.parent_result:type_name -> trapeze.v1.ReadRequest.ParentResult
-	27, // 31: trapeze.v1.ReadRequest.branches:type_name -> trapeze.v1.ReadRequest.Branches
-	28, // 32: trapeze.v1.ReadRequest.completion_token:type_name -> trapeze.v1.ReadRequest.CompletionToken
-	25, // 33: trapeze.v1.ReadResponse.branches:type_name -> trapeze.v1.Branch
-	3,  // 34: trapeze.v1.Workers.StreamJobs:input_type -> trapeze.v1.StreamJobsRequest
-	9,  // 35: trapeze.v1.Workers.Heartbeat:input_type -> trapeze.v1.HeartbeatRequest
-	12, // 36: trapeze.v1.Workers.ReportResult:input_type -> trapeze.v1.ReportResultRequest
-	20, // 37: trapeze.v1.Workers.Note:input_type -> trapeze.v1.NoteRequest
-	23, // 38: trapeze.v1.Workers.Read:input_type -> trapeze.v1.ReadRequest
-	6,  // 39: trapeze.v1.Workers.StreamJobs:output_type -> trapeze.v1.Assignment
-	10, // 40: trapeze.v1.Workers.Heartbeat:output_type -> trapeze.v1.HeartbeatResponse
-	19, // 41: trapeze.v1.Workers.ReportResult:output_type -> trapeze.v1.ReportResultResponse
-	22, // 42: trapeze.v1.Workers.Note:output_type -> trapeze.v1.NoteResponse
-	24, // 43: trapeze.v1.Workers.Read:output_type -> trapeze.v1.ReadResponse
-	39, // [39:44] is the sub-list for method output_type
-	34, // [34:39] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	29, // 9: trapeze.v1.Assignment.time_left:type_name -> google.protobuf.Duration
+	8,  // 10: trapeze.v1.Running.progress:type_name -> trapeze.v1.Progress
+	7,  // 11: trapeze.v1.HeartbeatRequest.running:type_name -> trapeze.v1.Running
+	11, // 12: trapeze.v1.HeartbeatResponse.verdicts:type_name -> trapeze.v1.JobVerdict
+	29, // 13: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	29, // 14: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
+	0,  // 15: trapeze.v1.JobVerdict.verdict:type_name -> trapeze.v1.JobVerdict.Verdict
+	1,  // 16: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
+	13, // 17: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done
+	14, // 18: trapeze.v1.ReportResultRequest.fan_out:type_name -> trapeze.v1.FanOut
+	16, // 19: trapeze.v1.ReportResultRequest.retry_later:type_name -> trapeze.v1.RetryLater
+	17, // 20: trapeze.v1.ReportResultRequest.failure:type_name -> trapeze.v1.Failure
+	18, // 21: trapeze.v1.ReportResultRequest.handed_back:type_name -> trapeze.v1.HandedBack
+	15, // 22: trapeze.v1.Done.then:type_name -> trapeze.v1.Step
+	15, // 23: trapeze.v1.FanOut.children:type_name -> trapeze.v1.Step
+	15, // 24: trapeze.v1.FanOut.join:type_name -> trapeze.v1.Step
+	29, // 25: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
+	15, // 26: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
+	29, // 27: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
+	29, // 28: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	2,  // 29: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
+	21, // 30: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
+	26, // 31: trapeze.v1.ReadRequest.parent_result:type_name -> trapeze.v1.ReadRequest.ParentResult
+	27, // 32: trapeze.v1.ReadRequest.branches:type_name -> trapeze.v1.ReadRequest.Branches
+	28, // 33: trapeze.v1.ReadRequest.completion_token:type_name -> trapeze.v1.ReadRequest.CompletionToken
+	25, // 34: trapeze.v1.ReadResponse.branches:type_name -> trapeze.v1.Branch
+	3,  // 35: trapeze.v1.Workers.StreamJobs:input_type -> trapeze.v1.StreamJobsRequest
+	9,  // 36: trapeze.v1.Workers.Heartbeat:input_type -> trapeze.v1.HeartbeatRequest
+	12, // 37: trapeze.v1.Workers.ReportResult:input_type -> trapeze.v1.ReportResultRequest
+	20, // 38: trapeze.v1.Workers.Note:input_type -> trapeze.v1.NoteRequest
+	23, // 39: trapeze.v1.Workers.Read:input_type -> trapeze.v1.ReadRequest
+	6,  // 40: trapeze.v1.Workers.StreamJobs:output_type -> trapeze.v1.Assignment
+	10, // 41: trapeze.v1.Workers.Heartbeat:output_type -> trapeze.v1.HeartbeatResponse
+	19, // 42: trapeze.v1.Workers.ReportResult:output_type -> trapeze.v1.ReportResultResponse
+	22, // 43: trapeze.v1.Workers.Note:output_type -> trapeze.v1.NoteResponse
+	24, // 44: trapeze.v1.Workers.Read:output_type -> trapeze.v1.ReadResponse
+	40, // [40:45] is the sub-list for method output_type
+	35, // [35:40] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_trapeze_v1_workers_proto_init() }

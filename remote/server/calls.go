@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,8 +95,11 @@ func reportOf(m *remotepb.ReportResultRequest) (r runner.GuestReport, err error)
 	case *remotepb.ReportResultRequest_FanOut:
 		f := is.FanOut
 		d := runner.Described{Fan: true, Result: f.GetResult(), Warning: f.GetWarning(), Parts: int(f.GetParts()), FailFast: f.GetFailFast(), Join: step(f.GetJoin())}
+		if f.GetParts() < 0 {
+			return r, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("invalid: %d parts", f.GetParts()))
+		}
 		for _, child := range f.GetChildren() {
-			d.Children = append(d.Children, *step(child))
+			d.Children = append(d.Children, *step(cmp.Or(child, &remotepb.Step{}))) // one of no kind is refused
 		}
 		r.Outcome = d.Outcome()
 	case *remotepb.ReportResultRequest_RetryLater:
@@ -141,6 +145,7 @@ type invalidArgs struct{ error }
 
 func (invalidArgs) Is(target error) bool { return target == job.ErrInvalidArgs }
 
+// step is a step that follows, with what follows it: no deeper than a message may be nested.
 func step(m *remotepb.Step) *runner.DescribedStep {
 	if m == nil {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -17,11 +18,13 @@ import (
 // says may name hosts and users: it goes to the log only.
 func wrong(ctx context.Context, err error) error {
 	says := func(code connect.Code, word string) error {
-		return connect.NewError(code, errors.New(word+": "+err.Error()))
+		return connect.NewError(code, errors.New(word+": "+short(err.Error())))
 	}
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(ctx.Err(), context.Canceled): // the worker has learned meanwhile what came of it, or is gone: nobody reads the answer
+		return connect.NewError(connect.CodeCanceled, errors.New("the call was given up"))
 	case errors.Is(err, runner.ErrGuestClosed):
 		return says(connect.CodeAborted, "worker_closed")
 	case errors.Is(err, runner.ErrSuperseded):
@@ -29,7 +32,7 @@ func wrong(ctx context.Context, err error) error {
 	case errors.Is(err, runner.ErrWrongToken):
 		return says(connect.CodePermissionDenied, "wrong_token")
 	case errors.Is(err, job.ErrLeaseLost):
-		stale := connect.NewError(connect.CodeFailedPrecondition, errors.New("stale_fence: "+err.Error()))
+		stale := connect.NewError(connect.CodeFailedPrecondition, errors.New("stale_fence: "+short(err.Error())))
 		if detail, err := connect.NewErrorDetail(&remotepb.ReportResultResponse{Status: remotepb.ReportResultResponse_STATUS_STALE}); err == nil {
 			stale.AddDetail(detail)
 		}
@@ -54,4 +57,16 @@ func wrong(ctx context.Context, err error) error {
 	}
 	slog.WarnContext(ctx, "call of a remote worker failed", telemetry.Err, err)
 	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: this pod cannot do it now: the same again, here or on another pod, is safe"))
+}
+
+// maxWords bounds the text of an error, in bytes: it goes in a header, of which clients take eight kilobytes or so, and quotes what the
+// worker sent.
+const maxWords = 1000
+
+// short is text that a header has room for.
+func short(text string) string {
+	if len(text) > maxWords {
+		return strings.ToValidUTF8(text[:maxWords], "") + "…"
+	}
+	return text
 }

@@ -11,6 +11,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -34,9 +35,14 @@ type Options struct {
 	MaxBytes int
 	// MostStreams bounds the workers of one principal on this pod. Default 1,000: each has a row, and looks for jobs.
 	MostStreams int
+	// OpensPerSecond bounds how often one principal opens a stream on this pod, which costs it more than other calls; after a rest it may be
+	// twice MostStreams at once, for all workers come when another pod has gone. Default 100.
+	OpensPerSecond float64
 	// AskAgainEvery is how often it is asked again whether who opened a stream may still run its jobs: his token may have ended, or be bound
-	// otherwise. Default 15 s.
+	// otherwise. Then something is sent, too, to workers that understand nudges: proxies end streams on which nothing comes. Default 15 s.
 	AskAgainEvery time.Duration
+	// SendWithin is how long it may take until the network has taken a job. The stream of a worker that does not read ends then. Default 10 s.
+	SendWithin time.Duration
 }
 
 // Caller is who speaks for a worker.
@@ -44,6 +50,9 @@ type Caller struct {
 	Name string                 // the principal: nobody else may speak for its workers
 	Kind func(name string) bool // which kinds it may run; nil: all
 	Lane func(name string) bool // from which lanes; nil: all
+
+	// Refused is told that it asked for a kind that it may not run; nil: nobody is.
+	Refused func(why string)
 }
 
 type server struct {
@@ -52,6 +61,7 @@ type server struct {
 
 	mu      sync.Mutex
 	calls   map[string]*rate.Limiter // by principal
+	opens   map[string]*rate.Limiter // of streams
 	streams map[string]int           // that are open, by principal
 }
 
@@ -72,11 +82,18 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.MostStreams <= 0 {
 		o.MostStreams = 1000
 	}
+	if o.OpensPerSecond <= 0 {
+		o.OpensPerSecond = 100
+	}
 	if o.AskAgainEvery <= 0 {
 		o.AskAgainEvery = 15 * time.Second
 	}
-	s := &server{r: r, opts: o, calls: map[string]*rate.Limiter{}, streams: map[string]int{}}
-	path, served := remotepb.NewWorkersHandler(s, connect.WithReadMaxBytes(o.MaxBytes))
+	if o.SendWithin <= 0 {
+		o.SendWithin = 10 * time.Second
+	}
+	s := &server{r: r, opts: o, calls: map[string]*rate.Limiter{}, opens: map[string]*rate.Limiter{}, streams: map[string]int{}}
+	path, served := remotepb.NewWorkersHandler(s, connect.WithReadMaxBytes(o.MaxBytes), connect.WithCodec(binary{}),
+		connect.WithCodec(text{"json"}), connect.WithCodec(text{"json; charset=utf-8"}))
 	return path, s.guard(served)
 }
 
@@ -86,6 +103,7 @@ type callerKey struct{}
 type admitted struct {
 	Caller
 	again func() (Caller, error)
+	until func(time.Time) // bounds what is sent to him; zero: it may take as long as it likes
 }
 
 // guard lets a request through of somebody who may run jobs, and gives its stream the time that it needs.
@@ -93,19 +111,20 @@ func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := s.who(r)
-		if err == nil && !s.limit(caller.Name).Allow() {
-			err = connect.NewError(connect.CodeResourceExhausted, errors.New("too many calls a second"))
+		if err == nil && !s.limit(s.calls, caller.Name, s.opts.CallsPerSecond, s.opts.CallsBurst).Allow() {
+			err = connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v calls a second: the same again, in a while", s.opts.CallsPerSecond))
 		}
 		if err != nil {
 			_ = errs.Write(w, r, err)
 			return
 		}
+		by := admitted{Caller: caller, again: func() (Caller, error) { return s.who(r) }}
 		if r.URL.Path == remotepb.WorkersStreamJobsProcedure {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Time{})
-			_ = control.SetWriteDeadline(time.Time{})
+			by.until = func(at time.Time) { _ = control.SetWriteDeadline(at) }
+			by.until(time.Time{})
 		}
-		by := admitted{caller, func() (Caller, error) { return s.who(r) }}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, by)))
 	})
 }
@@ -122,16 +141,16 @@ func (s *server) who(r *http.Request) (Caller, error) {
 // maxPrincipals bounds whose calls are counted: when there are more, all are counted anew.
 const maxPrincipals = 10_000
 
-func (s *server) limit(name string) *rate.Limiter {
+func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, burst int) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calls[name] == nil {
-		if len(s.calls) >= maxPrincipals {
-			clear(s.calls)
+	if all[name] == nil {
+		if len(all) >= maxPrincipals {
+			clear(all)
 		}
-		s.calls[name] = rate.NewLimiter(rate.Limit(s.opts.CallsPerSecond), s.opts.CallsBurst)
+		all[name] = rate.NewLimiter(rate.Limit(each), burst)
 	}
-	return s.calls[name]
+	return all[name]
 }
 
 // enter counts a stream of a principal, or says that he has as many as he may.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/trapeze-run/trapeze/remote/remotepb"
@@ -21,6 +22,9 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	kinds, err := kindsOf(m, caller.Caller)
 	if err != nil {
 		return err
+	}
+	if !s.limit(s.opens, caller.Name, s.opts.OpensPerSecond, 2*s.opts.MostStreams).Allow() {
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v streams opened a second: again, in a while", s.opts.OpensPerSecond))
 	}
 	leave, err := s.enter(caller.Name)
 	if err != nil {
@@ -42,6 +46,15 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			}
 		},
 	}
+	nudge := make(chan struct{}, 1)
+	if m.GetNudges() {
+		o.Nudge = func() {
+			select {
+			case nudge <- struct{}{}:
+			default: // one is on its way
+			}
+		}
+	}
 	for _, r := range m.GetRunning() {
 		o.Running = append(o.Running, claim(r.GetJobId(), r.GetFence(), r.GetToken()))
 	}
@@ -49,7 +62,12 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	if err != nil {
 		return wrong(ctx, err)
 	}
-	if err := out.Send(nil); err != nil { // the headers: the worker is received
+	send := func(m *remotepb.Assignment) error {
+		caller.until(time.Now().Add(s.opts.SendWithin))
+		defer caller.until(time.Time{})
+		return out.Send(m)
+	}
+	if err := send(nil); err != nil { // the headers: the worker is received
 		return err
 	}
 	askAgain := time.NewTicker(s.opts.AskAgainEvery)
@@ -60,8 +78,15 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			if err := bound.renew(caller, kinds); err != nil {
 				return err
 			}
+			if o.Nudge != nil {
+				o.Nudge() // so that no proxy takes the stream for a dead one
+			}
 		case a := <-sending:
-			if err := out.Send(a); err != nil {
+			if err := send(a); err != nil {
+				return err
+			}
+		case <-nudge:
+			if err := send(&remotepb.Assignment{}); err != nil {
 				return err
 			}
 		case <-guest.Over():
@@ -113,7 +138,11 @@ func (c Caller) mayRun(kind string) error {
 	if c.Kind == nil || c.Kind(kind) {
 		return nil
 	}
-	return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("forbidden: %s may not run jobs of the kind %q", c.Name, kind))
+	why := fmt.Sprintf("%s may not run jobs of the kind %q", c.Name, short(kind))
+	if c.Refused != nil {
+		c.Refused(why)
+	}
+	return connect.NewError(connect.CodePermissionDenied, errors.New("forbidden: "+why))
 }
 
 // kindsOf are the kinds that a worker is to be sent, with what holds for them: topics of all it registered, or all of those.
@@ -163,6 +192,7 @@ func assignment(a runner.Assignment) *remotepb.Assignment {
 	}
 	if !a.Deadline.IsZero() {
 		m.Deadline = timestamppb.New(a.Deadline)
+		m.TimeLeft = durationpb.New(max(time.Until(a.Deadline), 0))
 	}
 	return m
 }

@@ -52,6 +52,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	id, drains := w.id, w.drains
 	w.mu.Unlock()
 	out, err := w.client().Heartbeat(asking, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: w.running(), Draining: drains}))
+	w.wasBeaten(err == nil)
 	if err != nil {
 		if closed(err) && w.isReceived(id) {
 			w.anew(err)
@@ -62,8 +63,16 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	}
 	w.mu.Lock()
 	w.lease, w.every = out.Msg.GetLease().AsDuration(), max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
-	w.trusted = sent.Add(w.lease - w.lease/10)
+	received := false
+	if w.id == id { // else the answer is to the worker that this was before
+		w.trusted = sent.Add(w.lease - w.lease/10)
+		received, w.greets = w.greets, false
+	}
 	w.mu.Unlock()
+	if received {
+		w.log.InfoContext(ctx, "received by a pod", telemetry.Server, w.server(), telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
+			telemetry.Slots, w.opts.Slots-w.strays(), telemetry.Kinds, w.sent(), telemetry.Running, len(w.list()))
+	}
 	for _, v := range out.Msg.GetVerdicts() {
 		t := w.find(key{v.GetJobId(), v.GetFence()})
 		if t == nil {
@@ -71,6 +80,9 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 		}
 		switch v.GetVerdict() {
 		case remotepb.JobVerdict_VERDICT_LOST:
+			if !t.returned.Load() { // else its report was faster, and is answered
+				w.log.WarnContext(ctx, "the job is not this worker's any more", append(t.attrs(), telemetry.Cause, cause(v.GetCause()))...)
+			}
 			t.lose(cause(v.GetCause()))
 		case remotepb.JobVerdict_VERDICT_CANCEL:
 			t.cancel(cause(v.GetCause()))
@@ -96,7 +108,7 @@ func (w *Worker) watchTrust(ctx context.Context) {
 	}
 	for _, t := range w.list() {
 		if !t.keeps && t.ctx.Err() == nil {
-			w.log.WarnContext(ctx, "no pod answers for a lease: the handler is cancelled", telemetry.JobID, t.m.GetJobId(), telemetry.Fence, t.m.GetFence())
+			w.log.WarnContext(ctx, "no pod answers for a lease: the handler is cancelled", t.attrs()...)
 			t.cancel(job.ErrLeaseLost)
 		}
 	}

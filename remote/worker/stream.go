@@ -26,13 +26,15 @@ var ErrDistrusted = errors.New("the certificate is not believed")
 // stream keeps a stream open until ctx ends, or the pods refuse the worker for good.
 func (w *Worker) stream(ctx context.Context) error {
 	received := false
+	var without complaints
 	for wait := pause(0); ctx.Err() == nil; {
+		server := w.server()
 		open, err := w.streamOnce(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if open {
-			wait, received = 0, true
+		if received = received || open; open && !superseded(err) {
+			wait = 0
 		}
 		switch {
 		case errors.Is(err, errRegained):
@@ -41,11 +43,13 @@ func (w *Worker) stream(ctx context.Context) error {
 			w.anew(err)
 			continue
 		case !received && distrusted(err):
-			return fmt.Errorf("%w: %w", ErrDistrusted, err)
+			return fmt.Errorf("%s: %w: %w", server, ErrDistrusted, err)
+		case !open && refused(err) && !connect.IsWireError(err):
+			return fmt.Errorf("no pod at %s: %w", server, explained(server, err))
 		case !open && refused(err):
-			return fmt.Errorf("the pod refuses the worker: %w", err)
+			return fmt.Errorf("%s refuses the worker: %w", server, err)
 		}
-		w.log.WarnContext(ctx, "the stream of jobs ended, it is opened again", telemetry.Err, err)
+		w.complain(ctx, &without, open, server, explained(server, err))
 		w.elsewhere()
 		if !wait.sleep(ctx) {
 			return nil
@@ -75,18 +79,30 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 		return false, err
 	}
 	defer func() { _ = in.Close() }()
+	if head := in.ResponseHeader(); strings.HasPrefix(head.Get("Content-Type"), "application/grpc") && head.Get("Grpc-Status") == "" {
+		w.greet()
+	}
 	for in.Receive() {
 		open = true
+		if in.Msg().GetJobId() == 0 { // a nudge: a handler is to end
+			w.hurry()
+			continue
+		}
 		w.take(in.Msg())
 	}
 	if err = in.Err(); err == nil {
 		err = errors.New("the pod ended it")
 	}
+	if refused(err) { // which comes after the headers
+		w.mu.Lock()
+		w.greets = false
+		w.mu.Unlock()
+	}
 	return open || time.Since(began) > 2*time.Second, err
 }
 
 func (w *Worker) introduction() *remotepb.StreamJobsRequest {
-	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.strays()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running()} // #nosec G115 -- the pod refuses more than 1,000
+	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.strays()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running(), Nudges: true} // #nosec G115 -- the pod refuses more than 1,000
 	for _, k := range w.kinds {
 		m.Kinds = append(m.Kinds, kind(k))
 	}
@@ -115,9 +131,9 @@ func (w *Worker) anew(why error) {
 	for _, t := range w.tasks {
 		lost = append(lost, t)
 	}
-	cut := w.cut
+	cut, id := w.cut, w.id
 	w.mu.Unlock()
-	w.log.Warn("the lease was lost: begun anew as another worker", telemetry.Running, len(lost), telemetry.Err, why)
+	w.log.Warn("the lease was lost: begun anew as another worker", telemetry.Boot, id, telemetry.Running, len(lost), telemetry.Err, why)
 	for _, t := range lost {
 		t.lose(job.ErrLeaseLost)
 	}
@@ -129,6 +145,12 @@ func (w *Worker) anew(why error) {
 // closed reports whether an error says that the worker's row is closed.
 func closed(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
+}
+
+// superseded reports whether an error says that the worker has opened another stream. When it has not, somebody else has its id and its
+// token: it does not hurry to take the stream back, for neither does he.
+func superseded(err error) bool {
+	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "superseded")
 }
 
 // refused reports whether another try would be refused as well.
@@ -143,7 +165,7 @@ func refused(err error) bool {
 // distrusted reports whether either side does not believe the other's certificate. That ends a worker at its start, when somebody looks;
 // later it goes on trying, for certificates are renewed.
 func distrusted(err error) bool {
-	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" { // an alert of the pod's
+	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" && !noHTTP2(err) { // an alert of the pod's
 		return true
 	}
 	_, ours := errors.AsType[*tls.CertificateVerificationError](err)

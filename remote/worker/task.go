@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -29,8 +30,11 @@ type task struct {
 	once   sync.Once
 	gone   chan struct{} // closed when it is the worker's no more, or is given up
 
+	returned atomic.Bool // the handler has; what is left is the report
+
 	mu       sync.Mutex
-	progress *remotepb.Progress
+	progress *remotepb.Progress // news
+	telling  *remotepb.Progress // that a heartbeat under way has
 }
 
 // take starts a job, and has its arrival acknowledged at once.
@@ -95,10 +99,33 @@ func (t *task) abandon() {
 func (t *task) run() {
 	defer t.w.working.Done()
 	defer t.end()
+	began := time.Now()
+	t.w.log.DebugContext(t.ctx, "job started", t.attrs()...)
 	o, err := t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
+	t.returned.Store(true)
+	t.logReturn(began, err)
+	t.tellRest()
 	m := t.report()
 	t.fill(m, o, err)
 	t.send(m)
+}
+
+// attrs say which job a line of the log is about.
+func (t *task) attrs() []any {
+	return []any{telemetry.JobID, t.m.GetJobId(), telemetry.Kind, t.m.GetKind(), telemetry.Attempt, t.m.GetAttempt(), telemetry.Fence, t.m.GetFence(), telemetry.Lane, t.m.GetLane()}
+}
+
+// logReturn says how a handler ended: what becomes of the job the pod decides, and says.
+func (t *task) logReturn(began time.Time, err error) {
+	attrs := append(t.attrs(), telemetry.Took, time.Since(began).Round(time.Millisecond))
+	switch {
+	case err == nil:
+		t.w.log.DebugContext(t.ctx, "handler returned", attrs...)
+	case t.ctx.Err() != nil:
+		t.w.log.InfoContext(t.ctx, "handler ended as it was told to", append(attrs, telemetry.Cause, context.Cause(t.ctx))...)
+	default:
+		t.w.log.WarnContext(t.ctx, "handler returned an error", append(attrs, telemetry.Err, cut(err.Error()))...)
+	}
 }
 
 // end forgets the task. One of before the worker began anew frees a slot that the pods have not been told of.
@@ -180,7 +207,8 @@ func step(s *runner.DescribedStep) *remotepb.Step {
 	return m
 }
 
-// send reports until somebody has answered: the same report twice is one end.
+// send reports until somebody has answered: the same report twice is one end. A heartbeat that says that the job is the worker's no more may
+// be about that very report, so that a call which is under way is left to its answer.
 func (t *task) send(m *remotepb.ReportResultRequest) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -192,12 +220,12 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 		}
 	}()
 	for wait := pause(0); !t.isGone(); {
-		asking, done := context.WithTimeout(ctx, 10*time.Second)
+		asking, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		_, err := t.w.client().ReportResult(asking, connect.NewRequest(m))
 		done()
 		switch connect.CodeOf(err) {
 		case connect.CodeFailedPrecondition, connect.CodePermissionDenied, connect.CodeAborted, connect.CodeNotFound:
-			t.w.log.Warn("result refused", telemetry.JobID, t.m.GetJobId(), telemetry.Fence, t.m.GetFence(), telemetry.Err, err)
+			t.w.log.WarnContext(ctx, "result refused", append(t.attrs(), telemetry.Err, err)...)
 			return
 		case connect.CodeInvalidArgument, connect.CodeResourceExhausted, connect.CodeUnimplemented, connect.CodeInternal:
 			if _, failed := m.GetOutcome().(*remotepb.ReportResultRequest_Failure); !failed {
@@ -207,20 +235,11 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 		if err == nil {
 			return
 		}
-		t.w.log.Debug("report failed, it is sent again", telemetry.JobID, t.m.GetJobId(), telemetry.Err, err)
+		t.w.log.DebugContext(ctx, "report failed, it is sent again", append(t.attrs(), telemetry.Err, err)...)
 		if !wait.sleep(ctx) {
 			return
 		}
 	}
-}
-
-// takeProgress takes the news since the last heartbeat.
-func (t *task) takeProgress() *remotepb.Progress {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := t.progress
-	t.progress = nil
-	return p
 }
 
 func assignment(m *remotepb.Assignment) runner.Assignment {
@@ -230,8 +249,8 @@ func assignment(m *remotepb.Assignment) runner.Assignment {
 		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
 		Path: m.GetPath(), Trace: m.GetTraceparent(),
 	}
-	if m.Deadline != nil {
-		a.Deadline = m.GetDeadline().AsTime()
+	if m.TimeLeft != nil { // by this machine's clock, which may go otherwise than the pod's
+		a.Deadline = time.Now().Add(m.GetTimeLeft().AsDuration())
 	}
 	return a
 }

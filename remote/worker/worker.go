@@ -16,11 +16,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,6 +65,7 @@ type Worker struct {
 	opts    Options
 	log     *slog.Logger
 	clients []remotepb.WorkersClient
+	servers []string // their addresses
 	kinds   []runner.GuestKind
 	keeps   map[string]bool // kinds whose handlers go on while no pod answers
 
@@ -78,7 +81,9 @@ type Worker struct {
 	kick    chan struct{} // asks for a heartbeat now
 	noted   chan struct{} // asks for one soon
 	freed   chan struct{} // a handler has ended that the worker had before it began anew
+	beaten  chan struct{} // closed when a heartbeat is over; nil: nobody waits for that
 	drains  bool
+	greets  bool // a pod has opened a stream, and no heartbeat has been answered since
 }
 
 // New returns a worker with the handlers of r, which [runner.NewRemote] made.
@@ -96,12 +101,13 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 		o.Logger = slog.Default()
 	}
 	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
-	for _, server := range strings.Split(o.Server, ",") {
-		client, err := o.client(strings.TrimSpace(server))
+	for server := range strings.SplitSeq(o.Server, ",") {
+		server = strings.TrimSpace(server)
+		client, err := o.client(server)
 		if err != nil {
 			return nil, fmt.Errorf("remote worker: %w", err)
 		}
-		w.clients = append(w.clients, client)
+		w.clients, w.servers = append(w.clients, client), append(w.servers, server)
 	}
 	if w.kinds = r.Policies(); len(w.kinds) == 0 {
 		return nil, errors.New("remote worker: no handler is registered")
@@ -110,7 +116,24 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	for _, k := range w.kinds {
 		w.keeps[k.Name] = k.KeepRunning
 	}
+	if err := o.validate(w.keeps); err != nil {
+		return nil, err
+	}
 	return w, nil
+}
+
+// validate reports every problem of what a worker asks for at once.
+func (o Options) validate(registered map[string]bool) error {
+	var errs []error
+	if o.Slots < 1 || o.Slots > 1000 {
+		errs = append(errs, fmt.Errorf("remote worker: %d slots, want 1 to 1000", o.Slots))
+	}
+	for _, name := range o.Kinds {
+		if _, is := registered[name]; !is {
+			errs = append(errs, fmt.Errorf("remote worker: no handler for the kind %q: registered are %s", name, strings.Join(slices.Sorted(maps.Keys(registered)), ", ")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // client makes the client of one address.
@@ -153,12 +176,16 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // then is handed back. It returns nil after that, and an error when the pods refuse the worker for good.
 func (w *Worker) Run(ctx context.Context) error {
 	w.id = uuid.NewString()
+	w.log.InfoContext(ctx, "remote worker started", telemetry.Boot, w.id, telemetry.Pod, w.opts.Name, telemetry.Slots, w.opts.Slots)
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var beats sync.WaitGroup
 	beats.Go(func() { w.beat(alive) })
 	err := w.stream(ctx)
-	w.drain(alive)
+	if w.isOpen() || len(w.list()) > 0 {
+		w.drain(alive)
+		w.log.InfoContext(ctx, "remote worker stopped", telemetry.Boot, w.name())
+	}
 	die()
 	beats.Wait()
 	return err
@@ -169,7 +196,7 @@ func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
 	w.mu.Unlock()
-	w.log.InfoContext(ctx, "remote worker draining", telemetry.Running, len(w.list()))
+	w.log.InfoContext(ctx, "remote worker draining", telemetry.Boot, w.name(), telemetry.Running, len(w.list()))
 	w.hurry()
 	if !w.ends(w.opts.ShutdownGrace) {
 		for _, t := range w.list() {
@@ -208,6 +235,36 @@ func (w *Worker) client() remotepb.WorkersClient {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.clients[w.at]
+}
+
+// server is the address of the pod that is tried now.
+func (w *Worker) server() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.servers[w.at]
+}
+
+// sent are the kinds that the worker asks for.
+func (w *Worker) sent() []string {
+	if len(w.opts.Kinds) > 0 {
+		return w.opts.Kinds
+	}
+	return slices.Sorted(maps.Keys(w.keeps))
+}
+
+// isOpen reports whether a pod may have a row of the worker.
+func (w *Worker) isOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.greets || !w.trusted.IsZero()
+}
+
+// greet takes note that a pod serves the worker: the heartbeat that is due now says so.
+func (w *Worker) greet() {
+	w.mu.Lock()
+	w.greets = true
+	w.mu.Unlock()
+	w.hurry()
 }
 
 func (w *Worker) name() string {

@@ -1,0 +1,112 @@
+package remote_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// balance stands before some pods as a proxy that understands HTTP/2 does: each call goes to the next pod.
+func balance(t *testing.T, pods ...pod) string {
+	t.Helper()
+	var to []*url.URL
+	for _, p := range pods {
+		at, err := url.Parse(p.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to = append(to, at)
+	}
+	clear := new(http.Protocols)
+	clear.SetUnencryptedHTTP2(true)
+	turn := atomic.Int64{}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to[turn.Add(1)%int64(len(to))]) },
+		Transport:     &http.Transport{Protocols: clear},
+		FlushInterval: -1,
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	front := httptest.NewUnstartedServer(proxy)
+	front.Config.Protocols = clear
+	front.Start()
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first, second, third := startPod(t, pool, runner.Options{}, server.Options{}), startPod(t, pool, runner.Options{}, server.Options{}), startPod(t, pool, runner.Options{}, server.Options{})
+	runs := atomic.Int64{}
+	startWorker(t, worker.Options{Server: balance(t, first, second, third), Slots: 8}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "far", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			runs.Add(1)
+			return runner.Then(raw("last", `{}`)), nil
+		})
+		runner.HandleRaw(r, "last", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			runs.Add(1)
+			if j.ID()%8 == 0 { // longer than an assignment may go unlisted
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
+			return nil, ctx.Err()
+		})
+	})
+	const n = 16
+	for range n {
+		submit(t, first, raw("far", `{}`))
+	}
+	done := func() (n int) {
+		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.done where state = 'succeeded'`).Scan(&n))
+		return n
+	}
+	pgtest.Wait(t, "all have succeeded", func() bool { return done() == 2*n })
+	is.Equal(runs.Load(), int64(2*n))
+	var wrong int
+	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.job_event where event in ('job.handed_back', 'job.recovered')`).Scan(&wrong))
+	is.Equal(wrong, 0) // nothing was taken for lost, and no stream ended for it
+	var streams int
+	is.NoErr(pool.QueryRow(t.Context(), `select max(stream) from trapeze.remote_workers`).Scan(&streams))
+	is.Equal(streams, 1)
+}
+
+func TestACancelReachesAHandlerElsewhereLongBeforeItsNextHeartbeat(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	p := startPod(t, pool, runner.Options{HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, server.Options{})
+	started, why := make(chan int64, 1), make(chan error, 1)
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "far", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			started <- j.ID()
+			<-ctx.Done()
+			why <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+	})
+	submit(t, p, raw("far", `{}`))
+	id := <-started
+	_, err := p.Cancel(t.Context(), id, "ops")
+	is.NoErr(err)
+	select {
+	case cause := <-why:
+		is.Equal(cause, job.ErrCancelled)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it was not told")
+	}
+	ends(t, p, id, job.Cancelled)
+}

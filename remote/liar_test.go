@@ -1,0 +1,219 @@
+package remote_test
+
+import (
+	"context"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
+	t.Parallel()
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
+	many := make([]string, 501)
+	for i := range many {
+		many[i] = "kind " + strconv.Itoa(i)
+	}
+	huge := strings.Repeat("k", 1<<20)
+	for name, m := range map[string]*remotepb.StreamJobsRequest{
+		"no slots":               {Slots: 0},
+		"slots below 0":          {Slots: -1},
+		"more slots than may be": {Slots: 1001},
+		"more slots than fit":    {Slots: math.MaxInt32},
+		"more kinds than may be": {Topics: many},
+		"no kinds":               {Topics: []string{}},
+		"a kind without a name":  {Topics: []string{""}},
+		"a kind that is no text": {Topics: []string{"a\x00b"}},
+		"a huge kind":            {Topics: []string{huge}},
+		"a policy below 0":       {Kinds: []*remotepb.Kind{{Name: "a", MaxAttempts: -1}}, Topics: []string{"a"}},
+		"more than it may run":   {Running: make([]*remotepb.Running, 2001)},
+		"an id that is none":     {WorkerId: huge},
+		"an id in capitals":      {WorkerId: strings.ToUpper(uuid.NewString())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			if m.Slots == 0 && name != "no slots" {
+				m.Slots = 1
+			}
+			if m.Topics == nil {
+				m.Topics = []string{"a"}
+			}
+			if m.WorkerId == "" {
+				m.WorkerId = uuid.NewString()
+			}
+			for i := range m.Running {
+				m.Running[i] = &remotepb.Running{JobId: int64(i)}
+			}
+			s, err := bare(p).StreamJobs(t.Context(), connect.NewRequest(m))
+			is.NoErr(err)
+			is.True(!s.Receive())
+			code := connect.CodeOf(s.Err())
+			is.True(code == connect.CodeInvalidArgument || code == connect.CodeResourceExhausted)
+			is.True(len(s.Err().Error()) < 2000) // a header has room for it
+		})
+	}
+	is := is.New(t)
+	_, err := bare(p).Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: uuid.NewString(), Running: make([]*remotepb.Running, 2001)}))
+	is.Equal(connect.CodeOf(err), connect.CodeResourceExhausted)
+}
+
+// A report that stops in its middle holds nobody up, and the same report, sent again, is taken.
+func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	body, rest := io.Pipe()
+	defer rest.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+remotepb.WorkersReportResultProcedure, body)
+	is.NoErr(err)
+	request.Header.Set("Content-Type", "application/grpc")
+	given := make(chan error, 1)
+	go func() {
+		answer, err := transport.RoundTrip(request)
+		if err == nil {
+			_, err = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+		}
+		given <- err
+	}()
+	_, err = rest.Write([]byte("\x00\x00\x0f\xff\xff half of it"))
+	is.NoErr(err)
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "far", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil })
+	})
+	ends(t, p, submit(t, p, raw("far", `{}`)), job.Succeeded)
+	select {
+	case <-given: // after the time that a request may take
+	case <-time.After(20 * time.Second):
+		t.Fatal("the pod waits for the rest")
+	}
+}
+
+// What is answered as accepted while the pod that is told stops is committed; what is not is sent to another pod, and nothing runs twice.
+func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first, second := startPod(t, pool, runner.Options{}, server.Options{}), startPod(t, pool, runner.Options{}, server.Options{})
+	begun, end := make(chan struct{}, 20), make(chan struct{})
+	startWorker(t, worker.Options{Server: first.url + "," + second.url, Slots: 20}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "far", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			begun <- struct{}{}
+			<-end
+			return runner.Done("kept"), nil
+		})
+	})
+	var list []int64
+	for range 20 {
+		list = append(list, submit(t, second, raw("far", `{}`)))
+	}
+	for range list {
+		<-begun
+	}
+	stopped := make(chan struct{})
+	go func() { first.stop(); close(stopped) }()
+	close(end)
+	for _, id := range list {
+		j := ends(t, second, id, job.Succeeded)
+		is.Equal(string(j.Result), `"kept"`)
+		is.Equal(j.Crashes, 0)
+		is.Equal(j.Attempt, 1)
+	}
+	<-stopped
+}
+
+// What a worker says of a job is kept as text, or refused in words; either way the job ends, the pod is well and the next job runs.
+func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	p := startPod(t, pool, runner.Options{HeartbeatEvery: time.Second}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
+	c, worker := bare(p), uuid.NewString()
+	s, err := c.StreamJobs(t.Context(), connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: worker, Topics: []string{"far"}, Slots: 1}))
+	is.NoErr(err)
+	defer s.Close()
+	far, past := &durationpb.Duration{Seconds: math.MaxInt64}, &durationpb.Duration{Seconds: math.MinInt64}
+	priority, text := int32(math.MaxInt32), strings.Repeat("\x00é\n", 10_000)
+	then := func(m *remotepb.Step) *remotepb.ReportResultRequest {
+		return &remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Then: m}}}
+	}
+	fan := func(m *remotepb.FanOut) *remotepb.ReportResultRequest {
+		return &remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: m}}
+	}
+	for name, said := range map[string]struct {
+		report *remotepb.ReportResultRequest
+		state  job.State
+	}{
+		"a result that is no JSON":    {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("nul")}}}, job.Failed},
+		"a result that is no text":    {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("\"\xff\"")}}}, job.Failed},
+		"a result with a NUL":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"\u0000"`)}}}, job.Failed},
+		"a result of 2 MiB":           {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}}}, job.Failed},
+		"a step without a kind":       {then(&remotepb.Step{}), job.Failed},
+		"a step with a huge kind":     {then(&remotepb.Step{Kind: text, Foreign: true}), job.Failed},
+		"a step of a lane of nobody":  {then(&remotepb.Step{Kind: "far", Lane: "nowhere"}), job.Failed},
+		"a step with a NUL":           {then(&remotepb.Step{Kind: "far", Subject: &text}), job.Failed},
+		"a step with no such urgency": {then(&remotepb.Step{Kind: "far", Priority: &priority}), job.Failed},
+		"a step before its time":      {then(&remotepb.Step{Kind: "far", Delay: past}), job.Failed},
+		"a step in ages":              {then(&remotepb.Step{Kind: "far", Delay: far, MaxAttempts: math.MaxInt32}), job.Succeeded},
+		"a step with tries below 0":   {then(&remotepb.Step{Kind: "far", MaxAttempts: math.MinInt32}), job.Failed},
+		"a key for a step":            {then(&remotepb.Step{Kind: "far", UniqueKey: "k", UniqueWhile: "always"}), job.Failed},
+		"more parts than there may":   {fan(&remotepb.FanOut{Parts: math.MaxInt32}), job.Failed},
+		"a child of no kind":          {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far"}, {}}}), job.Failed},
+		"a child's key for never":     {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far", UniqueKey: text, UniqueWhile: "never"}}}), job.Failed},
+		"an error of no words":        {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Permanent: true}}}, job.Failed},
+		"an error that is no text":    {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, InvalidArgs: true, RetryAfter: far, Permanent: true}}}, job.Failed},
+		"again, in ages":              {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: text}}}, job.Pending},
+		"another try, in ages":        {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, Retryable: true, RetryAfter: far}}}, job.Pending},
+	} {
+		id := submit(t, p, raw("far", `{}`), runner.MaxAttempts(2))
+		is.True(s.Receive())
+		a := s.Msg()
+		if a.GetJobId() != id {
+			t.Fatalf("%s: job %d was sent, want %d", name, a.GetJobId(), id)
+		}
+		about := &remotepb.Running{JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: new(int64), Total: proto.Int64(math.MinInt64), Message: &text}}
+		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: worker, Running: []*remotepb.Running{about, about}}))
+		is.NoErr(err)
+		for _, e := range []*remotepb.Event{{}, {Name: text, Level: "loud", Message: text}, {Name: "x", Fields: []byte(`{"a":1}`)}} {
+			_, err := c.Note(t.Context(), connect.NewRequest(&remotepb.NoteRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Note: &remotepb.NoteRequest_Event{Event: e}}))
+			is.NoErr(err)
+		}
+		_, err = c.Note(t.Context(), connect.NewRequest(&remotepb.NoteRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Note: &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: "x", Fields: []byte("nul")}}}))
+		is.Equal(connect.CodeOf(err), connect.CodeInvalidArgument)
+		_, err = c.Note(t.Context(), connect.NewRequest(&remotepb.NoteRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Note: &remotepb.NoteRequest_Checkpoint{Checkpoint: []byte(`"\u0000"`)}}))
+		is.Equal(connect.CodeOf(err), connect.CodeInvalidArgument)
+		_, err = c.Read(t.Context(), connect.NewRequest(&remotepb.ReadRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), What: &remotepb.ReadRequest_Branches_{Branches: &remotepb.ReadRequest_Branches{After: math.MinInt32}}}))
+		is.True(err == nil || connect.CodeOf(err) == connect.CodeNotFound)
+		m := said.report
+		m.WorkerId, m.JobId, m.Fence, m.Token = worker, id, a.GetFence(), a.GetToken()
+		if _, err := c.ReportResult(t.Context(), connect.NewRequest(m)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		j, err := p.Get(t.Context(), id)
+		is.NoErr(err)
+		if j.State != said.state {
+			t.Errorf("%s: the job is %s, want %s: %s", name, j.State, said.state, deref(j.Error))
+		}
+	}
+	ok, _ := p.Ready()
+	is.True(ok)
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// An empty step is two bytes on the wire and two hundred in memory: a bound on bytes alone would have a message of 16 MiB take gigabytes.
+// So what is in a message is counted before it is decoded.
+const (
+	// maxParts bounds the messages in a message, and the elements of its lists: ten steps for each of 10,000 branches.
+	maxParts = 100_000
+	// maxNested bounds how deep messages are nested. What the worker in Go sends is nested three deep.
+	maxNested = 100
+)
+
+var (
+	errManyParts  = fmt.Errorf("more than %d parts in one message", maxParts)
+	errDeepNested = fmt.Errorf("nested deeper than %d", maxNested)
+)
+
+// binary encodes messages as gRPC does, and refuses to decode what would take more room than its bytes suggest.
+type binary struct{}
+
+func (binary) Name() string { return "proto" }
+
+func (binary) Marshal(m any) ([]byte, error) { return binary{}.MarshalAppend(nil, m) }
+
+func (binary) MarshalAppend(to []byte, m any) ([]byte, error) {
+	if m, ok := m.(proto.Message); ok {
+		return proto.MarshalOptions{}.MarshalAppend(to, m)
+	}
+	return nil, fmt.Errorf("%T is no message", m)
+}
+
+func (binary) Unmarshal(raw []byte, m any) error {
+	to, ok := m.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is no message", m)
+	}
+	left := maxParts
+	if err := weigh(raw, to.ProtoReflect().Descriptor(), maxNested, &left); err != nil {
+		return err
+	}
+	return proto.Unmarshal(raw, to)
+}
+
+// weigh counts what is in a message. Where it is no message it stops: the decoder says what is wrong.
+func weigh(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
+	if depth == 0 {
+		return errDeepNested
+	}
+	for len(raw) > 0 {
+		number, kind, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil
+		}
+		raw = raw[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, raw); n < 0 {
+			return nil
+		}
+		if field := of.Fields().ByNumber(number); field != nil && (field.IsList() || field.Message() != nil) {
+			if *left--; *left < 0 {
+				return errManyParts
+			}
+			if inner, size := protowire.ConsumeBytes(raw); size >= 0 && kind == protowire.BytesType && field.Message() != nil {
+				if err := weigh(inner, field.Message(), depth-1, left); err != nil {
+					return err
+				}
+			}
+		}
+		raw = raw[n:]
+	}
+	return nil
+}
+
+// text is JSON, for people with curl. It has the same bounds: every message begins with a brace, whatever stands in strings.
+type text struct{ name string }
+
+func (t text) Name() string { return t.name }
+
+func (text) Marshal(m any) ([]byte, error) {
+	if m, ok := m.(proto.Message); ok {
+		return protojson.Marshal(m)
+	}
+	return nil, fmt.Errorf("%T is no message", m)
+}
+
+func (text) Unmarshal(raw []byte, m any) error {
+	to, ok := m.(proto.Message)
+	switch {
+	case !ok:
+		return fmt.Errorf("%T is no message", m)
+	case len(raw) == 0:
+		return errors.New("no JSON object")
+	case bytes.Count(raw, []byte("{")) > maxParts:
+		return errManyParts
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: maxNested}.Unmarshal(raw, to)
+}

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// wire is a message as it goes over the wire.
+func wire(m proto.Message) []byte {
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// nested is a report with steps that follow each other's inside each other, so deep. It is written from its end, in one go.
+func nested(deep int) []byte {
+	var raw []byte // backwards
+	put := func(field protowire.Number) {
+		size := protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.BytesType), uint64(len(raw)))
+		slices.Reverse(size)
+		raw = append(raw, size...)
+	}
+	for range deep {
+		put(11)
+	}
+	put(3)
+	put(5)
+	slices.Reverse(raw)
+	return raw
+}
+
+// broad is a report of so many children that say nothing.
+func broad(children int) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, 6, protowire.BytesType), bytes.Repeat([]byte{1<<3 | 2, 0}, children))
+}
+
+func someText(s string) *string { return &s }
+
+// reports are reports, good and bad.
+func reports() [][]byte {
+	priority := int32(math.MinInt32)
+	far := &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MaxInt32}
+	past := &durationpb.Duration{Seconds: math.MinInt64, Nanos: math.MinInt32}
+	step := &remotepb.Step{Kind: "far", Args: []byte(`{"n":1}`), Subject: someText("s"), Lane: "gpu", Delay: durationpb.New(time.Second), MaxAttempts: 3, Foreign: true,
+		Rest: []*remotepb.Step{{Kind: "next", Priority: &priority}}}
+	list := [][]byte{{}, {0xff}, nested(9), nested(101), broad(3)}
+	for _, m := range []*remotepb.ReportResultRequest{
+		{WorkerId: "w", JobId: 1, Fence: 2, Token: []byte{3}},
+		{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`{"a":[1,"\u0000"]}`), Warning: true, Then: step}}},
+		{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("\xff\x00 no JSON"), Then: &remotepb.Step{Kind: "a\x00\n", Args: []byte("nul"), Subject: someText("\x00"), Delay: past, MaxAttempts: math.MinInt32}}}},
+		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: math.MaxInt32, Children: []*remotepb.Step{step, {}}, Join: step, FailFast: true}}},
+		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: -1, Children: []*remotepb.Step{{Kind: "k", UniqueKey: "u", UniqueWhile: "sometimes", Delay: far}}}}},
+		{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: "\x00"}}},
+		{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: past}}},
+		{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: strings.Repeat("é", 100), Permanent: true, Retryable: true, InvalidArgs: true, RetryAfter: past}}},
+		{Outcome: &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: strings.Repeat("\x00", 300)}}},
+	} {
+		list = append(list, wire(m))
+	}
+	return list
+}
+
+// takeIn decodes a report as it comes over the wire.
+func takeIn(raw []byte) (report runner.GuestReport, err error) {
+	var m remotepb.ReportResultRequest
+	if err := (binary{}).Unmarshal(raw, &m); err != nil {
+		return report, err
+	}
+	return reportOf(&m)
+}
+
+// What a worker reports is taken in or refused: no bytes of its make a pod panic, and what is taken in is decided about as soon.
+func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
+	for _, raw := range reports() {
+		f.Add(raw)
+	}
+	r, err := runner.NewRemote(runner.RemoteOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(r.Close)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		report, err := takeIn(raw)
+		if err != nil {
+			if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeUnknown { // of the codec, which connect says the code of
+				t.Errorf("%x: %v", raw, err)
+			}
+			return
+		}
+		if (report.Outcome != nil) == (report.Err != nil) && !report.HandedBack {
+			t.Errorf("%x is neither an outcome nor an error, or both", raw)
+		}
+		if report.Err != nil && (report.Err.Error() == "" || job.WishOf(report.Err).After != nil && *job.WishOf(report.Err).After < 0) {
+			t.Errorf("%x is the error %q with the wish %+v", raw, report.Err, job.WishOf(report.Err))
+		}
+		d, err := r.Describe(report.Outcome)
+		if err != nil && strings.Contains(err.Error(), "panic") {
+			t.Errorf("%x: %v", raw, err)
+		}
+		if err == nil && report.Outcome != nil {
+			if again, err := r.Describe(d.Outcome()); err != nil || fmt.Sprintf("%+v", again) == "" {
+				t.Errorf("%x is described as %+v, which is refused: %v", raw, d, err)
+			}
+		}
+	})
+}
+
+// What a worker says of itself is taken in or refused, and no kind that it is not bound to is ever among what it is to be sent.
+func FuzzTheKindsOfAWorkerAreThoseThatItIsBoundTo(f *testing.F) {
+	for _, m := range []*remotepb.StreamJobsRequest{
+		{}, {Topics: []string{"gpu.a", "gpu.a", ""}, Slots: 1}, {Topics: []string{"gpu.a", "secret"}}, {Topics: []string{"\x00\n"}, Slots: math.MinInt32},
+		{Kinds: []*remotepb.Kind{{Name: "gpu.a", Timeout: &durationpb.Duration{Seconds: math.MaxInt64}, MaxAttempts: -1, MaxCrashes: math.MaxInt32, StaleAfter: &durationpb.Duration{Seconds: -1}, Backoff: &remotepb.Backoff{First: durationpb.New(-1)}}, {}}},
+		{Kinds: []*remotepb.Kind{{Name: "secret"}}, Topics: []string{"gpu.b"}, Running: []*remotepb.Running{{JobId: -1, Token: []byte{0}}}},
+	} {
+		f.Add(wire(m))
+	}
+	bound := Caller{Name: "gpu", Kind: func(name string) bool { return strings.HasPrefix(name, "gpu.") }}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var m remotepb.StreamJobsRequest
+		if (binary{}).Unmarshal(raw, &m) != nil {
+			return
+		}
+		kinds, err := kindsOf(&m, bound)
+		if err != nil {
+			if connect.CodeOf(err) != connect.CodePermissionDenied || len(err.Error()) > 3*maxWords {
+				t.Errorf("%x: %v", raw, err)
+			}
+			return
+		}
+		seen := map[string]bool{}
+		for _, k := range kinds {
+			if !bound.Kind(k.Name) || seen[k.Name] {
+				t.Errorf("%x: %q among %v", raw, k.Name, kinds)
+			}
+			seen[k.Name] = true
+		}
+	})
+}
+
+func TestNoReportTakesMoreRoomOrTimeThanItMay(t *testing.T) {
+	for name, c := range map[string]struct {
+		raw  []byte
+		want error
+	}{
+		"as many branches as there may be": {broad(10_000), nil},
+		"too many":                         {broad(8 << 20), errManyParts},
+		"as deep as may be":                {nested(maxNested - 3), nil},
+		"too deep":                         {nested(maxNested), errDeepNested},
+		"as deep as 16 MiB allow":          {nested(3 << 20), errDeepNested},
+	} {
+		began := time.Now()
+		_, err := takeIn(c.raw)
+		if !errors.Is(err, c.want) || time.Since(began) > 2*time.Second {
+			t.Errorf("%s: %v after %s, want %v", name, err, time.Since(began), c.want)
+		}
+	}
+	many := &remotepb.ReportResultRequest{}
+	if err := (text{}).Unmarshal([]byte(`{"fanOut":{"children":[{}`+strings.Repeat(`,{}`, maxParts)+`]}}`), many); !errors.Is(err, errManyParts) {
+		t.Errorf("too many, as JSON: %v", err)
+	}
+	if err := (text{}).Unmarshal([]byte(`{"done":{"then":`+strings.Repeat(`{"rest":[`, 10_000)+strings.Repeat(`]}`, 10_000)+`}}`), many); err == nil {
+		t.Error("too deep, as JSON, is taken in")
+	}
+}

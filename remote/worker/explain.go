@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// complainEvery is how often it is said that a worker is without a pod: it tries much oftener.
+const complainEvery = 10 * time.Second
+
+// complaints say what keeps a worker from its pods, at once and then now and again. One goroutine uses them.
+type complaints struct {
+	last time.Time
+}
+
+// complain says why there is no stream; one that was there is news.
+func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server string, err error) {
+	if time.Since(c.last) < complainEvery && !was {
+		w.log.DebugContext(ctx, "no pod receives the worker, it goes on trying", telemetry.Server, server, telemetry.Err, err)
+		return
+	}
+	c.last = time.Now()
+	text := "no pod receives the worker, it goes on trying"
+	if was {
+		text = "the stream of jobs ended, it is opened again"
+	}
+	w.log.WarnContext(ctx, text, telemetry.Server, server, telemetry.Err, err, telemetry.Running, len(w.list()))
+}
+
+// explained adds to an error what is to be done about it, where the machine's own words do not say it to somebody who looks at a
+// worker for the first time. A pod's own words do.
+func explained(server string, err error) error {
+	if hint := hint(server, err); hint != "" {
+		return fmt.Errorf("%w: %s", err, hint)
+	}
+	return err
+}
+
+func hint(server string, err error) string {
+	clear := strings.HasPrefix(server, "http://")
+	switch wrong, network := errors.AsType[*net.OpError](err); {
+	case connect.IsWireError(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ""
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "what answers there speaks no TLS: give the pod TRAPEZE_TLS_CERT, or on a loopback address say http://"
+	case noHTTP2(err):
+		return "what answers there speaks TLS but not HTTP/2: let the proxy before the pod pass gRPC on, or go round it"
+	case connect.CodeOf(err) == connect.CodeUnimplemented:
+		return "what answers there is no pod: the address is that of a pod's root, without a path"
+	case network && wrong.Op == "dial", strings.Contains(err.Error(), "HTTP status "):
+		return ""
+	case clear:
+		return "what answers there does not speak HTTP/2 in clear text: is it a pod, without TLS, and no proxy before it?"
+	}
+	return ""
+}
+
+// noHTTP2 reports whether the other side of TLS was not willing to speak HTTP/2. crypto/tls has no type for its alerts.
+func noHTTP2(err error) bool {
+	wrong, ok := errors.AsType[*net.OpError](err)
+	return ok && wrong.Op == "remote error" && strings.Contains(wrong.Err.Error(), "no application protocol")
+}
