@@ -2,11 +2,26 @@ package api
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 )
+
+// asMeant reads the parameters of a path as they were meant: the router leaves them as they were sent where the path holds an escaped slash.
+func asMeant(c echo.Context) {
+	if c.Request().URL.RawPath == "" {
+		return
+	}
+	values := c.ParamValues()
+	for i, name := range c.ParamNames() {
+		if meant, err := url.PathUnescape(values[i]); err == nil && name != "*" {
+			values[i] = meant
+		}
+	}
+	c.SetParamValues(values...)
+}
 
 // legible refuses a path or a query that holds what no text in PostgreSQL can, so that no door need think of it.
 func legible(c echo.Context) error {

@@ -29,3 +29,6 @@ func Scoped(route Route) bool {
 	}
 	return false
 }
+
+// Queries are the parameters that a route is described with.
+func Queries(route Route) []string { return shapes[route.Method+" "+route.Path].query }

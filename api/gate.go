@@ -31,7 +31,9 @@ func (s *server) drainPod(c echo.Context) error {
 }
 
 func (s *server) resumePod(c echo.Context) error {
-	return s.open(c, func(ctx context.Context, actor string) (bool, error) { return s.r.ResumePod(ctx, c.Param("id"), actor) })
+	return s.open(c, func(ctx context.Context, actor string) (bool, error) {
+		return s.r.ResumePod(ctx, c.Param("id"), actor)
+	})
 }
 
 func (s *server) freeze(c echo.Context) error {
@@ -57,9 +59,6 @@ func (s *server) open(c echo.Context, do func(ctx context.Context, actor string)
 }
 
 func (s *server) status(c echo.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	now, err := s.r.Status(c.Request().Context())
 	if err != nil {
 		return err

@@ -31,9 +31,6 @@ var laneRoutes = []Route{
 }
 
 func (s *server) lanes(c echo.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	list, err := s.lists.Lanes(c.Request().Context())
 	if list == nil {
 		list = []store.LaneUse{}
@@ -66,7 +63,7 @@ func (s *server) deleteLane(c echo.Context) error {
 	var body struct {
 		MoveTo string `json:"move_to"`
 	}
-	dry, err := dryRun(c, "move_to")
+	dry, err := dryRun(c)
 	if err == nil {
 		err = readBody(c, &body, false)
 	}

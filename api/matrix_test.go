@@ -174,7 +174,7 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 	}
 	for _, route := range api.Routes() {
 		path := route.Path
-		for _, name := range []string{"id", "name", "boot", "pod"} {
+		for _, name := range []string{"id", "name", "boot", "pod", "kind", "state"} {
 			path = strings.ReplaceAll(path, ":"+name, "{"+name+"}")
 		}
 		is.True(described[route.Method+" "+path]) // it is described

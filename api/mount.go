@@ -37,7 +37,7 @@ type Options struct {
 	Secrets []string
 	// ChangesPerSecond and ChangesBurst bound how many requests that change something are let through for each principal, and for each
 	// client address: so many a second, and a burst after a rest. Default 1,000 and 5,000; below 0, there is no bound. They hold for
-	// this pod.
+	// this pod. Of the calls of remote workers those count, for an address, that are refused because of who sends them.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
@@ -45,6 +45,16 @@ type Options struct {
 	LoopbackOnly bool
 	// Streams bounds the live streams.
 	Streams StreamOptions
+}
+
+func (o Options) withRates() Options {
+	if o.ChangesPerSecond == 0 {
+		o.ChangesPerSecond = 1000
+	}
+	if o.ChangesBurst <= 0 {
+		o.ChangesBurst = 5000
+	}
+	return o
 }
 
 // Principal is who sends a request, and the roles that he has beside those of the table of grants.
@@ -85,12 +95,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	default:
 		panic("api: nobody says who may use the API: set Options.Authenticate, or InsecureAllowAll")
 	}
-	if o.ChangesPerSecond == 0 {
-		o.ChangesPerSecond = 1000
-	}
-	if o.ChangesBurst <= 0 {
-		o.ChangesBurst = 5000
-	}
+	o = o.withRates()
 	o.Streams = o.Streams.withDefaults()
 	s := &server{
 		r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()),
@@ -106,7 +111,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	for _, route := range routes {
-		g.Add(route.Method, route.Path, s.serve(route))
+		g.Add(route.Method, route.Path, s.serve(strict(route)))
 	}
 	s.mountDashboard(g)
 	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
@@ -120,6 +125,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 func (s *server) serve(to Route) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		c = plain{c}
+		asMeant(c)
 		secure(c.Response().Header())
 		err := survive(c, func() error {
 			err := s.admit(c, to)

@@ -29,12 +29,16 @@ func (s *server) pipelines(c echo.Context) error {
 		return err
 	}
 	filter.Owner = caller(c).Owner(access.JobsRead)
-	list, next, err := s.lists.Pipelines(c.Request().Context(), filter)
+	page, err := s.lists.Pipelines(c.Request().Context(), filter)
 	if err != nil {
 		return err
 	}
-	shown, err := s.present(c, list)
-	return answer(c, map[string]any{"pipelines": shown, "next_cursor": cursor.Sealed("pipelines", next)}, err)
+	shown, err := s.present(c, page.Pipelines)
+	body := map[string]any{"pipelines": shown, "next_cursor": cursor.Sealed("pipelines", page.Cursor)}
+	if !page.Searched.IsZero() {
+		body["searched_to"] = page.Searched
+	}
+	return answer(c, body, err)
 }
 
 // pipelineFilterOf reads the filters of a list of pipelines.

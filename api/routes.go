@@ -22,7 +22,7 @@ type Route struct {
 // routes are all doors but /metrics and the dashboard's pages: a door that is not listed does not exist, and a test fails for one
 // without a permission or a summary. A group a file: who adds a route finds its neighbours there.
 var routes = slices.Concat(jobRoutes, steeringRoutes, manyRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, podRoutes, laneRoutes,
-	scheduleRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
+	scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
 // Routes lists the API's doors.
 func Routes() []Route { return slices.Clone(routes) }

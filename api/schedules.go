@@ -26,9 +26,6 @@ var scheduleRoutes = []Route{
 }
 
 func (s *server) schedules(c echo.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	list, err := s.r.Schedules(c.Request().Context())
 	if err != nil {
 		return err
@@ -47,9 +44,6 @@ func (s *server) schedules(c echo.Context) error {
 const previewFires = 5
 
 func (s *server) previewSchedule(c echo.Context) error {
-	if err := onlyQuery(c, "expression", "zone"); err != nil {
-		return err
-	}
 	shown, err := s.r.PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), time.Now(), previewFires)
 	if err != nil {
 		return err
@@ -58,9 +52,6 @@ func (s *server) previewSchedule(c echo.Context) error {
 }
 
 func (s *server) schedule(c echo.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	one, err := s.r.ScheduleNamed(c.Request().Context(), c.Param("name"))
 	if err != nil {
 		return err

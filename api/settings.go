@@ -1,33 +1,17 @@
 package api
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
 )
 
-// onlyQuery refuses parameters of the query that are not known.
-func onlyQuery(c echo.Context, known ...string) error {
-	for name := range c.QueryParams() {
-		if !slices.Contains(known, name) {
-			return invalid("parameter %s: there is no such one", name)
-		}
-	}
-	return nil
-}
-
 // dryRun reports whether a request is only to tell what it would do.
-func dryRun(c echo.Context, others ...string) (bool, error) {
-	return boolParam(c, "dry_run", others...)
-}
+func dryRun(c echo.Context) (bool, error) { return boolParam(c, "dry_run") }
 
-// boolParam reads a parameter of the query that is true or false, where others may be too.
-func boolParam(c echo.Context, name string, others ...string) (bool, error) {
-	if err := onlyQuery(c, append(others, name)...); err != nil {
-		return false, err
-	}
+// boolParam reads a parameter of the query that is true or false.
+func boolParam(c echo.Context, name string) (bool, error) {
 	text := c.QueryParam(name)
 	if text == "" {
 		return false, nil
@@ -55,10 +39,7 @@ func waitOf(c echo.Context) (time.Duration, error) {
 	var body struct {
 		Wait Delay `json:"wait"`
 	}
-	err := onlyQuery(c, "wait")
-	if err == nil {
-		err = readBody(c, &body, false)
-	}
+	err := readBody(c, &body, false)
 	if text := c.QueryParam("wait"); err == nil && text != "" {
 		if bad := body.Wait.UnmarshalJSON([]byte(text)); bad != nil {
 			err = invalid("wait %q: want seconds, or text such as 30s", text)
@@ -70,10 +51,7 @@ func waitOf(c echo.Context) (time.Duration, error) {
 	return time.Duration(body.Wait), err
 }
 
-// nothingAsked refuses parameters and a body where there is nothing to say.
+// nothingAsked refuses a body where there is nothing to say.
 func nothingAsked(c echo.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	return readBody(c, &struct{}{}, false)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -17,6 +18,9 @@ type Worker struct {
 	Name string
 	Kind func(name string) bool // which kinds
 	Lane func(name string) bool // from which lanes
+
+	// Refused writes down that he asked for something that he may not run, as refusals of routes are.
+	Refused func(why string)
 }
 
 // Workers returns what tells who speaks for a remote worker: somebody with the permission workers:stream, by the same means as in
@@ -28,33 +32,60 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 		}
 		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
 	}
-	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store())}
+	o = o.withRates()
+	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
+		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst)}
 	return s.worker
 }
 
-// worker finds out who speaks for a remote worker. That somebody was refused is written down as it is of other routes.
+// worker finds out who speaks for a remote worker. That somebody was refused is written down as it is of other routes. Each refusal counts
+// for the address that it came from, so that nobody tries tokens there for long: when it has had as many as it may, nobody there is asked who
+// he is until it has rested. Calls that are let through count for their principal alone.
 func (s *server) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
-	ctx := job.WithOrigin(request.Context(), s.originOfCall(request))
-	err := s.guard(request, to)
-	if err == nil {
-		var p Principal
-		if p, err = s.who(request); err == nil {
-			if may, _ := p.Can(to.Needs); may {
-				return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse}, nil
-			}
-			ctx = access.Into(ctx, p)
-			err = &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: "it needs the permission " + string(to.Needs), refused: true}
-		}
+	from := s.originOfCall(request)
+	request = request.WithContext(job.WithOrigin(request.Context(), from))
+	where := neighbourhood(from.Source)
+	if wait, ok := s.clients.left(where); !ok {
+		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: too many calls from your address were refused: try again after %s", wait.Round(time.Millisecond)))
 	}
-	s.refusals.note(request.WithContext(ctx), to, err)
-	switch problemOf(err).status {
-	case http.StatusUnauthorized:
-		return Worker{}, connect.NewError(connect.CodeUnauthenticated, inWords(err))
-	case http.StatusForbidden:
-		return Worker{}, connect.NewError(connect.CodePermissionDenied, inWords(err))
+	p, err := s.mayStream(request, to)
+	if err == nil {
+		request := request.WithContext(access.Into(request.Context(), p))
+		refused := func(why string) { s.refusals.note(request, to, forbidden(why)) }
+		return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse, Refused: refused}, nil
+	}
+	s.refusals.note(request.WithContext(access.Into(request.Context(), p)), to, err)
+	switch is := problemOf(err); {
+	case is.refused:
+		s.clients.take(where)
+		fallthrough
+	case is.status == http.StatusUnauthorized, is.status == http.StatusForbidden:
+		code := connect.CodePermissionDenied
+		if is.status == http.StatusUnauthorized {
+			code = connect.CodeUnauthenticated
+		}
+		return Worker{}, connect.NewError(code, inWords(err))
 	}
 	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("it cannot be told now who you are: try again"))
+}
+
+// mayStream lets a call of a remote worker through, or says why not. An error with a principal is about him.
+func (s *server) mayStream(request *http.Request, to Route) (p Principal, err error) {
+	if err := s.guard(request, to); err != nil {
+		return p, err
+	}
+	if p, err = s.who(request); err != nil {
+		return Principal{}, err
+	}
+	if may, _ := p.Can(to.Needs); !may {
+		return p, forbidden("it needs the permission " + string(to.Needs))
+	}
+	return p, nil
+}
+
+func forbidden(why string) error {
+	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: why, refused: true}
 }
 
 // inWords is an error as gRPC tells it, which has no place for a detail of its own.

@@ -55,6 +55,7 @@ type pipelineList struct {
 	Pipelines []pipelineRow
 	Next      string
 	Later     bool
+	Until     *time.Time // how far the search went where it ended early; nil: it did not
 	Statuses  []job.Status
 }
 
@@ -73,11 +74,14 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, next, err := d.o.Store.Pipelines(r.Context(), filter)
-	for _, one := range found {
+	found, err := d.o.Store.Pipelines(r.Context(), filter)
+	for _, one := range found.Pipelines {
 		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(plannedOf(one.Planned))})
 	}
-	l.Next = l.From(next)
+	l.Next = l.From(found.Cursor)
+	if !found.Searched.IsZero() {
+		l.Until = &found.Searched
+	}
 	p.Title, p.Data = "Pipelines", l
 	if p.Still = l.Later; !l.Later {
 		p.Live = "events/stream"

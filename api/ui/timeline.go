@@ -13,6 +13,7 @@ import (
 type attempt struct {
 	Fence  int64
 	Pod    string
+	Remote bool // it ran on a remote worker
 	Began  time.Time
 	Ended  *time.Time // nil: it runs
 	Event  string     // what ended it
@@ -35,7 +36,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 			last.Ended, last.Event, last.To, last.Reason, last.Actor = &at, e.Event, e.To, reasonIn(e.Fields), e.Actor
 		}
 		if e.To == job.Running && e.From != job.Running {
-			one := attempt{Began: e.At, To: job.Running, Pod: text(e.Pod)}
+			one := attempt{Began: e.At, To: job.Running, Pod: text(e.Pod), Remote: e.Remote}
 			if e.Fence != nil {
 				one.Fence = *e.Fence
 			}

@@ -53,12 +53,14 @@ func TestAttemptsAreDrawnFromTheEvents(t *testing.T) {
 		event(5, 60*time.Second, "", "", 2, "progress"),
 		event(6, 100*time.Second, job.Running, job.Succeeded, 2, "job.succeeded"),
 	}}
+	h.Events[1].Remote = true
 	list := attemptsOf(h, began.Add(time.Hour))
 	is.Equal(len(list), 2)
 	is.Equal(list[0].Fence, int64(2)) // the latest first
 	is.Equal([]int64{list[0].X, list[0].W}, []int64{500, 500})
 	is.Equal([]int64{list[1].X, list[1].W}, []int64{200, 100})
 	is.Equal(list[1].What(), "recovered")
+	is.True(list[1].Remote && !list[0].Remote)  // a remote worker had it first
 	is.Equal(attemptsOf(history{}, began), nil) // nobody claimed it
 }
 
