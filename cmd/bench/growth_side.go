@@ -138,7 +138,7 @@ func (s *growthSide) reads(ctx context.Context) error {
 	}
 	pipelines := func(statuses ...job.Status) func() error {
 		return func() error {
-			_, _, err := st.Pipelines(ctx, store.PipelineFilter{Statuses: statuses})
+			_, err := st.Pipelines(ctx, store.PipelineFilter{Statuses: statuses})
 			return err
 		}
 	}

@@ -34,6 +34,7 @@ var workloads = []workload{
 	{"fan-out", (*lab).fanOut},
 	{"remote", (*lab).remote},
 	{"remote-backlog", (*lab).remoteBacklog},
+	{"schedules", (*lab).schedules},
 	{"streams", (*lab).streams},
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},

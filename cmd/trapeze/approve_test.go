@@ -23,7 +23,7 @@ func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
 	id := answer["id"].(string)
 	is.True(strings.Contains(db.ok("jobs", "--state", "awaiting_approval"), id))
 	is.Equal(strings.TrimSpace(db.ok("approve", id)), "job "+id+" is approved")
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Succeeded })
+	db.inState(id, job.Succeeded)
 	again := db.run("approve", id)
 	is.Equal(again.code, 1)
 	is.True(strings.Contains(again.err, "does not await approval"))
@@ -40,7 +40,7 @@ func TestWhatNobodyApprovesIsCancelledByOneOfSeveralProcesses(t *testing.T) {
 	for range 2 {
 		serve(t, db.url, []string{"TRAPEZE_APPROVAL_TTL=1s"})
 	}
-	pgtest.Wait(t, "the job has expired", func() bool { return db.job(id).State == job.Cancelled })
+	db.inState(id, job.Cancelled)
 	is.Equal(string(*db.job(id).Reason), "expired")
 	is.Equal(db.run("approve", id).code, 1)
 	is.Equal(strings.Count(db.ok("events", "--job", id, "--json"), `"job.cancelled"`), 1) // once

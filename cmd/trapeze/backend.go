@@ -37,7 +37,7 @@ type backend interface {
 	CancelMany(ctx context.Context, of api.Selection) (api.Many, error)
 	RetryMany(ctx context.Context, of api.Selection) (api.Many, error)
 
-	Pipelines(ctx context.Context, f store.PipelineFilter) (list []job.Pipeline, cursor string, err error)
+	Pipelines(ctx context.Context, f store.PipelineFilter) (store.PipelinePage, error)
 	Tree(ctx context.Context, id int64, branches int) (tree, error)
 	// Abort and RetryPipeline return the ids of the jobs that they changed.
 	Abort(ctx context.Context, id int64) ([]int64, error)
@@ -62,6 +62,11 @@ type backend interface {
 	ResumeSchedule(ctx context.Context, name string) (bool, error)
 	// TriggerSchedule submits the job of a schedule now.
 	TriggerSchedule(ctx context.Context, name string) (job.Fire, error)
+
+	// Retentions are listed by kind and state.
+	Retentions(ctx context.Context) ([]job.Retention, error)
+	SetRetention(ctx context.Context, kind string, state job.State, keepS int64) (job.RetentionChanged, error)
+	UnsetRetention(ctx context.Context, kind string, state job.State) (job.RetentionChanged, error)
 
 	// What closes something waits so long until nothing runs there; what opens it reports whether it was closed.
 	DrainLane(ctx context.Context, name string, wait time.Duration) (job.Quiet, error)

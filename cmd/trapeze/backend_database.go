@@ -98,7 +98,7 @@ func (d *databaseBackend) many(ctx context.Context, of api.Selection, do func(co
 	return api.ManyOf(did), d.woken(ctx, err)
 }
 
-func (d *databaseBackend) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.Pipeline, string, error) {
+func (d *databaseBackend) Pipelines(ctx context.Context, f store.PipelineFilter) (store.PipelinePage, error) {
 	return d.Store().Pipelines(ctx, f)
 }
 

@@ -105,7 +105,7 @@ func (s *server) Complete(ctx context.Context, id int64, p completion) error {
 	return s.ask(ctx, http.MethodPost, fmt.Sprintf("/jobs/%d/complete", id), nil, p, nil)
 }
 
-func (s *server) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.Pipeline, string, error) {
+func (s *server) Pipelines(ctx context.Context, f store.PipelineFilter) (store.PipelinePage, error) {
 	q := url.Values{}
 	set(q, "status", joined(f.Statuses))
 	set(q, "name", f.Name)
@@ -115,9 +115,10 @@ func (s *server) Pipelines(ctx context.Context, f store.PipelineFilter) ([]job.P
 	var page struct {
 		Pipelines  []job.Pipeline `json:"pipelines"`
 		NextCursor string         `json:"next_cursor"`
+		SearchedTo time.Time      `json:"searched_to"`
 	}
 	err := s.get(ctx, "/pipelines", q, &page)
-	return page.Pipelines, page.NextCursor, err
+	return store.PipelinePage{Pipelines: page.Pipelines, Cursor: page.NextCursor, Searched: page.SearchedTo}, err
 }
 
 func (s *server) Tree(ctx context.Context, id int64, branches int) (t tree, err error) {

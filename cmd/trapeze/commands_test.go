@@ -46,14 +46,14 @@ func TestACommandThatEndsAJob(t *testing.T) {
 	serve(t, db.url, []string{"TRAPEZE_LEASE=3s", "TRAPEZE_HEARTBEAT=200ms"})
 	running := func(args ...string) string {
 		id := db.enqueue(args...)
-		pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+		db.inState(id, job.Running)
 		return id
 	}
 
 	id := running("demo.sleep", "--args", `{"ms":600000}`, "--subject", "s")
 	is.True(strings.Contains(db.ok("ps"), "demo.sleep"))
 	is.Equal(decoded[map[string]string](t, db.ok("kill", id, "--json"))["id"], id)
-	pgtest.Wait(t, "the job is cancelled", func() bool { return db.job(id).State == job.Cancelled })
+	db.inState(id, job.Cancelled)
 
 	again := db.run("kill", id)
 	is.Equal(again.code, 1) // it has ended already

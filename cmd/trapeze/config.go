@@ -200,9 +200,11 @@ func (c *config) validate() (errs []error) {
 	}
 	err := runner.ValidateLanes(c.Lanes)
 	complain(err == nil, "TRAPEZE_LANES: %w", err)
-	if c.Server != "" {
-		err := validServer(c.Server)
-		complain(err == nil, "TRAPEZE_SERVER: %w", err)
+	for one := range strings.SplitSeq(c.Server, ",") { // a remote worker may have several
+		if c.Server != "" {
+			err := validServer(strings.TrimSpace(one))
+			complain(err == nil, "TRAPEZE_SERVER: %w", err)
+		}
 	}
 	_, err = listenAddr(c.HTTPAddr)
 	complain(err == nil, "TRAPEZE_HTTP_ADDR=%q: %w", c.HTTPAddr, err)

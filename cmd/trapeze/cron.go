@@ -34,7 +34,7 @@ func newCronListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List schedules: when they fire, and what came of it",
-		Long: `List schedules by name. WHEN is what the expression says, in its time zone; NEXT how long until the next fire, and that moment in UTC;
+		Long: `List schedules by name. WHEN is what the expression says, in its time zone; NEXT how long until the next fire, and that moment there;
 LAST what came of the latest one. The history of one: trapeze cron fires.`,
 		Example: "  trapeze cron ls\n  trapeze cron ls --watch\n  trapeze cron ls --json | jq -r 'select(.paused) | .name'",
 		Args:    cobra.NoArgs,
@@ -93,7 +93,7 @@ func nextOf(s job.ScheduleUse, now time.Time) string {
 	if at == nil || s.Paused {
 		return ""
 	}
-	return ahead(*at, now) + ", " + clock(at)
+	return ahead(*at, now) + ", " + clockIn(s.Zone, at)
 }
 
 // ahead says how long it is until a moment, or for how long it has been due.

@@ -130,7 +130,7 @@ func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 	fmt.Fprintf(&b, "schedule %s %s\n", done.Schedule, verb)
 	fmt.Fprintf(&b, "%s, %s\n", done.After.Kind, done.Words)
 	for i := range done.NextFires {
-		fmt.Fprintf(&b, "  %s\n", clock(&done.NextFires[i]))
+		fmt.Fprintf(&b, "  %s\n", clockIn(done.After.Zone, &done.NextFires[i]))
 	}
 	if done.After.Paused {
 		fmt.Fprintf(&b, "It is paused: trapeze cron resume %s\n", done.Schedule)

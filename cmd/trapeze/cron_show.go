@@ -52,7 +52,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	line("state", scheduleState(s))
 	line("next", nextOf(s, now))
 	if len(s.NextFires) > 1 {
-		line("then", moments(s.NextFires[1:]))
+		line("then", moments(s.Zone, s.NextFires[1:]))
 	}
 	line("kind", s.Kind)
 	line("args", short(compacted(s.Args), 2000))
@@ -80,10 +80,10 @@ func compacted(raw json.RawMessage) string {
 	return string(raw)
 }
 
-func moments(list []time.Time) string {
+func moments(zone string, list []time.Time) string {
 	lines := make([]string, len(list))
 	for i := range list {
-		lines[i] = clock(&list[i])
+		lines[i] = clockIn(zone, &list[i])
 	}
 	return strings.Join(lines, "\n")
 }

@@ -20,7 +20,8 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	dry := db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--zone", "Europe/Zurich", "--dry-run")
 	is.True(strings.HasPrefix(dry, "schedule nightly would be made\nrecalculate, "))
-	is.Equal(strings.Count(dry, "\n  20"), 5) // the next five fires
+	is.Equal(strings.Count(dry, "\n  20"), 5)      // the next five fires
+	is.Equal(strings.Count(dry, " 02:30:00+0"), 5) // as clocks show them there
 	is.Equal(db.ok("cron", "ls", "--json"), "")
 	db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--args", `{"year":2025}`, "--overlap", "skip", "--priority", "-5",
 		"--missed", "catch_up", "--catch-up", "3", "--unique", "u", "--subject", "s", "--lane", "default", "--reason", "nightly figures")
@@ -28,6 +29,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal(changed.Changed, []string{"zone"}) // one thing, and the rest stays
 	is.Equal(*changed.After, job.ScheduleSetting{Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "recalculate",
 		Args: json.RawMessage(`{"year":2025}`), Lane: "default", Subject: "s", Priority: -5, UniqueKey: "u", Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip})
+	is.True(strings.Contains(db.ok("cron", "ls"), " 02:30:00+0"))
 	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly is changed: expression\n"))
 	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly is unchanged\n"))
 

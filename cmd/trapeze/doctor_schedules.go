@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 // schedules finds those that do not fire as they should, or whose jobs would have nowhere to go.
@@ -47,5 +49,23 @@ func scheduleIll(s store.ScheduleHealth) (says, do string) {
 		return fmt.Sprintf(" has been due for %s, and has not fired", seconds(s.Due)),
 			"a schedule did not fire, among the nights in docs/operating.md: see what the pods log, and what the checks pods and clock say"
 	}
+	if first := passedOver(s); !first.IsZero() {
+		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or somebody set next_at",
+				clockIn(s.Zone, s.Next), clockIn(s.Zone, &first)),
+			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", s.Name, s.Name)
+	}
 	return "", ""
+}
+
+// passedOver is the first fire from now on that a schedule will not have, since it is planned for later than that; zero: there is none. A
+// minute is no matter. What this machine cannot read is not for it to say.
+func passedOver(s store.ScheduleHealth) time.Time {
+	if s.Next == nil {
+		return time.Time{}
+	}
+	shown, err := runner.PreviewSchedule(s.Expression, s.Zone, s.Now, 1)
+	if err != nil || len(shown.NextFires) == 0 || s.Next.Sub(shown.NextFires[0]) <= time.Minute {
+		return time.Time{}
+	}
+	return shown.NextFires[0]
 }

@@ -111,6 +111,16 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.join("gpu-1", -30)
 			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods`)
 		}, "pods", warning, "remote worker gpu-1", nil},
+		{"a remote worker that loses its stream again and again", func(p patient) {
+			p.join("gpu-1", 600)
+			p.exec(`update trapeze.pods set started_at = now() - interval '2 minutes'`)
+			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key, stream) select boot, 'gpu', 'a key', 50 from trapeze.pods`)
+		}, "pods", warning, "it has opened 50 in 2m0s", nil},
+		{"pods and remote workers that are well", func(p patient) {
+			p.join("web-1", 600)
+			p.join("gpu-1", 600)
+			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods where name = 'gpu-1'`)
+		}, "pods", healthy, "1 pod and 1 remote worker start jobs", nil},
 		{"a pod that is drained", func(p patient) {
 			p.join("web-1", 600)
 			p.exec(`update trapeze.pods set drained = true`)
@@ -155,6 +165,12 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			"schedules", failing, "nightly has been due for 2m", nil},
 		{"a schedule whose lane is gone", func(p patient) { p.schedule("a.kind", `lane = 'slow', next_at = now() + interval '1 hour'`) },
 			"schedules", failing, `nightly names the lane "slow"`, nil},
+		{"a schedule that is planned beyond its next fires", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
+			"schedules", failing, "nightly is to fire next at", nil},
+		{"a schedule that fires steadily, and is planned beyond that", func(p patient) {
+			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // which has it planned anew
+			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
+		}, "schedules", failing, "passes over what its expression says", nil},
 		{"a schedule that is paused", func(p patient) { p.schedule("lost.kind", `paused = true`) },
 			"schedules", healthy, "1 schedule, 1 paused", nil},
 		{"a schedule that is a moment late", func(p patient) { p.schedule("a.kind", `next_at = now() - interval '5 seconds'`) },

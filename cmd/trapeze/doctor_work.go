@@ -18,7 +18,7 @@ func (d *doctor) pods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	alive, slots := 0, 0
+	alive, remote, slots := 0, 0, 0
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
@@ -36,18 +36,41 @@ func (d *doctor) pods(ctx context.Context) error {
 			d.find("pods", warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+p.Name+", when its maintenance is over")
 			continue
 		}
-		if p.Slots > 0 && !p.Draining {
-			alive++
-			slots += p.Slots
+		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
+			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) loses its stream again and again: it has opened %d in %s", p.Name, p.Boot, p.Streams, seconds(p.Up)),
+				"see in its log why. Does a proxy between cut connections that are quiet? Do two processes have the same worker id?")
 		}
+		switch {
+		case p.Slots == 0 || p.Draining:
+			continue
+		case p.Remote:
+			remote++
+		default:
+			alive++
+		}
+		slots += p.Slots
 	}
-	if alive == 0 {
+	if alive+remote == 0 {
 		d.find("pods", warning, fmt.Sprintf("none of %s starts jobs", countOf(len(pods), "open pod", "open pods")), "start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false")
 		return nil
 	}
-	d.find("pods", healthy, fmt.Sprintf("%s with %s", countOf(alive, "pod starts jobs", "pods start jobs"), countOf(slots, "slot", "slots")), "")
+	var who []string
+	if alive > 0 {
+		who = append(who, countOf(alive, "pod", "pods"))
+	}
+	if remote > 0 {
+		who = append(who, countOf(remote, "remote worker", "remote workers"))
+	}
+	starts := "start"
+	if alive+remote == 1 {
+		starts = "starts"
+	}
+	d.find("pods", healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, countOf(slots, "slot", "slots")), "")
 	return nil
 }
+
+// mostStreams is how many streams a remote worker may have opened before more than one a minute is too often.
+const mostStreams = 10
 
 // leases finds pods that others took for dead while their leases lasted. A pod does that to a lease of more than twice its own.
 func (d *doctor) leases(ctx context.Context) error {

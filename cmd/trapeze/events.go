@@ -129,7 +129,7 @@ func printEvent(c *cobra.Command, e job.Event) error {
 		parts = append(parts, fmt.Sprintf("fence=%d", *e.Fence))
 	}
 	if e.Pod != nil {
-		parts = append(parts, "pod="+*e.Pod)
+		parts = append(parts, "pod="+podWith(*e.Pod, e.Remote))
 	}
 	if e.Actor != "" && e.Actor != "system" {
 		parts = append(parts, "by="+e.Actor)

@@ -243,7 +243,7 @@ func lanesOfTheEnvironment(f *steered) {
 	f.does("ops", "PATCH", "/admin/workers/lanes/known", `{"slots":5}`)
 	serve(f.t, f.url, []string{"TRAPEZE_LANES=known=3:demo.result,later=2:demo.tx"})
 	f.is.Equal(setting(), 5) // the database says otherwise
-	f.is.Equal(f.get(f.submit(`{"kind":"demo.tx"}`)).Lane, "later")
+	pgtest.Wait(f.t, "the processes of before have heard of it", func() bool { return f.get(f.submit(`{"kind":"demo.tx"}`)).Lane == "later" })
 	two := trapeze(f.t, []string{"DATABASE_URL=" + f.url, "TRAPEZE_LANES=one=1:demo.echo,two=1:demo.echo", "TRAPEZE_DEMO_HANDLERS=true"}, "serve")
 	f.is.Equal(two.code, 2)
 	f.is.True(strings.Contains(two.err, `kind "demo.echo" is in lane "one" and in lane "two"`))

@@ -83,7 +83,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	pod := serve(t, db.url, []string{"TRAPEZE_POD=web-1", "TRAPEZE_LANES=interactive=2:demo.echo"})
 	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	db.inState(id, job.Running)
 
 	vain := db.run("freeze", "--wait", "300ms")
 	is.Equal(vain.code, 1)
@@ -96,7 +96,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	waits := db.enqueue("demo.noop")
 	is.Equal(db.job(waits).State, job.Pending)
 	is.Equal(db.ok("thaw"), "thawed\n")
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(waits).State == job.Succeeded })
+	db.inState(waits, job.Succeeded)
 
 	is.Equal(db.ok("drain", "interactive", "--wait", "20s"), "lane interactive is drained; nothing runs there\n")
 	waits = db.enqueue("demo.echo") // its lane, by the variable
@@ -106,7 +106,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.Equal(db.ok("thaw"), "thawed, as before\n")
 	is.Equal(db.job(waits).State, job.Pending)
 	is.Equal(db.ok("resume", "interactive"), "lane interactive is resumed\n")
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(waits).State == job.Succeeded })
+	db.inState(waits, job.Succeeded)
 
 	is.Equal(decoded[job.Quiet](t, db.ok("drain", "--pod", "web-1", "--wait", "20s", "--json")), job.Quiet{Changed: true, Quiet: true})
 	is.True(strings.Contains(db.ok("pods"), "drained"))

@@ -71,7 +71,7 @@ NO_COLOR=1 turns colours off.`,
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
-		newPauseCommand(), newUnpauseCommand(), newCronCommand(),
+		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(),
 		newKillCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
 		newDoctorCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)

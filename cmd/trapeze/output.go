@@ -46,6 +46,15 @@ func clock(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
+// clockIn shows a moment as the clocks of a zone show it, with their offset; in UTC where this machine does not know the zone.
+func clockIn(zone string, t *time.Time) string {
+	place, err := time.LoadLocation(zone)
+	if t == nil || t.IsZero() || err != nil {
+		return clock(t)
+	}
+	return t.In(place).Format("2006-01-02 15:04:05Z07:00")
+}
+
 // since shows how long ago a moment was.
 func since(t *time.Time, now time.Time) string {
 	if t == nil || t.IsZero() {

@@ -90,7 +90,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	id, err = r.Enqueue(t.Context(), runner.Chain(of("waits"), of("totals")))
 	is.NoErr(err)
 	text = fmt.Sprint(id)
-	pgtest.Wait(t, "it waits", func() bool { return db.job(text).State == job.Waiting })
+	db.inState(text, job.Waiting)
 	is.True(strings.Contains(db.ok("pipeline", text), "· totals                   planned"))
 	var token string
 	is.NoErr(pool.QueryRow(t.Context(), `select token from trapeze.deferrals where id = $1`, id).Scan(&token))

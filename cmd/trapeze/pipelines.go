@@ -66,11 +66,11 @@ func listPipelines(c *cobra.Command, from backend, filter store.PipelineFilter, 
 		if limit > 0 {
 			filter.Limit = min(left, 1000)
 		}
-		list, cursor, err := from.Pipelines(c.Context(), filter)
+		page, err := from.Pipelines(c.Context(), filter)
 		if err != nil {
 			return err
 		}
-		for _, p := range list {
+		for _, p := range page.Pipelines {
 			if wantsJSON(c) {
 				if err := printJSON(c, p); err != nil {
 					return err
@@ -84,9 +84,9 @@ func listPipelines(c *cobra.Command, from backend, filter store.PipelineFilter, 
 			rows = append(rows, []string{strconv.FormatInt(p.ID, 10), short(p.Name, 30), string(p.Status), step, p.Kind,
 				progressOf(p.Progress), since(&p.CreatedAt, now), short(text(p.Error), 60)})
 		}
-		left -= len(list)
-		filter.Cursor = cursor
-		if cursor == "" || limit > 0 && left <= 0 {
+		left -= len(page.Pipelines)
+		filter.Cursor = page.Cursor
+		if page.Cursor == "" || limit > 0 && left <= 0 {
 			break
 		}
 	}

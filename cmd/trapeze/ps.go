@@ -55,7 +55,7 @@ func printPs(c *cobra.Command, s store.Status, now time.Time) error {
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), podOfSlot(j, remote[j.Boot]),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
 			since(&j.Since, now), strconv.Itoa(j.Attempt), short(remarkOfSlot(j), 60),
 		})
 	}
@@ -83,12 +83,12 @@ func gateCloses(g job.Gate) string {
 	return ""
 }
 
-// podOfSlot names the pod of a slot, and says when it is a remote worker.
-func podOfSlot(j job.Slot, remote bool) string {
+// podWith names a pod, and says when it is a remote worker.
+func podWith(name string, remote bool) string {
 	if remote {
-		return j.Pod + " (remote)"
+		return name + " (remote)"
 	}
-	return j.Pod
+	return name
 }
 
 // remarkOfSlot is what a person wants to know of a running job beside its slot.

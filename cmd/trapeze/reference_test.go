@@ -185,7 +185,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
 		"pod": job.Pod{}, "lane": store.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
-		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "preview": job.SchedulePreview{},
+		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
 		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": readyLine{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
@@ -219,7 +219,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	t.Parallel()
 	const heading = "## States, reasons, events"
 	var states []string
-	events := literals(t, "internal/store/*.go", `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule)\.[a-z_]+)['"]`)
+	events := literals(t, "internal/store/*.go", `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule|retention)\.[a-z_]+)['"]`)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {

@@ -270,7 +270,7 @@ func (s *serving) doors(r *runner.Runner, options api.Options) http.Handler {
 	who := api.Workers(r, options)
 	path, workers := remote.Handler(r, remote.Options{Authenticate: func(request *http.Request) (remote.Caller, error) {
 		w, err := who(request)
-		return remote.Caller{Name: w.Name, Kind: w.Kind, Lane: w.Lane}, err
+		return remote.Caller{Name: w.Name, Kind: w.Kind, Lane: w.Lane, Refused: w.Refused}, err
 	}})
 	others := api.Handler(r, options)
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {

@@ -29,7 +29,7 @@ func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
 	is.Equal(p.status("/metrics"), http.StatusOK)
 
 	id := db.enqueue("demo.sleep", "--args", `{"ms":1500}`)
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	db.inState(id, job.Running)
 	p.signal(syscall.SIGTERM)
 	pgtest.Wait(t, "the pod is not ready any more", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	is.Equal(p.end(), 0)
@@ -60,7 +60,7 @@ func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	p := serve(t, db.url, []string{"TRAPEZE_SHUTDOWN_GRACE=10m"})
 	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	db.inState(id, job.Running)
 	p.signal(syscall.SIGTERM)
 	pgtest.Wait(t, "the pod drains", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	p.signal(syscall.SIGTERM)
@@ -116,7 +116,7 @@ func TestAStuckHandlerDoesNotKeepThePodFromEnding(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	p := serve(t, db.url, []string{"TRAPEZE_SHUTDOWN_GRACE=100ms"})
 	id := db.enqueue("demo.block")
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(id).State == job.Running })
+	db.inState(id, job.Running)
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	is.Equal(p.end(), 0)

@@ -69,7 +69,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	two := func(args ...string) (there, here string) { return p.db.enqueue(args...), p.db.enqueue(args...) }
 	state := func(id string, want job.State) {
 		t.Helper()
-		pgtest.Wait(t, "the job is "+string(want), func() bool { return p.db.job(id).State == want })
+		p.db.inState(id, want)
 	}
 
 	a, b := two("demo.noop", "--delay", "1h")
@@ -169,6 +169,17 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(bothWays(t, p.db, p.server, "lane", "rm", "default").code, 2) // it stays
 	is.Equal(bothWays(t, p.db, p.server, "drain", "--pod", "nobody").code, 1)
 
+	for _, end := range []string{"", "--json"} {
+		is.Equal(p.does(a, b, strings.Fields("retention set IT/kind failed 90d "+end)...).code, 0) // then as before
+		is.Equal(p.reads("retention", "ls"), p.reads("retention", "ls"))
+		is.Equal(p.does(a, b, strings.Fields("retention rm IT/kind failed "+end)...).code, 0)
+	}
+	is.Equal(p.does(a, b, "retention", "set", "IT", "succeeded", "forever").code, 0)
+	is.True(strings.Contains(p.reads("retention", "ls"), "forever"))
+	for _, wrong := range [][]string{{"set", "IT", "running", "90d"}, {"set", "IT", "failed", "soon"}, {"set", "IT", "failed", "0s"}, {"rm", "IT", "none"}} {
+		is.Equal(bothWays(t, p.db, p.server, append([]string{"retention"}, wrong...)...).code, 2)
+	}
+
 	pod := decoded[job.Pod](t, p.moving("pods", "--json")).Name
 	for _, c := range []struct{ shut, open []string }{
 		{[]string{"drain", "--pod", pod, "--wait", "10s"}, []string{"resume", "--pod", pod}},
@@ -185,7 +196,7 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 		is.Equal(near[2].code, 0)
 	}
 	id := p.db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
-	pgtest.Wait(t, "the job runs", func() bool { return p.db.job(id).State == job.Running })
+	p.db.inState(id, job.Running)
 	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // by its name
 	now := decoded[store.Status](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)

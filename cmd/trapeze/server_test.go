@@ -81,7 +81,7 @@ func TestCommandsEndJobsThroughAServer(t *testing.T) {
 	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--lane", "nowhere").code, 1)
 	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--priority", "101").code, 2)
 	deaf := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
-	pgtest.Wait(t, "the job runs", func() bool { return db.job(deaf).State == job.Running })
+	db.inState(deaf, job.Running)
 	is.Equal(decoded[map[string]string](t, through(t, pod.HTTP, "stop", deaf, "--json").out)["state"], "cancelled")
 }
 
@@ -156,4 +156,7 @@ func TestATokenIsSentAndNeverShown(t *testing.T) {
 	is.Equal(trapeze(t, nil, "--server", "127.0.0.1:8080", "jobs").code, 2)                                 // no address
 	is.Equal(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").code, 2)                                // likewise
 	is.True(strings.Contains(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").err, "TRAPEZE_SERVER")) // it is named
+	two := "TRAPEZE_SERVER=http://127.0.0.1:1,http://127.0.0.1:2"
+	is.Equal(trapeze(t, []string{two}, "jobs").code, 2)                                              // a command acts through one
+	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker may go to either: only handlers are missing
 }

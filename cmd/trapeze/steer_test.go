@@ -17,14 +17,14 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	serve(t, db.url, nil)
 	ended := func(id string, want job.State) job.Job {
 		t.Helper()
-		pgtest.Wait(t, "the job is "+string(want), func() bool { return db.job(id).State == want })
+		db.inState(id, want)
 		return db.job(id)
 	}
 
 	id := db.enqueue("demo.fail", "--args", `{"message":"broken"}`)
 	ended(id, job.Failed)
 	is.Equal(strings.TrimSpace(db.ok("retry", id, "--args", `{"message":"broken again"}`)), "job "+id+" is pending again")
-	pgtest.Wait(t, "it has failed again", func() bool { j := db.job(id); return j.State == job.Failed && j.Epoch == 2 })
+	db.until(id, "has failed again", func(j job.Job) bool { return j.State == job.Failed && j.Epoch == 2 })
 	is.True(strings.Contains(*db.job(id).Error, "broken again"))
 	is.Equal(db.run("retry", "999999").code, 1)
 

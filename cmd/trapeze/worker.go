@@ -28,9 +28,14 @@ func newWorkerCommand() *cobra.Command {
 
 It runs the demo kinds that need no database (TRAPEZE_DEMO_HANDLERS=true); a worker with handlers of your own is a program of
 your own, with package remote/worker. It loses nothing when it loses its pod: it opens its stream again, on whichever pod
-of --server answers (several addresses are separated by commas), and keeps what it runs. SIGTERM drains it.`,
-		Example: `  TRAPEZE_DEMO_HANDLERS=true TRAPEZE_TOKEN=… trapeze worker --server https://jobs.example.org
-  TRAPEZE_DEMO_HANDLERS=true trapeze worker --server http://127.0.0.1:8080,http://127.0.0.1:8081`,
+of --server answers (several addresses are separated by commas), and keeps what it runs. SIGTERM drains it.
+
+It logs when a pod has received it, and what keeps it from all of them; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is how
+many it runs at once, TRAPEZE_KINDS which, TRAPEZE_POD its name, TRAPEZE_SHUTDOWN_GRACE how long SIGTERM waits for handlers.
+A pod that cannot be reached is tried again and again; one that refuses the worker ends it with exit code 1.`,
+		Example: `  TRAPEZE_DEMO_HANDLERS=true trapeze worker --server http://127.0.0.1:8080
+  TRAPEZE_DEMO_HANDLERS=true TRAPEZE_TOKEN=… trapeze worker --server https://a.example.org,https://b.example.org
+  TRAPEZE_DEMO_HANDLERS=true trapeze worker --server https://jobs.example.org --ca ca.pem --cert gpu.pem --key gpu.key`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := loadConfig()
@@ -111,7 +116,10 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 			return nil, fmt.Errorf("--ca: %s holds no certificate in PEM", ca)
 		}
 	}
-	if cert != "" || key != "" {
+	if (cert == "") != (key == "") {
+		return nil, errors.New("--cert and --key go together: a certificate, and the key that it was made for")
+	}
+	if cert != "" {
 		read := func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(cert, key)
 			return &pair, err

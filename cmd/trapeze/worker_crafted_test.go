@@ -223,6 +223,9 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 		flood.Running = append(flood.Running, &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &i}})
 	}
 	_, err = w.client.Heartbeat(t.Context(), asking(w, flood))
+	is.True(refusedAs(err, grpc.CodeInvalidArgument, "parts in one message")) // more than any message has is not even read
+	flood.Running = flood.Running[:2001]
+	_, err = w.client.Heartbeat(t.Context(), asking(w, flood))
 	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more notes than a worker has slots, in one message
 
 	// As fast as it can from eight connections, while another worker's work goes on.

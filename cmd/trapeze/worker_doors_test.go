@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -66,11 +67,69 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 	is.True(trail[0].RequestID != "" && trail[0].Source != "")
 }
 
+// workerDoors are the doors of a pod that believes in X-Who, and binds everybody to kinds that begin with gpu.
+func workerDoors(t *testing.T, o api.Options) (*runner.Runner, http.Handler) {
+	t.Helper()
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	o.Authenticate = func(r *http.Request) (api.Principal, error) {
+		if who := r.Header.Get("X-Who"); who != "" {
+			return api.Principal{Name: who, Roles: []string{access.Worker}, Kinds: []string{"gpu.*"}}, nil
+		}
+		return api.Principal{}, api.ErrUnauthenticated
+	}
+	return r, (&serving{log: slog.New(slog.DiscardHandler)}).doors(r, o)
+}
+
+func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, doors := workerDoors(t, api.Options{ChangesPerSecond: -1})
+	for range 100 {
+		got := callWorkersWith(doors, remotepb.WorkersStreamJobsProcedure, true, `{"topics":["gpu.a","secrets"],"slots":1}`, "X-Who", "gpu-team")
+		is.True(strings.Contains(got, "permission_denied") && strings.Contains(got, "secrets"))
+	}
+	trail, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{Actor: "gpu-team", Limit: 200})
+	is.NoErr(err)
+	is.True(len(trail) >= 60 && len(trail) < 70) // and not each of a flood
+	one := trail[0]
+	is.True(!one.Allowed && strings.Contains(one.Reason, `"secrets"`) && one.Source == "192.0.2.1" && one.RequestID != "")
+	is.Equal(one.Action, "POST "+remotepb.WorkersStreamJobsProcedure)
+}
+
+func TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, doors := workerDoors(t, api.Options{ChangesPerSecond: 1e-9, ChangesBurst: 3})
+	from := func(address string, header ...string) string {
+		return callWorkersWith(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.RemoteAddr = address
+			doors.ServeHTTP(w, r)
+		}), remotepb.WorkersHeartbeatProcedure, false, `{}`, header...)
+	}
+	for range 20 {
+		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // whoever is let through counts for himself
+	}
+	for range 3 {
+		is.True(strings.Contains(from("[2001:db8::1]:5"), "unauthenticated"))
+	}
+	is.True(strings.Contains(from("[2001:db8::2]:6"), "too_often")) // the same block of addresses
+	is.True(strings.Contains(from("[2001:db8::2]:6", "X-Who", "gpu-team"), "too_often"))
+	is.True(strings.Contains(from("192.0.2.7:7"), "unauthenticated")) // others are asked
+}
+
 // callWorkers calls a procedure by the protocol of Connect, with an empty message, and returns the answer.
 func callWorkers(doors http.Handler, path string, streams bool, header ...string) string {
-	media, body := "application/json", "{}"
+	return callWorkersWith(doors, path, streams, "{}", header...)
+}
+
+func callWorkersWith(doors http.Handler, path string, streams bool, body string, header ...string) string {
+	media := "application/json"
 	if streams {
-		media, body = "application/connect+json", "\x00\x00\x00\x00\x02{}"
+		media, body = "application/connect+json", string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))))+body
 	}
 	request := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	request.Header.Set("Content-Type", media)

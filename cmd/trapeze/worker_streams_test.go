@@ -30,8 +30,7 @@ func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
 // stream is the number of the latest stream of the worker of a name whose row is open; 0: none.
 func (d database) stream(name string) (n int) {
 	d.t.Helper()
-	pool := pgtest.Connect(d.t, d.url)
-	if err := pool.QueryRow(d.t.Context(), `select coalesce(max(stream), 0) from trapeze.pods join trapeze.remote_workers using (boot) where name = $1 and closed_at is null`, name).Scan(&n); err != nil {
+	if err := d.store().Pool().QueryRow(d.t.Context(), `select coalesce(max(stream), 0) from trapeze.pods join trapeze.remote_workers using (boot) where name = $1 and closed_at is null`, name).Scan(&n); err != nil {
 		d.t.Fatal(err)
 	}
 	return n
@@ -140,7 +139,7 @@ func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	j := db.inState(failing, job.Failed)
 	is.Equal(fmt.Sprintf("%d %d %s %d %s", j.Attempt, j.Fence, j.Lane, j.Priority, j.Args), `2 2 narrow 7 {"message":"again"}`)
 	db.ok("retry", failing)
-	pgtest.Wait(t, "it runs again, as a dead letter that was put back", func() bool { return db.job(failing).Epoch > j.Epoch && db.job(failing).State == job.Failed })
+	db.until(failing, "runs again, as a dead letter that was put back", func(now job.Job) bool { return now.Epoch > j.Epoch && now.State == job.Failed })
 	is.Equal(db.job(failing).Lane, "narrow")
 
 	// A million notes of progress are a few writes.

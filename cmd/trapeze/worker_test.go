@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -77,12 +76,6 @@ func dispatcher(t *testing.T, db database, env ...string) *pod {
 	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE=2s", "TRAPEZE_HEARTBEAT=300ms"}, env...))
 }
 
-func (d database) inState(id string, want job.State) (j job.Job) {
-	d.t.Helper()
-	pgtest.Wait(d.t, fmt.Sprintf("job %s is %s", id, want), func() bool { j = d.job(id); return j.State == want })
-	return j
-}
-
 func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -109,8 +102,8 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	// Assignments that go into a network that swallows them come back, unspent.
 	proxy.Blackhole()
 	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
-	pgtest.Wait(t, "it was sent", func() bool { return db.job(id).Fence > 0 })
-	pgtest.Wait(t, "and was not acknowledged", func() bool { return db.job(id).State == job.Pending })
+	db.until(id, "was sent", func(j job.Job) bool { return j.Fence > 0 })
+	db.inState(id, job.Pending)
 	proxy.Pass()
 	j = db.inState(id, job.Succeeded)
 	is.Equal(j.Attempt, 1)
@@ -138,7 +131,7 @@ func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
 	id := db.enqueue("demo.sleep", "--args", `{"ms":1500}`)
 	db.inState(id, job.Running)
 	frozen.signal(syscall.SIGSTOP)
-	pgtest.Wait(t, "its lease lapses", func() bool { return db.job(id).Crashes == 1 })
+	db.until(id, "loses its lease", func(j job.Job) bool { return j.Crashes == 1 })
 	startFar(t, p.HTTP)
 	j := db.inState(id, job.Succeeded)
 	is.Equal(j.Fence, int64(2))

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newRetentionCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "retention",
+		Short: "Say for how long kinds are kept",
+		Long: `Jobs that have ended are kept as long as the pods say for their state (TRAPEZE_RETENTION_SUCCEEDED and so on). A kind that is to be
+kept for longer, or not as long, has a time of its own for each state it may end in: succeeded, failed or cancelled. It counts from the next
+round of the maintenance on, within ten minutes; what has gone then does not come back.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newRetentionListCommand(), newRetentionSetCommand(), newRetentionRemoveCommand())
+	return c
+}
+
+func newRetentionListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Short:   "List the kinds that are kept for a time of their own",
+		Example: "  trapeze retention ls",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return onBackend(c, func(at backend) error {
+				list, err := at.Retentions(c.Context())
+				if err != nil {
+					return err
+				}
+				var rows [][]string
+				for _, one := range list {
+					if wantsJSON(c) {
+						if err := printJSON(c, one); err != nil {
+							return err
+						}
+					}
+					rows = append(rows, []string{one.Kind, string(one.State), kept(&one.KeepS)})
+				}
+				if wantsJSON(c) {
+					return nil
+				}
+				return printTable(c, "KIND STATE KEPT", rows)
+			})
+		},
+	}
+}
+
+func newRetentionSetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "set KIND STATE TIME",
+		Short: "Say for how long jobs of a kind are kept that ended in a state",
+		Long: `Say for how long jobs of a kind are kept that ended in a state: a length of time such as 36h or 90d, or forever. Days are of UTC:
+jobs go when the day on which they ended has been over for that long. A kind that is kept for very long costs a little whenever an ended
+job is read: do it for few. Keep the kinds of one pipeline for the same time.`,
+		Example: "  trapeze retention set report failed 90d\n  trapeze retention set audit_export succeeded forever --reason \"the auditors\"",
+		Args:    cobra.ExactArgs(3),
+		RunE: func(c *cobra.Command, args []string) error {
+			seconds, err := parseKeep(args[2])
+			if err != nil {
+				return err
+			}
+			return changeRetention(c, func(at backend) (job.RetentionChanged, error) {
+				return at.SetRetention(c.Context(), args[0], job.State(args[1]), seconds)
+			})
+		},
+	}
+}
+
+func newRetentionRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "rm KIND STATE",
+		Short:   "Keep jobs of a kind that ended in a state as all others",
+		Example: "  trapeze retention rm report failed",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return changeRetention(c, func(at backend) (job.RetentionChanged, error) {
+				return at.UnsetRetention(c.Context(), args[0], job.State(args[1]))
+			})
+		},
+	}
+}
+
+func changeRetention(c *cobra.Command, do func(at backend) (job.RetentionChanged, error)) error {
+	return onBackend(c, func(at backend) error {
+		done, err := do(at)
+		if err != nil {
+			return err
+		}
+		if wantsJSON(c) {
+			return printJSON(c, done)
+		}
+		news := "were kept " + kept(done.Before)
+		if !done.Changed {
+			news = "as before"
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s jobs of kind %s are kept %s; %s\n", done.State, printable(done.Kind), kept(done.After), news)
+		return err
+	})
+}
+
+const day = 24 * time.Hour
+
+// kept says for how long something is kept: in days where they are whole.
+func kept(seconds *int64) string {
+	switch {
+	case seconds == nil:
+		return "as all others"
+	case *seconds == 0:
+		return "forever"
+	case *seconds%int64(day/time.Second) == 0:
+		return strconv.FormatInt(*seconds/int64(day/time.Second), 10) + "d"
+	}
+	return (time.Duration(*seconds) * time.Second).String()
+}
+
+// parseKeep reads a length of time in whole seconds, in days too; forever is 0.
+func parseKeep(text string) (int64, error) {
+	if text == "forever" {
+		return 0, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseInt(days, 10, 32); err == nil && n > 0 {
+			return n * int64(day/time.Second), nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d%time.Second != 0 {
+		return 0, usage("%q: want a length of time of whole seconds, such as 36h or 90d, or forever", text)
+	}
+	return int64(d / time.Second), nil
+}

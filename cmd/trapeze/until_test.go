@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// stores are those that tests look at their databases with while they wait, by address.
+var stores sync.Map
+
+// store is one for the test's own looks at the database.
+func (d database) store() *store.Store {
+	d.t.Helper()
+	if s, ok := stores.Load(d.url); ok {
+		return s.(*store.Store)
+	}
+	s, err := store.New(d.t.Context(), pgtest.Connect(d.t, d.url), store.Options{Connections: 1})
+	is.New(d.t).NoErr(err)
+	stores.Store(d.url, s)
+	d.t.Cleanup(func() { stores.Delete(d.url); s.Close() })
+	return s
+}
+
+// until waits until a job is as wanted, and returns it. A look is a query: commands, which are processes, would keep a processor busy for
+// as long as the wait lasts.
+func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) {
+	d.t.Helper()
+	number, err := strconv.ParseInt(id, 10, 64)
+	is.New(d.t).NoErr(err)
+	s := d.store()
+	pgtest.Wait(d.t, "job "+id+" "+what, func() bool {
+		var err error
+		j, err = s.Job(d.t.Context(), number)
+		return err == nil && wanted(j)
+	})
+	return j
+}
+
+// inState waits until a job is in a state, and returns it.
+func (d database) inState(id string, want job.State) job.Job {
+	d.t.Helper()
+	return d.until(id, "is "+string(want), func(j job.Job) bool { return j.State == want })
+}

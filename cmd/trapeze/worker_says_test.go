@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// sayings is what a process says, for a test to wait for.
+type sayings struct {
+	t    *testing.T
+	read *os.File
+	all  bytes.Buffer
+}
+
+// until reads until something is said.
+func (s *sayings) until(text string) {
+	s.t.Helper()
+	part := make([]byte, 4096)
+	_ = s.read.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for !strings.Contains(s.all.String(), text) {
+		n, err := s.read.Read(part)
+		if s.all.Write(part[:n]); err != nil {
+			s.t.Fatalf("nobody said %q: %v\n%s", text, err, s.all.String())
+		}
+	}
+}
+
+// startSaying starts a remote worker whose log the test reads.
+func startSaying(t *testing.T, server string, env ...string) (*exec.Cmd, *sayings) {
+	t.Helper()
+	is := is.New(t)
+	read, write, err := os.Pipe()
+	is.NoErr(err)
+	cmd := exec.Command(os.Args[0], "worker", "--server", server)
+	cmd.Env, cmd.Stderr = environment(append([]string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SLOTS=2", "SSL_CERT_FILE=/nonexistent"}, env...)...), write
+	is.NoErr(cmd.Start())
+	is.NoErr(write.Close())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = read.Close()
+	})
+	return cmd, &sayings{t: t, read: read}
+}
+
+// Whoever mistook an address, or has a proxy before the pod that does not pass gRPC on, is told so by the worker that goes on trying.
+func TestARemoteWorkerSaysWhatKeepsItFromItsPods(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	old := httptest.NewUnstartedServer(http.NotFoundHandler())
+	old.TLS = &tls.Config{NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	is.New(t).NoErr(err)
+	nobody := free.Addr().String()
+	is.New(t).NoErr(free.Close())
+	for server, says := range map[string]string{
+		plain.URL: "does not speak HTTP/2 in clear text",
+		"https" + strings.TrimPrefix(plain.URL, "http"): "speaks no TLS",
+		old.URL: "speaks TLS but not HTTP/2",
+		"http" + strings.TrimPrefix(old.URL, "https"): "does not speak HTTP/2 in clear text",
+		"http://" + nobody:                            "connection refused",
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			_, said := startSaying(t, server)
+			said.until("no pod receives the worker, it goes on trying")
+			said.until("server=" + server)
+			said.until(says)
+		})
+	}
+}
+
+func TestARemoteWorkerThatCannotBeRightEndsAtOnceAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	pem := filepath.Join(t.TempDir(), "gpu.pem")
+	for _, c := range []struct {
+		env, flags []string
+		code       int
+		says       string
+	}{
+		{nil, []string{"--server", "http://jobs.example.org"}, exitUsage, "use https://"},
+		{nil, []string{"--server", "jobs.example.org:443"}, exitUsage, "want https://host:port"},
+		{nil, []string{"--server", plain.URL + ","}, exitUsage, "want https://host:port"},
+		{[]string{"TRAPEZE_KINDS=demo.nosuch"}, []string{"--server", plain.URL}, exitUsage, `no handler for the kind "demo.nosuch": registered are demo.block`},
+		{[]string{"TRAPEZE_SLOTS=2000"}, []string{"--server", plain.URL}, exitUsage, "2000 slots, want 1 to 1000"},
+		{nil, []string{"--server", plain.URL, "--cert", pem}, exitUsage, "--cert and --key go together"},
+		{nil, []string{"--server", plain.URL, "--cert", pem, "--key", pem}, exitUsage, "no such file"},
+	} {
+		said := trapeze(t, append([]string{"TRAPEZE_DEMO_HANDLERS=true"}, c.env...), append([]string{"worker"}, c.flags...)...)
+		if said.code != c.code || !strings.Contains(said.err, c.says) || strings.Count(said.err, "\n") != 1 {
+			t.Errorf("%v %v: exit code %d: %s", c.env, c.flags, said.code, said.err)
+		}
+	}
+}
+
+// One line when it starts, one when it is received, one when it drains, one at its end, and one for what failed: jobs that succeed are lines of debug only.
+func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	p := dispatcher(t, db)
+	cmd, said := startSaying(t, p.HTTP, "TRAPEZE_KINDS=demo.echo,demo.fail,demo.progress")
+	said.until(`msg="received by a pod" server=` + p.HTTP)
+	db.inState(db.enqueue("demo.echo"), job.Succeeded)
+	for range 5 { // what a handler noted last is there when its job has ended
+		done := db.inState(db.enqueue("demo.progress", "--args", `{"steps":3,"ms":20}`), job.Succeeded).Progress
+		is.Equal(*done.Done, int64(3))
+	}
+	failed := db.enqueue("demo.fail", "--args", `{"message":"no paper"}`)
+	db.inState(failed, job.Failed)
+	said.until(`level=WARN msg="handler returned an error" job_id=` + failed)
+	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
+	said.until("remote worker stopped")
+	// One that has gone is known for what it was, by the job and by each event of its.
+	is.True(strings.Contains(db.ok("job", failed), "(remote worker, boot "))
+	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // claimed, failed
+	is.Equal(strings.Count(said.all.String(), "\n"), 5)
+	is.True(!strings.Contains(said.all.String(), "level=ERROR"))
+	// The pod says as little: that it came, that its job failed, and that it went.
+	log := p.log.String()
+	is.True(!strings.Contains(log, "not known")) // its reports were answered
+}
