@@ -39,7 +39,8 @@ const (
 const help = `Usage: go run ./cmd/torture [flags]
 
 Breaks a small fleet on purpose and judges what came of it. It starts a PostgreSQL of its own, 3 to 6 pods as processes of
-the real program, each behind a proxy, and a ledger outside to which their handlers report. For as long as asked, clients
+the real program, each behind a proxy, 2 remote workers with a proxy before each of their pods, and a ledger outside to which
+all handlers report. For as long as asked, clients
 submit jobs and a nemesis carries out a plan of faults; both follow from the seed. Then everything is healed, the fleet
 gets time to end its work, and the records are checked, one line an invariant. An invariant for which nothing could be
 checked counts as broken, unless the run was narrowed with -only or -replay.

@@ -41,6 +41,9 @@ var guards = map[string][]string{
 	mutant.DoubleCount:         {"I13b"},
 	mutant.BlindFire:           {"I19"},
 	mutant.LostFires:           {"I19"},
+	mutant.UnheardLease:        {"I1", "I10b"},
+	mutant.StreamLease:         {"I10b"},
+	mutant.StaleReport:         {"I3"},
 }
 
 // mutants reads a list of mutants; "all" is every one.

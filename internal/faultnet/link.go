@@ -82,6 +82,9 @@ func (l *link) mayPass(way Direction, n int) bool {
 const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
 
 func (l *link) asks(bytes []byte) (int, error) {
+	if l.p.url == "" { // another protocol
+		return len(bytes), nil
+	}
 	if strings.HasPrefix(string(bytes), cancelRequest) {
 		return 0, errors.New("a request to cancel is lost")
 	}

@@ -1,4 +1,5 @@
-// Package faultnet is a network that can be made to misbehave: a TCP proxy in front of PostgreSQL, in this process.
+// Package faultnet is a network that can be made to misbehave: a TCP proxy in front of PostgreSQL, or of any other server, in
+// this process.
 //
 //	proxy.go  what a test can ask for
 //	link.go   one connection: two pumps that obey
@@ -14,14 +15,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy is a network in front of PostgreSQL that a test can make misbehave. It passes bytes until told otherwise, except
+// Proxy is a network in front of a server that a test can make misbehave. It passes bytes until told otherwise, except
 // requests to cancel a statement, which are always lost: a statement may outlive its connection. Its methods are safe for
 // concurrent use.
 type Proxy struct {
-	url             string
-	network, target string
-	listener        net.Listener
-	running         sync.WaitGroup
+	url      string
+	target   func() (network, address string)
+	listener net.Listener
+	running  sync.WaitGroup
 
 	mu     sync.Mutex
 	gates  [2]gate // by Direction
@@ -70,25 +71,38 @@ func Start(address string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	network, address := pgconn.NetworkAddress(config.Host, config.Port)
+	p, err := StartTo(func() (string, string) { return network, address })
+	if err != nil {
+		return nil, err
+	}
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: p.Addr(),
+		Path: "/" + config.Database, RawQuery: "sslmode=disable"}
+	p.url = u.String()
+	return p, nil
+}
+
+// StartTo starts a proxy in front of whatever target says when a connection comes: a program that is started anew has another
+// port. An empty address is nobody, and the connection is broken. Close ends it. What it cuts by statements is PostgreSQL's alone.
+func StartTo(target func() (network, address string)) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: listener, links: map[*link]bool{}}
+	p := &Proxy{target: target, listener: listener, links: map[*link]bool{}}
 	for d := range p.gates {
 		p.gates[d].open = make(chan struct{})
 		close(p.gates[d].open)
 	}
-	p.network, p.target = pgconn.NetworkAddress(config.Host, config.Port)
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: listener.Addr().String(),
-		Path: "/" + config.Database, RawQuery: "sslmode=disable"}
-	p.url = u.String()
 	p.running.Go(p.accept)
 	return p, nil
 }
 
-// URL is the address of the same database through the proxy.
+// URL is the address of the same database through the proxy, "" when it is in front of something else.
 func (p *Proxy) URL() string { return p.url }
+
+// Addr is where the proxy listens, host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Links is how many connections there are.
 func (p *Proxy) Links() int {
@@ -228,7 +242,12 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	server, err := net.Dial(p.network, p.target)
+	network, address := p.target()
+	if address == "" {
+		_ = client.Close()
+		return
+	}
+	server, err := net.Dial(network, address)
 	if err != nil {
 		_ = client.Close()
 		return

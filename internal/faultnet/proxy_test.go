@@ -2,6 +2,10 @@ package faultnet_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,5 +155,37 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 			is.Equal(p.Links(), 2)
 			is.NoErr(another.Close(t.Context()))
 		})
+	}
+}
+
+// A program that is started anew has another port: who is asked is whoever is there when the connection comes.
+func TestAProxyInFrontOfAnythingAsksWhereItIs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var target atomic.Value
+	target.Store("")
+	p, err := faultnet.StartTo(func() (string, string) { return "tcp", target.Load().(string) })
+	is.NoErr(err)
+	defer p.Close()
+	is.Equal(p.URL(), "")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ask := func() (string, error) {
+		answer, err := client.Get("http://" + p.Addr())
+		if err != nil {
+			return "", err
+		}
+		defer answer.Body.Close()
+		said, err := io.ReadAll(answer.Body)
+		return string(said), err
+	}
+	_, err = ask()
+	is.True(err != nil) // nobody is there
+	for _, name := range []string{"one", "two"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+		target.Store(server.Listener.Addr().String())
+		said, err := ask()
+		is.NoErr(err)
+		is.Equal(said, name)
+		server.Close()
 	}
 }

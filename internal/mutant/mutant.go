@@ -26,11 +26,14 @@ const (
 	DoubleCount         = "double_count"           // the end of a branch is counted twice, so that a join comes too early
 	BlindFire           = "blind_fire"             // a pod submits the jobs of fires that it found due, whoever decided them
 	LostFires           = "lost_fires"             // of several fires that are due at once only the latest is decided
+	UnheardLease        = "unheard_lease"          // a remote worker's lease is renewed by its pod, whether or not the worker is heard of
+	StreamLease         = "stream_lease"           // what a remote worker runs is given back when its stream ends, as if that were its lease
+	StaleReport         = "stale_report"           // a remote worker's report ends the job that it names, whoever runs that now
 )
 
 // Names lists all mutants.
 func Names() []string {
 	return []string{NoFence, FenceWithoutPod, DoubleChain, LostChild, EventGap, SlotsExceeded, SubjectMutexOff,
 		RecoveryOfTheLiving, ZombieHeartbeat, BlindCommitRetry, NoListenRepoll, GrantsUncounted, LaunchBeforeCommit, DoubleCount,
-		BlindFire, LostFires}
+		BlindFire, LostFires, UnheardLease, StreamLease, StaleReport}
 }

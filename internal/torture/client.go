@@ -111,6 +111,7 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 	}
 	request.GetBody = nil // sent once: the transport must not repeat it behind our back
 	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+c.w.tokens.of[crowdName])
 	if call.Key != "" {
 		request.Header.Set("Idempotency-Key", call.Key)
 	}

@@ -11,8 +11,7 @@ type Fault struct {
 	Cannot string   // why no run can
 }
 
-// Faults lists every kind of fault that a fleet on one machine can meet before operators, calendars and remote workers
-// come into play. A run provokes those that have verbs, each as its weight in the plan says.
+// Faults lists every kind of fault that a fleet on one machine can meet, but those of operators' and calendars' own. A run provokes those that have verbs, each as its weight in the plan says.
 var Faults = []Fault{
 	{Name: "F1", What: "pods killed, one or all together, at any moment or exactly between two statements", Verbs: of("F1")},
 	{Name: "F2", What: "zombie: a pod frozen beyond its lease, then resumed", Verbs: of("F2")},
@@ -60,6 +59,10 @@ var Faults = []Fault{
 	{Name: "F40", What: "the database restored from a backup while pods live",
 		Cannot: "the records of one run cannot tell a history that was undone from one that was lost"},
 	{Name: "F49", What: "the same submission by many clients at once", Verbs: of("F49")},
+	{Name: "F69", What: "assignments to a remote worker that do not arrive, or that nobody acknowledges", Verbs: of("F69")},
+	{Name: "F70", What: "a remote worker that reports what is not its any more", Verbs: of("F70")},
+	{Name: "F71", What: "a remote worker killed, stopped or cut off, or moved to another pod; the pod killed that serves its stream", Verbs: of("F71")},
+	{Name: "F72", What: "a remote worker that lies", Cannot: "the workers of a run are honest programs; cmd/trapeze/worker_crafted_test.go tells the lies"},
 }
 
 // FaultNamed finds a fault by its name.

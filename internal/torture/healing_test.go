@@ -28,8 +28,11 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			is := is.New(t)
 			act := history.Act{No: i + 1, Fault: v.fault, Verb: v.name, For: time.Minute, Number: v.many, Note: map[string]any{}}
-			if v.aim == atPod {
+			switch v.aim {
+			case atPod:
 				act.Pod = podName(i % 2)
+			case atWorker:
+				act.Pod = workerName(i % 2)
 			}
 			if v.note != nil {
 				v.note(rand.New(rand.NewPCG(1, uint64(i))), &act, 2)

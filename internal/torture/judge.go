@@ -22,12 +22,14 @@ type Counts struct {
 	Missed    int `json:"missed"` // faults that hit nothing
 	Failed    int `json:"failed"` // faults that could not be done
 	Kills     int `json:"kills"`
-	Stops     int `json:"stops"` // freezes of a pod or of the server
+	Stops     int `json:"stops"` // freezes of a pod, a remote worker or the server
 	Cuts      int `json:"cuts"`  // connections and replies
 	Restarts  int `json:"restarts"`
 	Jobs      int `json:"jobs"`
 	Chains    int `json:"chains"`
 	Takeovers int `json:"takeovers"` // jobs that another pod took over
+	Remote    int `json:"remote"`    // claims for remote workers
+	Crossings int `json:"crossings"` // steps of chains that went from a pod to a remote worker, or back
 	Stale     int `json:"stale_writes_refused"`
 	Fires     int `json:"fires"`   // of schedules
 	Retries   int `json:"retries"` // by operators
@@ -66,9 +68,9 @@ func count(r *history.Run) Counts {
 			continue
 		}
 		switch f.Fault {
-		case "F2", "F3", "F4", "F22":
+		case "F2", "F3", "F4", "F22", "F70":
 			c.Stops++
-		case "F21", "F23", "F24", "F25":
+		case "F21", "F23", "F24", "F25", "F69":
 			c.Cuts += f.Struck
 		case "F19", "F20":
 			c.Restarts++
@@ -86,6 +88,7 @@ func count(r *history.Run) Counts {
 		}
 	}
 	c.Chains = len(chains)
+	c.Remote, c.Crossings = remote(r)
 	for _, e := range r.Events {
 		switch e.Event {
 		case "job.recovered":
@@ -104,6 +107,31 @@ func count(r *history.Run) Counts {
 		}
 	}
 	return c
+}
+
+// remote counts what remote workers were given, and how often a chain went from a pod to one or back.
+func remote(r *history.Run) (claims, crossings int) {
+	far, on := map[string]bool{}, map[int64]bool{}
+	for _, p := range r.Pods {
+		for _, boot := range p.Boots {
+			far[boot] = len(p.Via) > 0
+		}
+	}
+	claimed := map[int64]bool{}
+	for _, e := range r.Events {
+		if e.Event == "job.claimed" && e.Job != nil && e.Boot != nil {
+			claimed[*e.Job], on[*e.Job] = true, far[*e.Boot]
+			if far[*e.Boot] {
+				claims++
+			}
+		}
+	}
+	for _, j := range r.Jobs {
+		if j.ParentID != nil && claimed[j.ID] && claimed[*j.ParentID] && on[j.ID] != on[*j.ParentID] {
+			crossings++
+		}
+	}
+	return claims, crossings
 }
 
 // starvation is the average of what pods waited for a processor, per second.

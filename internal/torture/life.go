@@ -26,34 +26,35 @@ const (
 	byAFailpoint = "failpoint"
 )
 
-// life is one process in a pod's place, from its start to its end.
+// life is one process in a place, from its start to its end.
 type life struct {
-	pod    *Pod
+	place  *place
 	cmd    *exec.Cmd
 	log    *os.File
-	record history.Process // guarded by pod.mu, as url
+	record history.Process // guarded by place.mu, as url
 	url    string
 	ready  chan struct{} // closed when it has said so
 	ended  chan struct{} // closed when it has been waited for and its record is written
 }
 
-// begin starts the n-th process of a pod. It dies with us, also when it is stopped.
-func begin(p *Pod, n int, env []string) (*life, error) {
-	l := &life{pod: p, ready: make(chan struct{}), ended: make(chan struct{})}
+// begin starts the n-th process of a place. It dies with us, also when it is stopped.
+func begin(p *place, n int, env []string) (*life, error) {
+	l := &life{place: p, ready: make(chan struct{}), ended: make(chan struct{})}
 	name := filepath.Join(podLogs, fmt.Sprintf("%s-%d.log", p.name, n))
 	log, err := os.OpenFile(filepath.Join(p.w.Dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	l.log = log
-	l.cmd = exec.Command(p.w.binary, "serve")
+	l.cmd = exec.Command(p.w.binary, p.command)
 	l.cmd.Dir = os.TempDir()
 	l.cmd.Env = env
 	l.cmd.Stdout, l.cmd.Stderr = &lines{each: l.said}, &lines{each: l.said}
 	l.cmd.WaitDelay = 2 * time.Second
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, not for the pods
 	dieWithUs(l.cmd.SysProcAttr)
-	l.record = history.Process{Pod: p.name, Log: name, Race: p.w.Settings.Race, Started: time.Now()}
+	l.record = p.about
+	l.record.Log, l.record.Race, l.record.Started = name, p.w.Settings.Race, time.Now()
 
 	started := make(chan error)
 	go func() {
@@ -78,7 +79,7 @@ func begin(p *Pod, n int, env []string) (*life, error) {
 
 // end writes down how the process ended and empties its place.
 func (l *life) end() {
-	p := l.pod
+	p := l.place
 	p.mu.Lock()
 	l.record.Ended = time.Now()
 	l.record.Exit = l.cmd.ProcessState.ExitCode()
@@ -100,10 +101,10 @@ func (l *life) end() {
 
 // said takes a line that the process wrote.
 func (l *life) said(line []byte) {
-	l.pod.mu.Lock()
-	defer l.pod.mu.Unlock()
+	l.place.mu.Lock()
+	defer l.place.mu.Unlock()
 	if _, err := l.log.Write(append(line, '\n')); err != nil {
-		l.pod.w.fail(err)
+		l.place.w.fail(err)
 	}
 	switch {
 	case bytes.HasPrefix(line, []byte("{")):
@@ -119,26 +120,32 @@ func (l *life) said(line []byte) {
 	}
 }
 
+// introductions are the messages of the log with which a process says under which boot id it goes on.
+var introductions = []string{"runner started", "pod registered again", "remote worker started", "the lease was lost: begun anew as another worker"}
+
 // saidObject takes a line of JSON: the one that says the pod is ready, or one of its log.
 func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
 		HTTP  string `json:"http"`
 		Boot  string `json:"boot"`
+		Pod   string `json:"pod"`
 		Msg   string `json:"msg"`
 	}
 	if json.Unmarshal(line, &one) != nil {
 		return
 	}
-	if one.Ready && l.record.Ready == nil {
+	if (one.Ready || one.Msg == "received by a pod") && l.record.Ready == nil {
 		now := time.Now()
 		l.record.Ready, l.url = &now, one.HTTP
 		close(l.ready)
 	}
-	ours := one.Ready || one.Msg == "runner started" || one.Msg == "pod registered again"
-	if ours && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
+	if one.Msg == "remote worker received" { // by this pod
+		l.place.w.serves(one.Pod, l.place.name)
+	}
+	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
 		l.record.Boots = append(l.record.Boots, one.Boot)
-		l.pod.boot = one.Boot
+		l.place.boot = one.Boot
 	}
 }
 
@@ -150,15 +157,13 @@ func cleanEnvironment() []string {
 	})
 }
 
-func (p *Pod) environment() []string {
-	s := p.w.Settings
+// environment is what every process of the fleet is started with.
+func (w *World) environment(name string) []string {
+	s := w.Settings
 	env := append(cleanEnvironment(),
-		"DATABASE_URL="+p.proxy.URL(), "TRAPEZE_POD="+p.name, "TRAPEZE_HTTP_ADDR=127.0.0.1:0",
-		"TRAPEZE_LEASE="+s.Lease.String(), "TRAPEZE_HEARTBEAT="+s.Heartbeat.String(), "TRAPEZE_POLL_INTERVAL="+s.Poll.String(),
-		"TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), fmt.Sprint("TRAPEZE_SLOTS=", s.Slots),
-		fmt.Sprint("TRAPEZE_MAX_CRASHES=", s.MaxCrashes), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+p.w.ledger.url(),
+		"TRAPEZE_POD="+name, "TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+w.ledger.url(),
 		"TRAPEZE_LOG_FORMAT=json",
-		"GORACE=atexit_sleep_ms=10", // its default of a second would count as the pod's
+		"GORACE=atexit_sleep_ms=10", // its default of a second would count as the process's
 	)
 	if s.Mutant != "" {
 		env = append(env, "TRAPEZE_MUTANT="+s.Mutant)

@@ -13,6 +13,9 @@ func simple(kind, args string, a ...any) submission {
 	return submission{Kind: kind, Args: json.RawMessage(fmt.Sprintf(args, a...))}
 }
 
+// step is the same as a step of a chain.
+func (s submission) step() job.Step { return job.Step{Kind: s.Kind, Args: s.Args} }
+
 // mix is what clients submit, by weight.
 var mix = []struct {
 	weight int

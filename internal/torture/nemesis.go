@@ -22,7 +22,7 @@ const mendWithin = 15 * time.Second
 // crowd is who submits the jobs that are faults themselves.
 func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 	n := &nemesis{w: crowd.w, crowd: crowd, fleet: make(chan struct{}, 1), pods: map[string]chan struct{}{}}
-	for _, p := range n.w.Pods() {
+	for _, p := range n.w.places() {
 		n.pods[p.Name()] = make(chan struct{}, 1)
 	}
 	for _, act := range plan {
@@ -30,7 +30,7 @@ func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 			return fmt.Errorf("act %d: there is no verb %q", act.No, act.Verb)
 		}
 		if act.Pod != "" && n.pods[act.Pod] == nil {
-			return fmt.Errorf("act %d: there is no pod %q", act.No, act.Pod)
+			return fmt.Errorf("act %d: there is no pod or worker %q", act.No, act.Pod)
 		}
 	}
 	var acting sync.WaitGroup
@@ -48,7 +48,7 @@ type nemesis struct {
 	w     *World
 	crowd *Crowd
 	fleet chan struct{}            // held by whoever harms the whole fleet
-	pods  map[string]chan struct{} // held by whoever harms this pod
+	pods  map[string]chan struct{} // held by whoever harms this pod, or worker
 }
 
 // carry does one act. Acts that the plan keeps apart are kept apart here too, should one take longer than it was given.
@@ -59,13 +59,9 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 	switch v.aim {
 	case atAll:
 		lock = n.fleet
-	case atPod:
+	case atPod, atWorker:
 		lock = n.pods[act.Pod]
-		for _, p := range n.w.Pods() {
-			if p.Name() == act.Pod {
-				s.pod = p
-			}
-		}
+		s.aimAt(act.Pod)
 	}
 	select {
 	case lock <- struct{}{}:
@@ -74,12 +70,15 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 		return
 	}
 	record := history.Fault{Act: act, Began: time.Now()}
-	if s.pod != nil {
-		record.Boot = s.pod.Boot()
+	if s.at != nil {
+		record.Boot = s.at.Boot()
 	}
 	err := v.do(s)
 	record.Healed = time.Now()
 	record.Struck, record.Note = s.outcome()
+	if !s.began.IsZero() {
+		record.Began = s.began
+	}
 	if err != nil && !errors.Is(err, errOver) {
 		record.Error = err.Error()
 	}
@@ -98,11 +97,31 @@ type strike struct {
 	crowd *Crowd
 	ctx   context.Context // ends with the run
 	act   history.Act
-	pod   *Pod // at whom it is aimed, if at one
+
+	// At whom it is aimed, if at one: the place, and whose it is.
+	at     *place
+	pod    *Pod
+	worker *Worker
+
+	began time.Time // when the harm began, if that was after what prepared it
 
 	mu     sync.Mutex
 	struck int
 	noted  map[string]any
+}
+
+// aimAt finds whom a name means.
+func (s *strike) aimAt(name string) {
+	for _, p := range s.w.Pods() {
+		if p.Name() == name {
+			s.pod, s.at = p, p.place
+		}
+	}
+	for _, k := range s.w.Workers() {
+		if k.Name() == name {
+			s.worker, s.at = k, k.place
+		}
+	}
 }
 
 // hit counts what was hit.
@@ -153,9 +172,9 @@ func (s *strike) until(d time.Duration, met func() bool) bool {
 	return true
 }
 
-// alive waits for the pod's process to be ready: it may have been killed a moment ago.
+// alive waits for the process to be ready: it may have been killed a moment ago.
 func (s *strike) alive() error {
-	if !s.until(5*time.Second, func() bool { return s.pod.URL() != "" }) {
+	if !s.until(5*time.Second, s.at.Ready) {
 		if s.ctx.Err() != nil {
 			return errOver
 		}

@@ -24,15 +24,16 @@ select usename::text, case when state = 'active' then coalesce(wait_event_type |
 	count(*)::int
 from pg_stat_activity where usename like 'pod%' group by 1, 2`
 
-// numbers asks all pods at once, so that one that is stopped does not delay the others.
+// numbers asks all pods at once, so that one that is stopped does not delay the others. Of workers only what the system says is known.
 func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	sessions := s.sessions(ctx)
-	list := make([]history.PodNumbers, len(s.w.Pods()))
+	places := s.w.places()
+	list := make([]history.PodNumbers, len(places))
 	var asking sync.WaitGroup
-	for i, p := range s.w.Pods() {
+	for i, p := range places {
 		asking.Go(func() {
 			one := history.PodNumbers{Pod: p.Name(), Goroutines: -1, Stuck: -1, Files: -1, RSS: -1, Connections: -1}
-			if sessions != nil {
+			if sessions != nil && i < len(s.w.Pods()) {
 				one.Sessions, one.Connections = sessions[p.Name()], 0
 				for _, n := range one.Sessions {
 					one.Connections += n
@@ -41,8 +42,10 @@ func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 			if pid := p.PID(); pid != 0 {
 				one.PID, one.Files, one.RSS, one.Starved = pid, openFiles(pid), residentBytes(pid), starved(pid)
 			}
-			if url := p.URL(); url != "" {
-				s.metrics(ctx, url, &one)
+			if i < len(s.w.Pods()) {
+				if url := s.w.Pods()[i].URL(); url != "" {
+					s.metrics(ctx, url, &one)
+				}
 			}
 			list[i] = one
 		})

@@ -11,9 +11,10 @@ import (
 
 // PlanOptions bound a plan.
 type PlanOptions struct {
-	For  time.Duration // the run's length; every act has ended by then. Default 1 minute
-	Pods int           // pod1 … podN. Default 3
-	Only []string      // names of faults, such as F24; empty: all
+	For     time.Duration // the run's length; every act has ended by then. Default 1 minute
+	Pods    int           // pod1 … podN. Default 3
+	Workers int           // worker1 … workerN. Default none
+	Only    []string      // names of faults, such as F24; empty: all
 }
 
 // The pace of a plan. An outage of the whole fleet, with the time it takes to come back, stays below longestOutage, and
@@ -33,6 +34,7 @@ const (
 	atNobody aim = iota // the fleet goes on beside it
 	atPod               // one pod is away for a while
 	atAll               // the whole fleet is
+	atWorker            // one remote worker is
 )
 
 // verb is one way to do harm.
@@ -51,7 +53,7 @@ type verb struct {
 
 // verbs are all there are. The weights follow the public record of what breaks job runners; a tenth of all harm, commands
 // that race with the jobs, is the workload's part.
-var verbs = slices.Concat(processVerbs, failpointVerbs, backlogVerbs, networkVerbs, databaseVerbs, jobVerbs)
+var verbs = slices.Concat(processVerbs, failpointVerbs, backlogVerbs, networkVerbs, databaseVerbs, jobVerbs, workerVerbs)
 
 // A seed's independent streams of random numbers.
 const (
@@ -69,14 +71,14 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 		o.Pods = 3
 	}
 	p := &planner{PlanOptions: o, r: rand.New(rand.NewPCG(seed, nemesisStream)), points: rand.New(rand.NewPCG(seed, failpointStream)),
-		busy: make([]time.Duration, o.Pods), until: map[string]time.Duration{}, done: map[string]int{}}
+		busy: make([]time.Duration, o.Pods), busyFar: make([]time.Duration, o.Workers), until: map[string]time.Duration{}, done: map[string]int{}}
 	for _, v := range verbs {
 		if len(o.Only) == 0 || slices.Contains(o.Only, v.fault) {
 			p.verbs = append(p.verbs, v)
 		}
 	}
 	for at := firstAct; at < o.For; {
-		if p.act(at) {
+		if p.opens(at) || p.act(at) {
 			at += actsApart/2 + time.Duration(p.r.Int64N(int64(actsApart))).Round(time.Millisecond)
 		} else {
 			at += 500 * time.Millisecond // nothing fits yet
@@ -85,12 +87,29 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 	return p.plan
 }
 
+// opening are the verbs with which every plan of all faults begins: without them a short one may leave an invariant nothing to judge.
+var opening = []string{"kill", "worker_kill"}
+
+// opens plans the next act of the opening, unless it is over.
+func (p *planner) opens(at time.Duration) bool {
+	if len(p.Only) > 0 || len(p.plan) >= len(opening) {
+		return false
+	}
+	v, _ := verbNamed(opening[len(p.plan)])
+	if !p.fits(v, at) {
+		return false
+	}
+	p.add(v, at)
+	return true
+}
+
 type planner struct {
 	PlanOptions
 	r, points *rand.Rand
 	verbs     []verb
 	plan      []history.Act
 	busy      []time.Duration          // by pod: until when it is away
+	busyFar   []time.Duration          // by worker
 	allBusy   time.Duration            // until when no other outage of the whole fleet may begin
 	until     map[string]time.Duration // by verb: until when it is at work
 	done      map[string]int           // by verb: how many acts
@@ -126,21 +145,23 @@ func (p *planner) fits(v verb, at time.Duration) bool {
 	}
 	switch v.aim {
 	case atPod:
-		return len(p.free(at)) > 1
+		return len(free(p.busy, at)) > 1
+	case atWorker:
+		return len(free(p.busyFar, at)) > 0
 	case atAll:
 		return p.allBusy <= at
 	}
 	return true
 }
 
-// free lists the pods that nobody harms at a moment.
-func (p *planner) free(at time.Duration) (pods []int) {
-	for i, until := range p.busy {
+// free lists those whom nobody harms at a moment.
+func free(busy []time.Duration, at time.Duration) (list []int) {
+	for i, until := range busy {
 		if until <= at {
-			pods = append(pods, i)
+			list = append(list, i)
 		}
 	}
-	return pods
+	return list
 }
 
 func (p *planner) add(v verb, at time.Duration) {
@@ -155,9 +176,13 @@ func (p *planner) add(v verb, at time.Duration) {
 	}
 	switch v.aim {
 	case atPod:
-		free := p.free(at)
+		free := free(p.busy, at)
 		i := free[p.r.IntN(len(free))]
 		a.Pod, p.busy[i] = podName(i), at+a.For+comeBack
+	case atWorker:
+		free := free(p.busyFar, at)
+		i := free[p.r.IntN(len(free))]
+		a.Pod, p.busyFar[i] = workerName(i), at+a.For+comeBack
 	case atAll:
 		p.allBusy = at + a.For + comeBack + airBetween
 	}

@@ -26,7 +26,7 @@ func until(t *testing.T, what string, met func() bool) {
 func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 1, Dir: filepath.Join(t.TempDir(), "2")})
+	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 1, Workers: -1, Dir: filepath.Join(t.TempDir(), "2")})
 	is.NoErr(err)
 	defer func() { is.NoErr(w.Close()) }()
 	is.NoErr(w.startPods(t.Context()))
@@ -87,15 +87,16 @@ func TestACloseLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	w, err := NewWorld(ctx, Options{Seed: 2, Pods: 1, Dir: filepath.Join(t.TempDir(), "2")})
+	w, err := NewWorld(ctx, Options{Seed: 2, Pods: 1, Workers: 1, Dir: filepath.Join(t.TempDir(), "2")})
 	is.NoErr(err)
 	is.NoErr(w.startPods(ctx))
-	pod, server, home, program := w.Pods()[0].PID(), w.Server.PID(), w.Server.Dir(), w.binary
+	pod, worker, server, home, program := w.Pods()[0].PID(), w.Workers()[0].PID(), w.Server.PID(), w.Server.Dir(), w.binary
 	is.NoErr(w.Pods()[0].Signal(syscall.SIGSTOP)) // as a fault may have left it
+	is.NoErr(w.Workers()[0].Signal(syscall.SIGSTOP))
 	is.NoErr(syscall.Kill(w.Server.PID(), syscall.SIGSTOP))
 	cancel()
 	is.NoErr(w.Close())
-	for _, pid := range []int{pod, server} {
+	for _, pid := range []int{pod, worker, server} {
 		is.Equal(syscall.Kill(pid, 0), syscall.ESRCH) // it has gone
 	}
 	for _, path := range []string{home, program} {

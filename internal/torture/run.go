@@ -35,7 +35,7 @@ type Script struct {
 func NewScript(w *World, only ...string) Script {
 	crowd := NewCrowd(w)
 	return Script{
-		Plan:  PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Only: only}),
+		Plan:  PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Workers: len(w.workers), Only: only}),
 		Carry: func(ctx context.Context, _ *World, plan []history.Act) error { return Carry(ctx, crowd, plan) },
 		Work:  func(ctx context.Context, _ *World) error { return crowd.Work(ctx) },
 		Last: func(ctx context.Context, _ *World) error {
@@ -101,25 +101,32 @@ func (w *World) Torture(ctx context.Context, s Script) error {
 	return w.writeSettings()
 }
 
-// startPods fills every place, and keeps it filled.
+// startPods fills every place, and keeps it filled. Workers come when there are pods to receive them.
 func (w *World) startPods(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s", startWithin))
 	defer cancel()
-	errs := make([]error, len(w.pods))
-	var starting sync.WaitGroup
-	for i, p := range w.pods {
-		starting.Go(func() { errs[i] = p.Start(within) })
+	if err := startAll(within, w.places()[:len(w.pods)]); err != nil {
+		return err
 	}
-	starting.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := startAll(within, w.places()[len(w.pods):]); err != nil {
 		return err
 	}
 	var keeping context.Context
 	keeping, w.stopKeep = context.WithCancel(context.WithoutCancel(ctx)) // until Close
-	for _, p := range w.pods {
+	for _, p := range w.places() {
 		w.keeping.Go(func() { p.keep(keeping) })
 	}
 	return nil
+}
+
+func startAll(ctx context.Context, places []*place) error {
+	errs := make([]error, len(places))
+	var starting sync.WaitGroup
+	for i, p := range places {
+		starting.Go(func() { errs[i] = p.Start(ctx) })
+	}
+	starting.Wait()
+	return errors.Join(errs...)
 }
 
 // act lets nemesis and clients act until the time is up. Whoever does not end then is waited for a little longer, not more.
@@ -161,11 +168,16 @@ func (w *World) part(ctx context.Context, name string, do func() error) error {
 	return nil
 }
 
-// heal undoes what a nemesis may have left, and returns when the server answers and every place has a pod that is ready.
+// heal undoes what a nemesis may have left, and returns when the server answers and every place has a process that is ready.
 func (w *World) heal(ctx context.Context) error {
 	w.thawServer()
 	for _, p := range w.pods {
 		p.proxy.Pass()
+	}
+	for _, k := range w.workers {
+		k.pass()
+	}
+	for _, p := range w.places() {
 		p.release()
 		_ = p.Signal(syscall.SIGCONT) // it may have none
 	}
@@ -174,7 +186,7 @@ func (w *World) heal(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s of quiet", startWithin))
 	defer cancel()
-	for _, p := range w.pods {
+	for _, p := range w.places() {
 		for p.Start(within) != nil { // its keeper tries again
 			if within.Err() != nil {
 				return fmt.Errorf("%s does not become ready: %w", p.name, context.Cause(within))
@@ -239,16 +251,22 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	return false, nil
 }
 
-// stopPods ends every pod as an operator would; one that does not end is killed, which its record shows.
+// stopPods ends every process as an operator would, the workers first, while there is somebody to take their leave of; one that does not end
+// is killed, which its record shows.
 func (w *World) stopPods(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
 	defer cancel()
+	stopAll(within, w.places()[len(w.pods):])
+	stopAll(within, w.places()[:len(w.pods)])
+}
+
+func stopAll(ctx context.Context, places []*place) {
 	var stopping sync.WaitGroup
-	for _, p := range w.pods {
+	for _, p := range places {
 		p.HoldDown()
 		_ = p.Signal(syscall.SIGTERM) // it may have none
 		stopping.Go(func() {
-			if p.WaitExit(within) != nil {
+			if p.WaitExit(ctx) != nil {
 				_ = p.Kill()
 			}
 		})

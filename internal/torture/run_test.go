@@ -19,7 +19,8 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 	script := NewScript(w)
 	script.Plan = []history.Act{
 		{No: 1, At: 2 * time.Second, Fault: "F1", Verb: "kill", Pod: "pod2"},
-		{No: 2, At: 6 * time.Second, Fault: "F23", Verb: "reset", Pod: "pod1", For: time.Second, Number: 2},
+		{No: 2, At: 3 * time.Second, Fault: "F71", Verb: "worker_moves", Pod: "worker1", For: time.Second},
+		{No: 3, At: 6 * time.Second, Fault: "F23", Verb: "reset", Pod: "pod1", For: time.Second, Number: 2},
 	}
 	script.Last = nil
 	is.NoErr(w.Torture(t.Context(), script))
@@ -27,8 +28,8 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 	r, err := history.Read(w.Dir)
 	is.NoErr(err)
 	is.True(r.Settings.Quiescent) // nothing is left to do
-	is.Equal(len(r.Plan), 2)
-	is.Equal(len(r.Faults), 2)
+	is.Equal(len(r.Plan), 3)
+	is.Equal(len(r.Faults), 3)
 	is.True(len(r.Pods) >= 3)    // two pods, one of them with two lives at least
 	is.True(len(r.Calls) > 100)  // clients submitted, cancelled and stopped
 	is.True(len(r.Jobs) > 100)   // and jobs came of it
@@ -51,5 +52,7 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 		}
 	}
 	is.True(v.Counts.Kills >= 1)
+	is.True(v.Counts.Remote > 20)   // remote workers had their part
+	is.True(v.Counts.Crossings > 5) // and chains went from pods to them and back
 	is.True(v.Counts.Jobs == len(r.Jobs))
 }

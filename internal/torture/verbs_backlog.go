@@ -38,5 +38,5 @@ func freezeFullHouse(s *strike) error {
 	for range podSlots {
 		s.submit(s.pod, simple("demo.sleep", `{"ms":600}`))
 	}
-	return s.frozen(s.pod, s.last)
+	return s.frozen(s.at, s.last)
 }

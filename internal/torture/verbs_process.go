@@ -44,7 +44,7 @@ func kill(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
-	if err := s.pod.Kill(); err != nil {
+	if err := s.at.Kill(); err != nil {
 		return err
 	}
 	s.hit(1)
@@ -69,11 +69,11 @@ func freeze(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
-	return s.frozen(s.pod, s.last)
+	return s.frozen(s.at, s.last)
 }
 
-// frozen stops a pod while it does something else.
-func (s *strike) frozen(p *Pod, meanwhile func()) error {
+// frozen stops a process while it does something else.
+func (s *strike) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -91,14 +91,14 @@ func freezeFinishing(s *strike) error {
 	for range 4 {
 		s.submit(s.pod, simple("demo.sleep", `{"ms":300}`))
 	}
-	return s.frozen(s.pod, s.last)
+	return s.frozen(s.at, s.last)
 }
 
 func (s *strike) term() error {
 	if err := s.alive(); err != nil {
 		return err
 	}
-	if err := s.pod.Signal(syscall.SIGTERM); err != nil {
+	if err := s.at.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	s.hit(1)
@@ -123,7 +123,7 @@ func term(s *strike) error {
 func (s *strike) gone() error {
 	ctx, cancel := context.WithTimeout(s.ctx, 3*shutdownGrace)
 	defer cancel()
-	if err := s.pod.WaitExit(ctx); err != nil && s.ctx.Err() == nil {
+	if err := s.at.WaitExit(ctx); err != nil && s.ctx.Err() == nil {
 		return err
 	}
 	return nil
@@ -134,7 +134,7 @@ func termTwice(s *strike) error {
 		return err
 	}
 	s.wait(s.noteOf("after"))
-	if err := s.pod.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, ErrNoProcess) {
+	if err := s.at.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, ErrNoProcess) {
 		return err
 	}
 	return s.gone()
@@ -145,7 +145,7 @@ func termThenKill(s *strike) error {
 		return err
 	}
 	s.wait(s.noteOf("after"))
-	if err := s.pod.Kill(); err != nil && !errors.Is(err, ErrNoProcess) {
+	if err := s.at.Kill(); err != nil && !errors.Is(err, ErrNoProcess) {
 		return err
 	}
 	return nil
@@ -158,13 +158,13 @@ func termAtStart(s *strike) error {
 	}
 	release := s.pod.HoldDown()
 	defer release()
-	if err := s.pod.Kill(); err != nil {
+	if err := s.at.Kill(); err != nil {
 		return err
 	}
 	starting, cancel := context.WithTimeout(s.ctx, max(s.noteOf("after")/2, 10*time.Millisecond))
 	defer cancel()
 	_ = s.pod.Start(starting) // not ready yet, as a rule
-	if err := s.pod.Signal(syscall.SIGTERM); err != nil {
+	if err := s.at.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	s.hit(1)
@@ -197,7 +197,7 @@ func starve(s *strike) error {
 	}
 	const period = 100 * time.Millisecond
 	for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.ctx.Err() == nil; {
-		if err := s.frozen(s.pod, func() { s.wait(period * 19 / 20) }); err != nil {
+		if err := s.frozen(s.at, func() { s.wait(period * 19 / 20) }); err != nil {
 			return err
 		}
 		s.wait(period / 20)

@@ -26,6 +26,7 @@ const (
 	pollEvery      = time.Second
 	shutdownGrace  = 3 * time.Second
 	podSlots       = 8
+	workersFor     = 2 // remote workers beside the pods
 
 	// maxCrashes is large: what the nemesis kills must not be convicted, only what kills its pod again and again.
 	maxCrashes = 20
@@ -36,6 +37,7 @@ type Options struct {
 	Seed     uint64
 	Duration time.Duration // until the quiet tail; default 1 minute
 	Pods     int           // default: 3 to 6, by the seed
+	Workers  int           // remote ones; default 2, below 0: none
 	Dir      string        // the run's folder, which must not exist; default torture/<seed>
 	Binary   string        // the program under test; default: see [Build], built into the run's folder until Close
 	Race     bool          // whether it has the race detector, or is to be built with it
@@ -58,13 +60,16 @@ type World struct {
 	built     bool // by us, for this run
 	log       *slog.Logger
 	pods      []*Pod
+	workers   []*Worker
+	tokens    tokens
 	ledger    *ledger
 	processes *history.Writer
 	keeping   sync.WaitGroup // of the pods' keepers
 	stopKeep  context.CancelFunc
 
 	mu         sync.Mutex
-	broken     error // of the torture itself
+	serving    map[string]string // the pod that received a worker last, by the worker
+	broken     error             // of the torture itself
 	phase      string
 	phaseBegan time.Time
 	phaseTotal time.Duration
@@ -78,6 +83,20 @@ func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
 
 // Pods returns the pods, pod1 first. A pod is a place: its processes come and go.
 func (w *World) Pods() []*Pod { return w.pods }
+
+// Workers returns the remote workers, worker1 first: places as the pods.
+func (w *World) Workers() []*Worker { return w.workers }
+
+// places are those of all processes.
+func (w *World) places() (all []*place) {
+	for _, p := range w.pods {
+		all = append(all, p.place)
+	}
+	for _, k := range w.workers {
+		all = append(all, k.place)
+	}
+	return all
+}
 
 // Since is how long ago the run began.
 func (w *World) Since() time.Duration { return time.Since(w.Settings.Began) }
@@ -98,7 +117,7 @@ func (w *World) url(role string) string {
 
 // NewWorld makes the run's folder and starts the cluster, the ledger and the proxies, but no pod yet. Close ends them.
 func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
-	w := &World{Dir: o.Dir, Duration: o.Duration, binary: o.Binary, log: o.Logger}
+	w := &World{Dir: o.Dir, Duration: o.Duration, binary: o.Binary, log: o.Logger, serving: map[string]string{}}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -110,6 +129,9 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 	}
 	if o.Pods <= 0 {
 		o.Pods = PodsFor(o.Seed)
+	}
+	if o.Workers == 0 {
+		o.Workers = workersFor
 	}
 	w.Settings = history.Settings{
 		Seed: o.Seed, Race: o.Race, Mutant: o.Mutant, Narrowed: o.Narrowed,
@@ -141,13 +163,23 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 	if err := w.startCluster(ctx, o.Pods); err != nil {
 		return nil, err
 	}
+	if err = w.writeTokens(max(o.Workers, 0)); err != nil {
+		return nil, err
+	}
 	for n := range o.Pods {
-		name := fmt.Sprint("pod", n+1)
+		name := podName(n)
 		proxy, err := faultnet.Start(w.url(name))
 		if err != nil {
 			return nil, err
 		}
 		w.pods = append(w.pods, newPod(w, name, proxy))
+	}
+	for n := range max(o.Workers, 0) {
+		k, err := newWorker(w, n)
+		if err != nil {
+			return nil, err
+		}
+		w.workers = append(w.workers, k)
 	}
 	return w, nil
 }
@@ -234,6 +266,9 @@ func (w *World) Close() error {
 		w.stopKeep()
 	}
 	w.keeping.Wait()
+	for _, k := range w.workers {
+		k.close()
+	}
 	for _, p := range w.pods {
 		p.close()
 	}

@@ -37,6 +37,7 @@ var invariants = []struct {
 	{"I8", "one job of a kind and subject runs at a time", subjectsExclude},
 	{"I9", "a command is told truthfully; a cancel reaches the handler, and wins", cancelReaches},
 	{"I10", "what a dead pod ran is taken over in time", orphansRecovered},
+	{"I10b", "what a remote worker has is its own until its lease ends, whatever becomes of its stream", workersKeepTheirs},
 	{"I11", "a pod that is told to end hands over and goes", shutdownGraceful},
 	{"I13", "a chain completes or visibly fails", chainsComplete},
 	{"I13b", "a fan-out ends as its branches do, once they have, and a pipeline says what it is", joinsHold},

@@ -19,6 +19,7 @@ func uneventful(t *testing.T) *past {
 	p.submit("demo.echo", `{"big":12345678901234567890}`).claim("pod2").succeed()
 	p.submit("demo.tx", `{"rows":3}`).claim("pod2").succeed()
 	p.submit("demo.fail", `{}`).claim("pod3").fail()
+	p.submit("demo.noop", `{}`).claim("worker1").succeed()
 	p.submit("demo.effect", `{"n":1}`).claim("pod1").line("effect", "").succeed()
 
 	// Chains, declared and carried.

@@ -3,6 +3,7 @@ package checker
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -26,7 +27,10 @@ func demoArgsOf(j *job.Job) (a demoArgs) {
 	return a
 }
 
-// demoKinds have a handler in every pod, unless a pod was told to run only some kinds.
+// DemoKinds lists the demo kinds, in their order.
+func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
+
+// demoKinds have a handler in every pod, or remote worker, unless it was told to run only some kinds.
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,

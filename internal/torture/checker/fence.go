@@ -97,7 +97,8 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 		return
 	}
 	for _, other := range b.life.boots {
-		if other.joined.After(b.closed) {
+		// A remote worker that was told so for another reason has begun anew before, and left this row to lapse.
+		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
 			return
 		}

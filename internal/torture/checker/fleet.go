@@ -118,7 +118,7 @@ func (v *view) knows(c *claim) time.Time {
 
 // leftAlone is the beginning of the latest stretch of time of length d before a moment in which nothing disturbed a pod.
 func (t trouble) leftAlone(pod string, at time.Time, d time.Duration) time.Time {
-	spans := slices.Concat(t.all, t.of[pod])
+	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return b.to.Compare(a.to) })
 	from := at.Add(-d)
 	for again := true; again; {

@@ -45,7 +45,7 @@ func eventsOf(r *history.Run, id int64) (list []*job.Event) {
 func TestEveryWayToBreakAnInvariantIsCaught(t *testing.T) {
 	t.Parallel()
 	crimes := slices.Concat(lostCrimes, fenceCrimes, ownerCrimes, chainCrimes, historyCrimes, commandCrimes, podCrimes, fleetCrimes, orderCrimes,
-		scheduleCrimes)
+		scheduleCrimes, remoteCrimes)
 	caught := map[string]bool{}
 	for _, c := range crimes {
 		caught[c.invariant] = true

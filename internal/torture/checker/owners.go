@@ -53,7 +53,8 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 	if c.done == nil && !endless(c.of.job) {
 		return
 	}
-	if !recovers(c.end) {
+	// The pod that gives something back in a worker's stead, or stops it, may not be able to tell it so yet.
+	if far := b.life.remote(); !recovers(c.end) && !far {
 		if c.told == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
 			return // it may have had no time to say so
 		}

@@ -30,13 +30,16 @@ type place struct {
 	boots int
 }
 
-// begin makes a run of three pods.
+// names are the fleet of a run that is made up; the worker is a remote one, of the first two pods.
+var names = []string{"pod1", "pod2", "pod3", "worker1"}
+
+// begin makes a run of three pods and a remote worker.
 func begin(t *testing.T) *past {
 	t.Helper()
 	p := &past{t: t, run: &history.Run{}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), xid: 1000, pods: map[string]*place{}}
 	p.run.Settings = history.Settings{Seed: 1, Lease: 3 * time.Second, Heartbeat: time.Second, Poll: time.Second, Grace: 3 * time.Second,
 		Slots: 8, MaxCrashes: 3, Quiescent: true}
-	for _, name := range []string{"pod1", "pod2", "pod3"} {
+	for _, name := range names {
 		p.pods[name] = &place{name: name, beats: map[string][]span{}}
 		p.start(name)
 	}
@@ -58,6 +61,9 @@ func (p *past) start(name string) {
 	one := p.pods[name]
 	p.run.Pods = append(p.run.Pods, history.Process{Pod: name, PID: 100 + len(p.run.Pods), Started: p.step(), Log: name + ".log"})
 	one.now = &p.run.Pods[len(p.run.Pods)-1]
+	if name == "worker1" {
+		one.now.Via, one.now.Slots = []string{"pod1", "pod2"}, 4
+	}
 	for n, other := range p.pods { // the list may have moved
 		for i := range p.run.Pods {
 			if other.now != nil && p.run.Pods[i].Pod == n {
@@ -157,7 +163,7 @@ func (p *past) operate(lane string, slots int, open bool) {
 func (p *past) done() *history.Run {
 	p.run.Settings.QuietFrom = p.step()
 	p.pass(12 * time.Second)
-	for _, name := range []string{"pod1", "pod2", "pod3"} {
+	for _, name := range names {
 		if p.pods[name].now.Ended.IsZero() {
 			p.term(name, 200*time.Millisecond)
 		}

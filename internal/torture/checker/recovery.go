@@ -36,7 +36,7 @@ func orphansRecovered(v *view, f *Finding) {
 // wellBesides reports whether a pod other than that of b could look after the others from one moment to another.
 func (v *view) wellBesides(b *boot, from, to time.Time) bool {
 	for _, l := range v.lives {
-		if l != b.life && v.able(l, from, to) {
+		if l != b.life && !l.remote() && v.able(l, from, to) {
 			return true
 		}
 	}

@@ -53,8 +53,8 @@ func slotsHold(v *view, f *Finding) {
 		}
 		running[t.l][lane]++
 		running[t.l][""]++
-		f.judge(running[t.l][""] <= v.run.Settings.Slots, t.c.of.id, "job %d started on %s at %s as the %dth handler there, in %d slots", t.c.of.id,
-			t.l.Pod, clock(t.at), running[t.l][""], v.run.Settings.Slots)
+		f.judge(running[t.l][""] <= v.slotsOf(t.l), t.c.of.id, "job %d started on %s at %s as the %dth handler there, in %d slots", t.c.of.id,
+			t.l.Pod, clock(t.at), running[t.l][""], v.slotsOf(t.l))
 		if limit, known := v.limitAt(lane, t.c, t.l); known {
 			f.judge(running[t.l][lane] <= limit, t.c.of.id, "job %d started on %s at %s as the %dth handler of lane %q there, which has %d slots",
 				t.c.of.id, t.l.Pod, clock(t.at), running[t.l][lane], lane, limit)

@@ -18,6 +18,7 @@ var harmless = []string{"F1", "F5", "F6", "F9", "F10", "F11", "F12", "F13", "F15
 type trouble struct {
 	all    []span            // of everybody
 	of     map[string][]span // by pod
+	far    map[string][]span // by remote worker, with what its pods suffer
 	hungry map[string][]span // by pod, when it got no processor
 	skewed []span            // the database's idea of leases was changed
 	settle time.Duration     // after a fault was healed, until whoever it hit is himself again
@@ -49,7 +50,16 @@ func troubleOf(v *view) trouble {
 			t.of[l.Pod] = append(t.of[l.Pod], span{l.Started, l.Ended})
 		}
 	}
+	t.lookAfterWorkers(v)
 	return t
+}
+
+// about are the troubles of a pod, or of a remote worker.
+func (t trouble) about(pod string) []span {
+	if spans, ok := t.far[pod]; ok {
+		return spans
+	}
+	return t.of[pod]
 }
 
 // calm reports whether nothing disturbed the database or, unless it is empty, the pod between two moments, nor so shortly
@@ -61,10 +71,11 @@ func (t trouble) calm(pod string, from, to time.Time) bool {
 // still reports whether nothing disturbed the database or the pod between two moments.
 func (t trouble) still(pod string, from, to time.Time) bool {
 	meets := func(s span) bool { return s.meets(from, to) }
-	return !slices.ContainsFunc(t.all, meets) && (pod == "" || !slices.ContainsFunc(t.of[pod], meets))
+	return !slices.ContainsFunc(t.all, meets) && (pod == "" || !slices.ContainsFunc(t.about(pod), meets))
 }
 
-// stillForAll reports whether nothing disturbed the database or any pod between two moments.
+// stillForAll reports whether nothing disturbed the database or any pod between two moments. Remote workers count for nothing: no job is
+// submitted through one.
 func (t trouble) stillForAll(from, to time.Time) bool {
 	for pod := range t.of {
 		if !t.still(pod, from, to) {
@@ -76,7 +87,7 @@ func (t trouble) stillForAll(from, to time.Time) bool {
 
 // quietAfter is the first moment after from at which nothing has disturbed a pod for d.
 func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Time {
-	spans := slices.Concat(t.all, t.of[pod])
+	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for _, s := range spans {
 		if s.meets(from, from.Add(d)) && s.to.After(from) {

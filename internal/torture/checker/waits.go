@@ -125,7 +125,7 @@ func (v *view) looks() []lookOn {
 		one := lookOn{sample.T, map[*life]bool{}}
 		for _, l := range v.lives {
 			if l.Ready != nil && !l.Ready.After(sample.T) && l.Ended.After(sample.T) {
-				one.free[l] = max(rows[l], busy[i][l]) <= v.run.Settings.Slots-2
+				one.free[l] = max(rows[l], busy[i][l]) <= v.slotsOf(l)-2
 			}
 		}
 		v.looked = append(v.looked, one)

@@ -80,7 +80,7 @@ func (v *view) windows() []window {
 		return &list[i], at.Sub(list[i].from) < inEvery/2
 	}
 	for _, one := range v.waits {
-		if w, first := in(one.since.At); first && !one.born {
+		if w, first := in(one.since.At); first && !one.born && v.podsRun(one.of.job.Kind) {
 			w.due++
 		}
 	}
@@ -89,7 +89,8 @@ func (v *view) windows() []window {
 			w, _ := in(c.event.At)
 			w.claimed++
 			// Of a claim that was lost or stopped before its handler returned nothing is left to be written.
-			gone := c.end != nil && (recovers(c.end) || c.end.At.Before(c.returnedAt()))
+			far := v.boot(c.boot).life != nil && v.boot(c.boot).life.remote()
+			gone := far || c.end != nil && (recovers(c.end) || c.end.At.Before(c.returnedAt()))
 			if w, first := in(c.returnedAt()); first && c.done != nil && !gone && !one.tampered {
 				w.returned++
 			}
@@ -102,10 +103,10 @@ func (v *view) windows() []window {
 	return list
 }
 
-// roomFor finds a process that was well and had slots to spare in every look from one moment to another.
+// roomFor finds a pod that was well and had slots to spare in every look from one moment to another.
 func (v *view) roomFor(from, to time.Time) *life {
 	for _, l := range v.lives {
-		if !v.able(l, from, to) {
+		if l.remote() || !v.able(l, from, to) {
 			continue
 		}
 		room := true

@@ -213,8 +213,10 @@ type Schedule struct {
 
 // Process is one life of a pod, written when it has ended.
 type Process struct {
-	Pod      string     `json:"pod"`
-	Boots    []string   `json:"boots"` // it takes a new one when its lease was lost
+	Pod      string     `json:"pod"`             // or the name of a remote worker
+	Via      []string   `json:"via,omitempty"`   // the pods that a remote worker talks to; none: a pod
+	Slots    int        `json:"slots,omitempty"` // 0: as the settings say
+	Boots    []string   `json:"boots"`           // it takes a new one when its lease was lost
 	PID      int        `json:"pid"`
 	Race     bool       `json:"race"`
 	Started  time.Time  `json:"started"`

@@ -1,0 +1,117 @@
+package checker
+
+import (
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// remote reports whether a process is a remote worker.
+func (l *life) remote() bool { return len(l.Via) > 0 }
+
+// slotsOf is how many handlers a process may run.
+func (v *view) slotsOf(l *life) int {
+	if l.Slots > 0 {
+		return l.Slots
+	}
+	return v.run.Settings.Slots
+}
+
+// podsRun reports whether a pod has run a kind: of others remote workers alone do.
+func (v *view) podsRun(kind string) bool {
+	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
+}
+
+// lookAfterWorkers adds to the troubles of each remote worker those of its pods: what was done to them, and when they were not there.
+func (t *trouble) lookAfterWorkers(v *view) {
+	t.far = map[string][]span{}
+	for _, l := range v.lives {
+		if !l.remote() || t.far[l.Pod] != nil {
+			continue
+		}
+		own := append([]span{}, t.of[l.Pod]...)
+		delete(t.of, l.Pod)
+		for _, pod := range l.Via {
+			own = append(own, t.of[pod]...)
+			own = append(own, v.absences(pod)...)
+		}
+		t.far[l.Pod] = own
+	}
+}
+
+// absences are when a pod's place had no process that takes work: from when the process before ended, or was told to.
+func (v *view) absences(pod string) (list []span) {
+	var from time.Time
+	for _, l := range v.lives {
+		if l.Pod != pod {
+			continue
+		}
+		if l.Ready != nil {
+			if !from.IsZero() {
+				list = append(list, span{from, *l.Ready})
+			}
+			from = l.Ended
+			if l.TermAt != nil {
+				from = earlier(from, *l.TermAt)
+			}
+		}
+	}
+	if !from.IsZero() {
+		list = append(list, span{from, later(from, v.run.Settings.Ended)})
+	}
+	return list
+}
+
+// acknowledged reports whether a remote worker has certainly said, by a moment, that it works on a claim: it says so at once where nothing
+// keeps it from doing so. Without its word a claim is given back unspent after two heartbeats, so that what it has had for longer it has
+// acknowledged as well.
+func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
+	at := c.start().T.Add(promptly)
+	if at.Before(by) && v.trouble.still(l.Pod, c.event.At, at) {
+		return true
+	}
+	return by.Sub(c.event.At) > 2*v.run.Settings.Heartbeat+v.slack && v.trouble.still("", c.event.At, by)
+}
+
+// workersKeepTheirs (I10b): the lease of a remote worker is the table's, not its stream's or its pod's. What a worker has at hand is taken
+// from it when its lease has ended and not before, whatever becomes of its connections and of the pods that serve it: only what it
+// cannot have acknowledged is given back by others. A worker that has died is declared dead, which counts as a crash of what it
+// ran. And a job succeeds on a worker only when a handler has returned there.
+func workersKeepTheirs(v *view, f *Finding) {
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered {
+			continue
+		}
+		for _, c := range s.claims {
+			if l := v.boot(c.boot).life; l != nil && l.remote() {
+				v.keptByItsWorker(c, l, f)
+			}
+		}
+	}
+	for _, b := range v.boots {
+		if b.life == nil || !b.life.remote() || b.joined.IsZero() {
+			continue
+		}
+		due := b.life.Ended.Add(v.run.Settings.Heartbeat + v.run.Settings.Lease + v.prompt())
+		if due.Before(v.quietEnd()) && v.wellBesides(b, b.life.Ended, due) && !v.skewedAt(b.life.Ended) {
+			f.judge(!b.closed.IsZero() && !b.closed.After(due), 0, "%s ended at %s, and had not been declared dead by %s", b.name(), clock(b.life.Ended), clock(due))
+		}
+	}
+}
+
+func (v *view) keptByItsWorker(c *claim, l *life, f *Finding) {
+	if c.end == nil {
+		return
+	}
+	if c.end.Event == "job.succeeded" {
+		f.judge(c.done != nil && !c.done.T.After(c.end.At.Add(sameClock)), c.of.id, "job %d succeeded on %s, with fence %d, and no handler had returned there",
+			c.of.id, l.Pod, c.fence)
+	}
+	if c.start() == nil || c.done != nil && !c.done.T.After(c.end.At) || l.TermAt != nil && !l.TermAt.After(c.end.At) {
+		return // it was not there, or the worker has given it back
+	}
+	given := c.end.Event == "job.handed_back" && c.end.To == job.Pending
+	f.judge(!given || !v.acknowledged(c, l, c.end.At), c.of.id, "job %d was given back at %s for %s, which had had it, with fence %d, since %s", c.of.id, clock(c.end.At), l.Pod, c.fence,
+		clock(c.start().T))
+}

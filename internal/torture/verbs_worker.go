@@ -1,0 +1,157 @@
+package torture
+
+import (
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+)
+
+// What is done to remote workers, to the network between them and their pods, and to the pod that serves one.
+var workerVerbs = []verb{
+	{name: "worker_reset", fault: "F69", weight: .05, aim: atWorker, few: 1, many: 8, shortest: time.Second, longest: 4 * time.Second, do: workerResets},
+	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseFor, do: workerDeaf},
+	{name: "worker_cut_bytes", fault: "F69", weight: .03, aim: atWorker, few: 1, many: 2000, shortest: time.Second, longest: 3 * time.Second, do: onItsWays(func(p *faultnet.Proxy, n int) { p.CutAfter(n) })},
+	{name: "worker_freeze", fault: "F70", weight: .08, aim: atWorker, shortest: leaseFor + pollEvery, longest: 2*leaseFor + pollEvery, do: workerFreezes},
+	{name: "worker_freeze_near_lease", fault: "F70", weight: .03, aim: atWorker, shortest: leaseFor - 500*time.Millisecond, longest: leaseFor + 500*time.Millisecond, do: workerFreezes},
+	{name: "worker_kill", fault: "F71", weight: .1, aim: atWorker, do: workerKilled},
+	{name: "worker_term", fault: "F71", weight: .05, aim: atWorker, shortest: shutdownGrace, longest: shutdownGrace + time.Second, do: workerTerm},
+	{name: "worker_blackhole", fault: "F71", weight: .05, aim: atWorker, shortest: time.Second, longest: 2 * leaseFor, do: onItsWays(func(p *faultnet.Proxy, _ int) { p.Blackhole() })},
+	{name: "worker_delay", fault: "F71", weight: .03, aim: atWorker, few: 20, many: 900, shortest: 2 * time.Second, longest: 6 * time.Second, do: onItsWays(func(p *faultnet.Proxy, n int) { p.Delay(time.Duration(n) * time.Millisecond) })},
+	{name: "worker_moves", fault: "F71", weight: .05, aim: atWorker, few: 0, many: workerWays - 1, shortest: time.Second, longest: 2 * leaseFor, do: workerMoves},
+	{name: "serving_pod_killed", fault: "F71", weight: .06, aim: atWorker, shortest: 2 * time.Second, longest: 4 * time.Second, do: servingPodKilled},
+}
+
+// occupy gives remote workers jobs that nobody else runs: long ones, short ones, and chains that go to a pod and come back.
+func (s *strike) occupy(ms int) {
+	far := simple("demo.progress", `{"steps":4,"ms":%d}`, ms/4)
+	chain := simple("demo.effect", `{"n":1}`)
+	for _, what := range []submission{simple("demo.noop", `{}`), far, simple("demo.tx", `{"rows":1}`), simple("demo.echo", `{"after":"a pod"}`)} {
+		chain.Chain = append(chain.Chain, what.step())
+	}
+	for i, what := range []submission{far, far, far, far, chain, chain} {
+		if pod, ok := s.crowd.pod(s.act.No + i); ok {
+			s.crowd.submit(s.ctx, 0, pod, what)
+		}
+	}
+}
+
+// busy waits for the worker to be ready, and gives workers something to do that takes longer than acknowledging it. The harm begins after that.
+func (s *strike) busy(ms int) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	s.occupy(ms + int(untilAtIt.Milliseconds()))
+	s.wait(untilAtIt)
+	s.began = time.Now()
+	return nil
+}
+
+// untilAtIt is until workers are at what they were given, and their pods know.
+const untilAtIt = 1500 * time.Millisecond
+
+// onItsWays does something to the network of a worker that is busy, on all its ways, for as long as the act lasts.
+func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
+	return func(s *strike) error {
+		if err := s.busy(1500); err != nil {
+			return err
+		}
+		s.hit(s.worker.links())
+		for _, way := range s.worker.ways {
+			do(way, s.act.Number)
+		}
+		defer s.worker.pass()
+		s.last()
+		return nil
+	}
+}
+
+// workerResets breaks all connections of a worker, again and again, while jobs are sent to it.
+func workerResets(s *strike) error {
+	if err := s.busy(5000); err != nil {
+		return err
+	}
+	for range s.act.Number {
+		s.hit(s.worker.links())
+		for _, way := range s.worker.ways {
+			way.Reset()
+		}
+		if !s.wait(s.act.For / time.Duration(s.act.Number)) {
+			break
+		}
+	}
+	return nil
+}
+
+// workerDeaf lets nothing reach a worker, while what it says arrives: what is sent to it is swallowed.
+func workerDeaf(s *strike) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	s.hit(s.worker.links())
+	for _, way := range s.worker.ways {
+		way.BlackholeOneWay(faultnet.ToClient)
+	}
+	defer s.worker.pass()
+	s.occupy(400)
+	s.last()
+	return nil
+}
+
+// workerFreezes freezes a worker in the middle of handlers that return as soon as it goes on: what they report is another's by then.
+func workerFreezes(s *strike) error {
+	if err := s.busy(800); err != nil {
+		return err
+	}
+	return s.frozen(s.at, s.last)
+}
+
+func workerKilled(s *strike) error {
+	if err := s.busy(3000); err != nil {
+		return err
+	}
+	return kill(s)
+}
+
+// workerTerm ends a worker in the middle of handlers of all lengths.
+func workerTerm(s *strike) error {
+	if err := s.busy(6000); err != nil {
+		return err
+	}
+	if err := s.term(); err != nil {
+		return err
+	}
+	return s.gone()
+}
+
+// workerMoves closes one of a worker's ways, so that it goes on through another pod with what it runs.
+func workerMoves(s *strike) error {
+	if err := s.busy(5000); err != nil {
+		return err
+	}
+	way := s.worker.ways[s.act.Number%len(s.worker.ways)]
+	s.hit(way.Links())
+	way.Refuse()
+	way.Reset()
+	defer way.Pass()
+	s.last()
+	return nil
+}
+
+// servingPodKilled kills the pod that serves the worker's stream.
+func servingPodKilled(s *strike) error {
+	if err := s.busy(4000); err != nil {
+		return err
+	}
+	pod := s.w.servedBy(s.at.Name())
+	if pod == nil {
+		return errors.New("no pod serves it")
+	}
+	s.note("pod", pod.Name())
+	if err := pod.Kill(); err != nil {
+		return err
+	}
+	s.hit(1)
+	s.last()
+	return nil
+}
