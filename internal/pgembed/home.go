@@ -1,12 +1,14 @@
 package pgembed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -27,12 +29,12 @@ type home struct {
 	throwAway bool
 }
 
-// openHome locks the home in dir, or makes a throw-away one.
-func openHome(dir string, as account) (*home, error) {
-	if dir == "" {
-		return newThrowAway(as)
+// openHome locks the home in o.DataDir, or makes a throw-away one.
+func openHome(o Options, as account) (*home, error) {
+	if o.DataDir == "" {
+		return newThrowAway(o, as)
 	}
-	dir, err := filepath.Abs(dir)
+	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +65,8 @@ func openHome(dir string, as account) (*home, error) {
 }
 
 // newThrowAway makes a home that close removes.
-func newThrowAway(as account) (*home, error) {
-	dir, err := os.MkdirTemp(temporaryDir(as), throwAwayName)
+func newThrowAway(o Options, as account) (*home, error) {
+	dir, err := os.MkdirTemp(o.temporaryDir(as), throwAwayName)
 	if err != nil {
 		return nil, fmt.Errorf("make a throw-away directory: %w", err)
 	}
@@ -97,9 +99,20 @@ func (a account) homeMode() fs.FileMode {
 	return 0o700
 }
 
-// temporaryDir is where throw-away homes go: the first usual place that is open to the server's user.
-func temporaryDir(as account) string {
+// temporaryDirs are the places where throw-away homes may be.
+func (o Options) temporaryDirs() []string {
+	dirs := []string{cmp.Or(o.TempDir, os.TempDir())}
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// temporaryDir is where a throw-away home goes: the first of these places that is open to the server's user.
+func (o Options) temporaryDir(as account) string {
+	for _, dir := range o.temporaryDirs() {
 		if !as.other || openToAll(dir) {
 			return dir
 		}

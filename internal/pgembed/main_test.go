@@ -37,6 +37,7 @@ func own(dir string) {
 	}
 	s, err := Start(context.Background(), Options{
 		DataDir:  dir,
+		TempDir:  os.Getenv("PGEMBED_TEMP"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		outlives: os.Getenv("PGEMBED_OUTLIVES") != "",
 	})
@@ -91,7 +92,7 @@ func (o owner) kill(t *testing.T) {
 func openDir(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)
-	dir, err := os.MkdirTemp(temporaryDir(account{other: true}), "pgembed-test-")
+	dir, err := os.MkdirTemp(Options{}.temporaryDir(account{other: true}), "pgembed-test-")
 	is.NoErr(err)
 	t.Cleanup(func() { is.NoErr(os.RemoveAll(dir)) })
 	is.NoErr(os.Chmod(dir, 0o755))

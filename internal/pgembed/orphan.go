@@ -92,17 +92,12 @@ func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration)
 
 // removeAbandoned removes throw-away homes of our user whose owner was killed, and stops servers that still run in
 // them. It harms nobody when it fails: the next start tries again.
-func removeAbandoned(ctx context.Context, logger *slog.Logger) {
-	seen := map[string]bool{}
-	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
-		if seen[parent] {
-			continue
-		}
-		seen[parent] = true
+func removeAbandoned(ctx context.Context, o Options) {
+	for _, parent := range o.temporaryDirs() {
 		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))
 		for _, dir := range homes {
-			if err := removeIfAbandoned(ctx, dir, logger); err != nil {
-				logger.WarnContext(ctx, "cannot remove an abandoned postgres", "dir", dir, "err", err)
+			if err := removeIfAbandoned(ctx, dir, o.Logger); err != nil {
+				o.Logger.WarnContext(ctx, "cannot remove an abandoned postgres", "dir", dir, "err", err)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -37,6 +38,20 @@ func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	o.kill(t)
 	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // nobody told the server
 	sweep(t)
+	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
+	removed(t, o.dir)
+}
+
+func TestAThrowAwayHomeIsMadeInAFolderOfChoiceAndSweptFromThere(t *testing.T) {
+	is := is.New(t)
+	dir := filepath.Dir(openDir(t))
+	o := startOwner(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "PGEMBED_OUTLIVES=1", "PGEMBED_TEMP="+dir)
+	})
+	is.Equal(filepath.Dir(o.dir), dir)
+	o.kill(t)
+	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan")
+	removeAbandoned(t.Context(), Options{TempDir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
 	removed(t, o.dir)
 }
@@ -115,5 +130,5 @@ func TestAStalePIDFileWithAStrangersNumberIsOverruled(t *testing.T) {
 
 func sweep(t *testing.T) {
 	t.Helper()
-	removeAbandoned(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	removeAbandoned(t.Context(), Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }

@@ -16,8 +16,11 @@ import (
 type Options struct {
 	// DataDir is the server's home, kept between runs and created when it does not exist; see the package comment
 	// for what is put there. When we run as root, the unprivileged user that the server runs as must be able to
-	// reach it: a folder below /root will not do. Default: a new folder below os.TempDir, removed by Stop.
+	// reach it: a folder below /root will not do. Default: a new folder below TempDir, removed by Stop.
 	DataDir string
+
+	// TempDir is where a throw-away home is made. Default: os.TempDir.
+	TempDir string
 
 	// Port is the TCP port on 127.0.0.1. Default 0: a free one, which stays the same through Restart.
 	Port int
@@ -78,13 +81,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	removeAbandoned(ctx, o.Logger)
+	removeAbandoned(ctx, o)
 
 	as, err := accountFor(o.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	home, err := openHome(o.DataDir, as)
+	home, err := openHome(o, as)
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}

@@ -21,6 +21,10 @@ import (
 // within bounds what pgtest does on the server for one test.
 const within = 2 * time.Minute
 
+// cheap are the settings of the shared server. The store's connections do without JIT anyway, because PostgreSQL takes longer to
+// compile their statements than to run them; so it is with those that tests look at the tables with.
+var cheap = map[string]string{"jit": "off"}
+
 // shared is the one source of this process's databases.
 var shared = source{prefix: fmt.Sprintf("trapeze_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))}
 
@@ -85,7 +89,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 		s.url = os.Getenv("DATABASE_URL")
 	}
 	if s.url == "" {
-		if s.server, s.err = pgembed.Start(ctx, pgembed.Options{}); s.err != nil {
+		if s.server, s.err = pgembed.Start(ctx, pgembed.Options{TempDir: memoryDir(), Settings: cheap}); s.err != nil {
 			return s.err
 		}
 		s.url = s.server.URL()

@@ -8,8 +8,9 @@
 //
 // The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a user that may create databases, or else one
 // that the test process starts at the first call and stops at its end. Databases that pgtest did not create are never
-// touched. A database is a copy of a template that is migrated once in each process: 0.1 to 0.3 s on a 2-core virtual
-// machine, nearly all of it the file system's, so tests that can run in parallel should.
+// touched. A database is a copy of a template that is migrated once in each process, of 550 files. On a 2-core virtual
+// machine that takes 0.1 to 0.4 s on a disk and 0.03 s in memory, so the server that we start keeps its data in /dev/shm,
+// or the folder PGTEST_MEMORY, when it has room (Linux only).
 //
 // Only tests import it.
 package pgtest

@@ -44,6 +44,7 @@ const (
 	Route        = "route"      // of HTTP, with its parameters' names
 	Running      = "running"    // a number of jobs
 	Schedule     = "schedule"   // its name
+	Server       = "server"     // the address of a pod
 	ServerPID    = "server_pid" // of PostgreSQL
 	Settings     = "settings"   // those that changed
 	Slots        = "slots"
@@ -51,6 +52,7 @@ const (
 	Status       = "status" // of HTTP
 	Step         = "step"
 	Table        = "table"
+	Took         = "took" // how long a handler ran
 	TraceID      = "trace_id"
 	Wait         = "wait" // before another try
 	Why          = "why"

@@ -28,6 +28,11 @@ type Metrics struct {
 	ChoreDone       *prometheus.GaugeVec     // chore
 	Listening       prometheus.Gauge
 	LaneSlots       *prometheus.GaugeVec // lane, state
+	RemoteWorkers   prometheus.Gauge
+	RemoteStreams   prometheus.Counter
+	RemoteSent      prometheus.Counter
+	RemoteReturned  *prometheus.CounterVec // reason
+	RemoteReports   *prometheus.CounterVec // status
 	StreamClients   prometheus.Gauge
 	StreamsDropped  prometheus.Counter
 	FeedLag         prometheus.Gauge
@@ -100,7 +105,12 @@ func New() *Metrics {
 	m.LaneSlots = gauges("trapeze_lane_slots", "This pod's slots of a lane, and those of the remote workers that it serves.", Lane, "state")
 	m.LaneWaiting = gauges("trapeze_lane_waiting", "Jobs of the lane that are due and wait, on all pods together; counted up to 100,000.", Lane)
 	m.LaneOldest = gauges("trapeze_lane_oldest_seconds", "For how long the oldest of them has been due; 0 when none waits.", Lane)
-	m.Pods = gauges("trapeze_pods", "Pods that are open.")
+	m.Pods = gauges("trapeze_pods", "Pods and remote workers that are open.")
+	m.RemoteWorkers = gauge("trapeze_remote_workers", "Remote workers whose streams this pod serves.")
+	m.RemoteStreams = counter("trapeze_remote_streams_total", "Streams of jobs that remote workers opened on this pod.")
+	m.RemoteSent = counter("trapeze_remote_jobs_sent_total", "Jobs that this pod sent to remote workers.")
+	m.RemoteReturned = counters("trapeze_remote_jobs_returned_total", "Jobs of remote workers that this pod gave back without a verdict.", Reason)
+	m.RemoteReports = counters("trapeze_remote_reports_total", "Reports of remote workers that this pod answered.", Status)
 	m.StreamClients = gauge("trapeze_sse_clients", "Streams that this pod serves.")
 	m.StreamsDropped = counter("trapeze_sse_dropped_total", "Streams that this pod ended because their clients did not keep up.")
 	m.FeedLag = gauge("trapeze_feed_lag_seconds", "How long an open transaction holds up the stream of all events; 0 while nobody reads it.")
