@@ -36,14 +36,19 @@ async function calmed(pod) {
 // Kinds that the pods run; the remote worker runs another.
 export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "retry_later", "progress"].map((name) => "demo." + name).join(",");
 
-// furnish fills a fresh database, and gives the ids that pages are shown for. A second pod and a remote worker work beside the first.
+// furnish fills a fresh database, and gives the ids that pages are shown for. A second pod and a remote worker work beside the first; another
+// worker died with its job, which is done again.
 export async function furnish(pod) {
   const other = await start("web-2", { beside: pod, env: { TRAPEZE_SLOTS: "6", TRAPEZE_KINDS: kinds } });
-  const worker = await assist("gpu-1", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });
+  const lost = await assist("gpu-0", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });
   for (const [name, settings] of Object.entries(lanes)) await pod.api("PUT", `/admin/workers/lanes/${name}`, settings, "admin");
   await calendar(pod);
   const done = (id) => pod.reaches(id, "succeeded", "failed", "cancelled");
   const ids = {};
+  ids.remote = await pod.submit("demo.block", {}, { lane: "imports", subject: "model/7", foreign: true });
+  await pod.reaches(ids.remote, "running");
+  await lost.stop();
+  const worker = await assist("gpu-1", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });
 
   // What is over.
   const chain = await pod.submit("demo.chain", { steps: [
@@ -74,9 +79,8 @@ export async function furnish(pod) {
   ] }, { lane: "imports", subject: "flights/2025-04" });
   ids.running = await pod.submit("demo.progress", { steps: 4, ms: 150_000 }, { lane: "imports", subject: "flights/2025-05" });
   for (const n of [4, 5]) await pod.reaches(await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` }), "running");
-  ids.remote = await pod.submit("demo.block", {}, { lane: "imports", subject: "model/7", foreign: true });
   await pod.reaches(ids.running, "running");
-  await pod.reaches(ids.remote, "running");
+  await until("the second worker has it", async () => { const job = await pod.job(ids.remote); return job.state === "running" && job.fence > 1; });
   await until("the branches run", async () => (await pod.api("GET", `/jobs?state=running&lane=archive&pipeline=${ids.pipeline}`)).jobs.length === 3);
 
   // What waits, and why.

@@ -36,7 +36,7 @@ for (const [name, path] of Object.entries({
   scene(`/ui/: ${name} can be read by everybody, in light, dark and on a phone`, async ({ page }) => {
     const { ids } = await furnished();
     await open(page, path(ids));
-    await look(page, name, ["pipeline-done", "job-remote"].includes(name) ? [] : name === "job-waits" ? ["light"] : undefined);
+    await look(page, name, name === "pipeline-done" ? [] : name === "job-waits" ? ["light"] : undefined);
   }, { on: fresh, within: 120_000 }); // the first of them has to wait for the furniture
 }
 
@@ -49,10 +49,11 @@ scene("a remote worker is marked as one wherever pods are named", async ({ page 
   await open(page, "pods");
   const marks = page.getByText("remote", { exact: true });
   await marks.first().waitFor();
-  assert.equal(await marks.count(), 1, "the pods are not");
-  await page.getByText("of gpu, stream 1").waitFor();
+  assert.equal(await marks.count(), 2, "the pods are not, and the worker that died is");
+  await page.getByText("of gpu, stream 1").first().waitFor();
   await open(page, `jobs/${ids.remote}`);
   await page.locator(".facts").getByText("remote", { exact: true }).waitFor();
+  assert.equal(await page.locator("section[aria-labelledby=h-attempts]").getByText("remote", { exact: true }).count(), 2, "each attempt was elsewhere");
 }, { on: fresh });
 
 scene("what opens on a page can be read, too: settings, dialogs, refusals and errors", async ({ page }) => {

@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 """A remote worker with the stock grpcio client: it runs jobs of the kind py.upper.
 
-    apt-get install python3-grpcio protobuf-compiler protobuf-compiler-grpc libprotobuf-dev   # Debian
+In its folder, beside a pod (trapeze serve):
+
+    apt-get install python3-grpcio protobuf-compiler protobuf-compiler-grpc libprotobuf-dev   # Debian, whose python is /usr/bin/python3
     protoc -I ../../remote -I /usr/include --python_out . --grpc_python_out . --plugin=protoc-gen-grpc_python=$(which grpc_python_plugin) trapeze/v1/workers.proto
-    python3 worker.py 127.0.0.1:8080 TOKEN
+    python3 worker.py 127.0.0.1:8080 [TOKEN]
+    trapeze enqueue py.upper --args '{"text":"flying"}' --wait      # elsewhere, with DATABASE_URL
+
+Ctrl-C ends it; what it ran then is run again when its lease is over.
 """
 import json, sys, threading, time, uuid
 
@@ -18,6 +23,7 @@ def upper(args):
 
 HANDLERS = {"py.upper": upper}
 SLOTS = 2
+REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 
 
 class Worker:
@@ -71,6 +77,8 @@ class Worker:
                     self.now.set()
                     threading.Thread(target=self.run, args=(a,), daemon=True).start()
             except grpc.RpcError as err:
+                if err.code() in REFUSED:
+                    sys.exit(f"the pod refuses the worker: {err.details()}")
                 print("stream:", err.code(), err.details(), file=sys.stderr)
                 if err.code() == grpc.StatusCode.ABORTED:  # the lease ran out: begin anew
                     self.id = str(uuid.uuid4())
@@ -78,4 +86,9 @@ class Worker:
 
 
 if __name__ == "__main__":
-    Worker(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "").stream()
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: worker.py HOST:PORT [TOKEN]")
+    try:
+        Worker(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "").stream()
+    except KeyboardInterrupt:
+        pass
