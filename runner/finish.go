@@ -215,7 +215,12 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		return failpoint.Hit(failpoint.InTxCommit)
 	}, func(ctx context.Context) (bool, error) {
 		// Nobody else ends this claim as succeeded; a cancelled one is as good, whoever wrote it.
-		found, err := r.whereabouts(ctx, one)
+		child := int64(0)
+		if next != nil {
+			child = next.ID
+		}
+		found, err := r.whereabouts(ctx, one, child)
+		ended.ChildRunning = found.ChildRunning
 		return found.Ended != nil && *found.Ended == string(ended.State), err
 	})
 	if err == nil {

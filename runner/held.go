@@ -17,9 +17,10 @@ import (
 
 // held runs do in a transaction of a pool, the host's when it holds writes of the handler's, that holds a claim's lease, and commits it. When the connection breaks
 // before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
-// and when that is gone, ended says whether it was this transaction that ended it. do's own errors come back as they are.
-// The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
-// cancels or stops the job does not wait for a write that hangs.
+// and when that is gone, ended says whether it was this transaction that ended it; nil: it ends no claim. do's own errors come back
+// as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
+// cancels or stops the job does not wait for a write that hangs. But what became of the commit of an end is asked until it is known,
+// whatever becomes of the context: should it stand, the next step is this pod's, and nobody else would ever begin it.
 func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,21 +90,27 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, pool *pgxpool.Po
 	if !store.Unknown(err) || mutant.Is(mutant.BlindCommitRetry) {
 		return err == nil, err
 	}
+	asking := ctx
+	if ended != nil {
+		asking = r.flusher.life()
+	}
 	for wait := newPause(); ; {
-		writes, held, unread := r.store.Settled(ctx, lease)
+		writes, held, unread := r.store.Settled(asking, lease)
 		switch {
 		case unread == nil && held && writes >= number:
 			return true, nil
 		case unread == nil && held:
 			return false, err
+		case unread == nil && ended == nil:
+			return false, fmt.Errorf("commit with job %d held: %w", lease.JobID, job.ErrLeaseLost)
 		case unread == nil:
-			if is, unread := ended(ctx); unread == nil && is {
+			if is, unread := ended(asking); unread == nil && is {
 				return true, nil
 			} else if unread == nil {
 				return false, fmt.Errorf("commit with job %d held: %w", lease.JobID, job.ErrLeaseLost)
 			}
 		}
-		if !wait.sleep(ctx) {
+		if !wait.sleep(asking) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 		}
 	}

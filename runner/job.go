@@ -124,7 +124,7 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 		}
 		return c.r.store.Checkpoint(ctx, tx, c.ID(), kept)
-	}, func(context.Context) (bool, error) { return false, nil }) // a batch ends no claim
+	}, nil)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (r *Runner) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 	err := r.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
 		if store.Unknown(err) {
-			if w, err := r.whereabouts(ctx, one); err == nil && w.Parked {
+			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Parked {
 				return nil
 			}
 		}
@@ -70,7 +70,7 @@ func (r *Runner) handBack(one *run, why string) {
 	err := r.persist(one, func(ctx context.Context) error {
 		did, err := r.store.HandBack(ctx, one.lease.Pod, []job.Lease{one.lease}, why)
 		if store.Unknown(err) {
-			if w, err := r.whereabouts(ctx, one); err == nil && w.Pending {
+			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Pending {
 				back = true
 				return nil
 			}
@@ -90,8 +90,8 @@ func (r *Runner) handBack(one *run, why string) {
 	}
 }
 
-func (r *Runner) whereabouts(ctx context.Context, one *run) (store.Whereabouts, error) {
-	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{0})
+func (r *Runner) whereabouts(ctx context.Context, one *run, child int64) (store.Whereabouts, error) {
+	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{child})
 	return found[one.lease.JobID], err
 }
 

@@ -1,0 +1,62 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The reply to the commit of an end is lost, and the handler's context ends before the database can be asked what came of it:
+// because it took too long, or because the pod had no touch with the database for too long. The end stands all the same, and its
+// next steps run.
+func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func() *runner.Outcome{
+		"a step":    func() *runner.Outcome { return runner.Then(of("next")) },
+		"a fan-out": func() *runner.Outcome { return runner.FanOut(of("next"), of("next")) },
+	}
+	for name, end := range ends {
+		for why, option := range map[string]runner.HandleOption{
+			"its time is over": runner.Timeout(400 * time.Millisecond),
+			"trust is over":    runner.Timeout(time.Hour),
+		} {
+			t.Run(name+", "+why, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				url := pgtest.URL(t)
+				direct := pgtest.Connect(t, url)
+				exec(t, direct, `create table rows (job bigint)`)
+				proxy, pool := cable(t, url)
+				contexts, cuts := make(chan context.Context, 1), make(chan (<-chan struct{}), 1)
+				r := start(t, pool, short, map[string]does{"next": nothing, "first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+					contexts <- ctx
+					cuts <- proxy.CutReplyOnce(holds("commit"))
+					return end().InTx(func(ctx context.Context, tx pgx.Tx) error {
+						_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
+						return err
+					}), nil
+				}}, option)
+				id := enqueue(t, r, of("first"))
+				ctx, cut := <-contexts, <-cuts
+				<-cut
+				proxy.Refuse()
+				proxy.Reset()
+				<-ctx.Done()
+				time.Sleep(100 * time.Millisecond) // whoever gives up does so now
+				proxy.Pass()
+				quiet(t, direct)
+				is.Equal(get(t, r, id).State, job.Succeeded)
+				is.Equal(one[int](t, direct, `select count(*) from rows`), 1)
+				is.Equal(one[int](t, direct, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
+				checkHistory(t, direct, r)
+			})
+		}
+	}
+}
