@@ -161,7 +161,14 @@ func (w *world) settle() {
 	const quietSQL = `select not exists (select from trapeze.live) and not exists (select from trapeze.parked)`
 	for deadline := time.Now().Add(90 * time.Second); !w.yes(quietSQL); {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("this is left:\n%s", w.left())
+			left := w.left()
+			for _, p := range w.pods {
+				if p.alive() {
+					p.signal(syscall.SIGQUIT) // its goroutines are in its log then
+					p.waitExit(w.t, 10*time.Second)
+				}
+			}
+			w.t.Fatalf("this is left:\n%s", left)
 		}
 		_ = pause(w.t.Context(), 20)
 	}
@@ -174,6 +181,8 @@ func (w *world) left() string {
 		from trapeze.live l left join trapeze.pods p on p.boot = l.pod
 		union all select format('%s %s: parked, %s, %s', id, kind, why, run_after) from trapeze.parked
 		union all select format('pipelines in the database: %s', count(*)) from trapeze.jobs where step = 0
+		union all select format('  %s %s, fence %s, pod %s: %s', e.job, e.at, e.fence, e.boot, e.event)
+			from trapeze.job_event e where e.job in (select id from trapeze.live union select id from trapeze.parked)
 		union all select format('current run of %s/%s: job %s', kind, subject, job_id) from trapeze.current_runs where state = 'running'`)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	text := fmt.Sprint(err)
