@@ -139,7 +139,9 @@ func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[stri
 	r.metrics.Claims.Add(float64(len(found.Jobs)))
 	claims := make([]*run, 0, len(found.Jobs))
 	for _, c := range found.Jobs {
-		if wait := c.ClaimedAt.Sub(c.ReadyAt); wait >= 0 && c.ReadyAt.Unix() > 0 {
+		if c.ReadyAt.Unix() > 0 {
+			// A claim sees what was committed while it was planned, after its own now().
+			wait := max(0, c.ClaimedAt.Sub(c.ReadyAt))
 			r.metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(wait.Seconds())
 		}
 		one := r.newRun(c, boot)
