@@ -47,6 +47,9 @@ func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[strin
 		o.Name = fmt.Sprint("pod ", i)
 		pods = append(pods, start(t, pgtest.Connect(t, url), o, handlers))
 	}
+	for _, p := range pods { // before, what is submitted to one is claimed by another
+		pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := p.Ready(); return ready })
+	}
 	return pods
 }
 

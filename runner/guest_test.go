@@ -181,10 +181,13 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 
 func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	is := is.New(t)
-	r, w := served(t, 2, runner.Options{})
+	r, w := served(t, 1, runner.Options{}) // one slot, and it is taken: no claim is under way when the gate closes
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
 	_, err := r.Pause(t.Context(), "ops")
+	is.NoErr(err)
+	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // what runs goes on
+	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err)
 	id := foreign(t, r, of("far"))
 	select {
@@ -192,7 +195,6 @@ func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 		t.Fatal("a job was sent while the gate was closed")
 	case <-time.After(1500 * time.Millisecond):
 	}
-	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // what runs goes on
 	_, err = r.Unpause(t.Context(), "ops")
 	is.NoErr(err)
 	is.Equal(w.takes(t, r).ID, id)

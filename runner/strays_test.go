@@ -153,13 +153,16 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	if _, err := r.pool.Exec(t.Context(), `update trapeze.parked set run_after = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.store.Promote(t.Context(), 10); err != nil {
-		t.Fatal(err)
-	}
-	found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
-	if err != nil || len(found.Jobs) != 1 {
-		t.Fatal(found, err)
-	}
+	pgtest.Wait(t, "it is promoted, by us or by the runner, and claimed", func() bool {
+		if _, err := r.store.Promote(t.Context(), 10); err != nil {
+			t.Fatal(err)
+		}
+		found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found.Jobs) == 1
+	})
 	r.doubt.raise()
 	gate(false)
 	pgtest.WaitFor(t, 10*time.Second, "the job has ended", func() bool {
