@@ -143,10 +143,10 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 		if _, err := r.pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
 			t.Fatal(err)
 		}
-		pgtest.Wait(t, "the runner knows of the gate", func() bool {
+		pgtest.Wait(t, "the runner knows of the gate, and no claim is under way", func() bool {
 			r.lanes.mu.Lock()
 			defer r.lanes.mu.Unlock()
-			return r.lanes.paused == paused
+			return r.lanes.paused == paused && (!paused || r.lanes.used == r.Running())
 		})
 	}
 	gate(true)
