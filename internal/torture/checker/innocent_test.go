@@ -64,6 +64,17 @@ var innocent = []struct {
 			p.schedule("s", "*/5 * * * * *", true, anchor.Add(2*time.Second))
 		})
 	}, nil},
+	{"a schedule that fires while the first of the fleet go, and others are still there", func(p *past) {
+		anchor := p.schedule("s", "@every 2s", false, time.Time{})
+		for n := 1; n <= 2; n++ {
+			at := anchor.Add(time.Duration(n) * 2 * time.Second)
+			p.now = later(p.now, at)
+			p.fire("s", at, 0)
+			if n == 1 {
+				p.term("pod3", 200*time.Millisecond)
+			}
+		}
+	}, func(r *history.Run) { r.Settings.QuietFrom = r.Schedules[0].At }},
 	{"a branch that is run again when its fan-out has ended, and is not counted a second time", func(p *past) {
 		fanned := p.submit("demo.fanout", joinOfTwo).claim("pod1")
 		branches := fanned.fanOut()

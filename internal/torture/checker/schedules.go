@@ -62,15 +62,16 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 		}
 		return
 	}
-	until, undecided := v.quietEnd(), (*time.Time)(nil)
+	// At the end pods may fire for as long as one of them is there, and need not since the first of the fleet was told to go.
+	until, by, undecided := v.run.Settings.Ended, v.quietEnd(), (*time.Time)(nil)
 	if next != nil {
-		until, undecided = next.At, next.Undecided
+		until, by, undecided = next.At, next.At, next.Undecided
 	}
 	at := 0
 	var open []time.Time // expected, and not yet found
 	for _, fire := range firesOf(s, until) {
 		if undecided != nil && !fire.Before(*undecided) || next == nil && at == len(rows) {
-			v.inTime(s, fire, until, f)
+			v.inTime(s, fire, by, f)
 			break
 		}
 		open = append(open, fire)
