@@ -57,6 +57,13 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	})
 }
 
+// claiming is how many slots the claims hold that are under way.
+func claiming(r *Runner) int {
+	r.lanes.mu.Lock()
+	defer r.lanes.mu.Unlock()
+	return r.lanes.used - r.Running()
+}
+
 func takeAll(t *testing.T, pool *pgxpool.Pool) (release func()) {
 	t.Helper()
 	var held []*pgxpool.Conn
@@ -92,9 +99,10 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	}})
 	var s Submitted
 	for try := 0; s.State != job.Running; try++ {
-		if try == 6 {
+		if try == 20 {
 			t.Fatal("no job was born running during a look for strays")
 		}
+		pgtest.Wait(t, "no claim is under way", func() bool { return claiming(r) == 0 })
 		release := takeAll(t, r.store.Pool()) // the pool is busy, as after an outage
 		r.doubt.raise()
 		r.poller.Wake()
@@ -105,6 +113,15 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 		release()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if s.State != job.Running {
+			if _, err := r.Cancel(t.Context(), s.ID, "me"); err != nil {
+				t.Fatal(err)
+			}
+			pgtest.Wait(t, "it is gone", func() bool {
+				j, err := r.Get(t.Context(), s.ID)
+				return err == nil && j.State.Terminal() && r.Running() == 0
+			})
 		}
 	}
 	time.Sleep(1500 * time.Millisecond)
@@ -145,8 +162,9 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 		}
 		pgtest.Wait(t, "the runner knows of the gate, and no claim is under way", func() bool {
 			r.lanes.mu.Lock()
-			defer r.lanes.mu.Unlock()
-			return r.lanes.paused == paused && (!paused || r.lanes.used == r.Running())
+			is := r.lanes.paused
+			r.lanes.mu.Unlock()
+			return is == paused && (!paused || claiming(r) == 0)
 		})
 	}
 	gate(true)

@@ -76,6 +76,22 @@ func dispatcher(t *testing.T, db database, env ...string) *pod {
 	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE=2s", "TRAPEZE_HEARTBEAT=300ms"}, env...))
 }
 
+// arrives submits a job to a remote worker, and waits until the pod knows that it has arrived: until then it is given back when the worker
+// is not heard of for two heartbeats, and no lease has to run out.
+func (d database) arrives(args ...string) (id string) {
+	d.t.Helper()
+	id = d.enqueue(args...)
+	var fence int64
+	var since time.Time
+	d.until(id, "has arrived", func(j job.Job) bool {
+		if j.State != job.Running || j.Fence != fence {
+			fence, since = j.Fence, time.Now()
+		}
+		return j.State == job.Running && time.Since(since) > 1500*time.Millisecond
+	})
+	return id
+}
+
 func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -86,8 +102,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	at, err := url.Parse(proxy.URL())
 	is.NoErr(err)
 	startFar(t, "http://"+at.Host, "TRAPEZE_POD=gpu-1")
-	id := db.enqueue("demo.sleep", "--args", `{"ms":4000}`)
-	db.inState(id, job.Running)
+	id := db.arrives("demo.sleep", "--args", `{"ms":5000}`)
 	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
 			t.Errorf("trapeze %s says no %q:\n%s", command, want, said) // it is shown as a remote worker
@@ -115,8 +130,7 @@ func TestARemoteWorkerGoesToAnotherPodWithWhatItRuns(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	first, second := dispatcher(t, db), dispatcher(t, db)
 	startFar(t, first.HTTP+","+second.HTTP)
-	id := db.enqueue("demo.sleep", "--args", `{"ms":5000}`)
-	db.inState(id, job.Running)
+	id := db.arrives("demo.sleep", "--args", `{"ms":5000}`)
 	first.signal(syscall.SIGKILL)
 	j := db.inState(id, job.Succeeded)
 	is.Equal(j.Fence, int64(1)) // its claim outlived the pod that served the stream
@@ -128,8 +142,7 @@ func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	p := dispatcher(t, db)
 	frozen := startFar(t, p.HTTP)
-	id := db.enqueue("demo.sleep", "--args", `{"ms":1500}`)
-	db.inState(id, job.Running)
+	id := db.arrives("demo.sleep", "--args", `{"ms":4000}`)
 	frozen.signal(syscall.SIGSTOP)
 	db.until(id, "loses its lease", func(j job.Job) bool { return j.Crashes == 1 })
 	startFar(t, p.HTTP)
