@@ -80,13 +80,13 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 	return one[string](t, pool, `select json_build_object(
 		'jobs', (select json_agg(x) from (select kind, count(*), min(id), max(id) from trapeze.jobs group by 1 order by 1) x),
 		'done', (select json_agg(x) from (select state, reason, count(*), min(id), max(id) from trapeze.done group by 1, 2 order by 1, 2) x),
-		'live', (select json_agg(x) from (select id, lane, event_no from trapeze.live) x), 'parked', (select count(*) from trapeze.parked),
+		'live', (select json_agg(x) from (select id, lane, event_no from trapeze.live order by 1) x), 'parked', (select count(*) from trapeze.parked),
 		'events', (select json_agg(x) from (select event, to_state, count(*) from trapeze.job_event group by 1, 2 order by 1, 2) x),
 		'twice', (select count(*) from (select 1 from trapeze.job_event where job is not null group by job, event_no having count(*) > 1) x),
 		'pods', (select count(*) from trapeze.pods), 'submissions', (select count(*) from trapeze.submissions),
-		'pipelines', (select count(*) from trapeze.pipelines), 'keys', (select json_agg(key) from trapeze.unique_keys),
+		'pipelines', (select count(*) from trapeze.pipelines), 'keys', (select json_agg(key order by key) from trapeze.unique_keys),
 		'runs', (select count(*) from trapeze.current_runs where state = 'running'),
-		'fan-outs', (select json_agg(x) from (select id, open, failed, impaired, ended from trapeze.fan_outs) x), 'granted', (select sum(granted) from trapeze.lanes),
+		'fan-outs', (select json_agg(x) from (select id, open, failed, impaired, ended from trapeze.fan_outs order by 1) x), 'granted', (select sum(granted) from trapeze.lanes),
 		'days', (select json_agg(c.relname order by 1) from pg_inherits i join pg_class c on c.oid = i.inhrelid
 			where c.relname ~ '_[0-9]{8}$' and i.inhparent::regclass::text like 'trapeze.%' and c.relkind = 'r'))::text`)
 }
