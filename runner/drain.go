@@ -27,9 +27,10 @@ func (r *Runner) drain(ctx context.Context) {
 	}
 }
 
-// handBackRest hands back the claims of handlers that ignore the end of their context.
+// handBackRest hands back the claims of handlers that ignore the end of their context, or that began as next steps after it.
 func (r *Runner) handBackRest(ctx context.Context) {
 	r.runs.each(func(one *run) {
+		one.cancel(job.ErrShutdown)
 		if one.settled.CompareAndSwap(false, true) {
 			r.metrics.Stuck.Inc()
 			r.log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)

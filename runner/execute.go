@@ -47,6 +47,7 @@ func (r *Runner) launchBorn(boot string, n store.NewJob) bool {
 	now := time.Now()
 	one := r.newRun(born(n, now), boot)
 	if one == nil {
+		r.doubt.raise() // stopping: the row is ours in the table and unknown here
 		return false
 	}
 	one.handed = now

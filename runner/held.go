@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -38,7 +39,7 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 		if err := c.emissions.begin(ctx); err != nil {
 			return err
 		}
-		committed, err := r.heldOnce(ctx, c.lease, pool, do, ended)
+		committed, err := r.heldOnce(ctx, c, pool, do, ended)
 		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
@@ -63,7 +64,7 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (r *Runner) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -73,7 +74,7 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, pool *pgxpool.Po
 		defer cancel()
 		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
 	}()
-	number, err := r.store.Hold(ctx, tx, lease, r.opts.LeaseFor)
+	number, err := r.store.Hold(ctx, tx, c.lease, r.opts.LeaseFor)
 	if err != nil {
 		return false, err
 	}
@@ -90,28 +91,36 @@ func (r *Runner) heldOnce(ctx context.Context, lease job.Lease, pool *pgxpool.Po
 	if !store.Unknown(err) || mutant.Is(mutant.BlindCommitRetry) {
 		return err == nil, err
 	}
-	asking := ctx
+	return r.lookUp(ctx, c, number, err, ended)
+}
+
+// lookUp asks what became of a commit whose reply was lost. Of an end it asks until that is known: see held.
+func (r *Runner) lookUp(ctx context.Context, c *core, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
-		asking = r.flusher.life()
+		ctx = r.flusher.life()
+		defer func() {
+			if !committed {
+				r.doubt.raise() // should it stand all the same, the next step is found in the table
+			}
+		}()
 	}
 	for wait := newPause(); ; {
-		writes, held, unread := r.store.Settled(asking, lease)
+		writes, held, unread := r.store.Settled(ctx, c.lease)
+		is := false
+		if unread == nil && !held && ended != nil {
+			is, unread = ended(ctx)
+		}
 		switch {
-		case unread == nil && held && writes >= number:
+		case unread == nil && (is || held && writes >= number):
 			return true, nil
 		case unread == nil && held:
-			return false, err
-		case unread == nil && ended == nil:
-			return false, fmt.Errorf("commit with job %d held: %w", lease.JobID, job.ErrLeaseLost)
-		case unread == nil:
-			if is, unread := ended(asking); unread == nil && is {
-				return true, nil
-			} else if unread == nil {
-				return false, fmt.Errorf("commit with job %d held: %w", lease.JobID, job.ErrLeaseLost)
-			}
+			return false, lost
+		case unread == nil, ended != nil && c.isLost():
+			return false, fmt.Errorf("commit with job %d held: %w", c.lease.JobID, job.ErrLeaseLost)
 		}
-		if !wait.sleep(asking) {
-			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+		r.log.WarnContext(ctx, "what became of a commit is not known yet", telemetry.JobID, c.lease.JobID, telemetry.Err, r.dbError(unread))
+		if !wait.sleep(ctx) {
+			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}
 	}
 }

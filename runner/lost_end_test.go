@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -59,4 +60,48 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The end of a first step is known to stand only when the grace of the shutdown is over: its next step, which begins all the same, is told at
+// once, and its job is another pod's.
+func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	contexts, cuts, steps := make(chan context.Context, 1), make(chan (<-chan struct{}), 1), make(chan context.Context, 1)
+	o := short
+	o.LeaseFor, o.ShutdownGrace = time.Minute, 100*time.Millisecond
+	open := make(chan struct{})
+	t.Cleanup(func() { close(open) })
+	r := make1(t, pool, o, map[string]does{
+		"next": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			steps <- ctx
+			<-open // it ignores the end of its context
+			return nil, nil
+		},
+		"first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			contexts <- ctx
+			cuts <- proxy.CutReplyOnce(holds("commit"))
+			return runner.Then(of("next")).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
+		}})
+	stop, done := goes(t, r)
+	id := enqueue(t, r, of("first"))
+	ctx, cut := <-contexts, <-cuts
+	<-cut
+	proxy.Refuse()
+	proxy.Reset()
+	stop()
+	<-ctx.Done()
+	is.True(errors.Is(context.Cause(ctx), job.ErrShutdown))
+	proxy.Pass()
+	is.NoErr(<-done)
+	is.Equal(get(t, r, id).State, job.Succeeded)
+	select {
+	case step := <-steps:
+		is.True(errors.Is(context.Cause(step), job.ErrShutdown))
+	default: // it was found too late to begin
+	}
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.live where kind = 'next' and state = 'pending'`), 1) // and it is anybody's
 }
