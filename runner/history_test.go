@@ -20,7 +20,7 @@ type tester interface {
 
 // overlap is how far two runs of one subject may seem to overlap: an event carries the moment at which its transaction
 // began, which for a claim is before it looked: on a machine that is busy with many tests, by a tenth of a second now and then.
-const overlap = 250 * time.Millisecond
+const overlap = 150 * time.Millisecond
 
 // checkHistory checks what must hold of every history: events numbered without gaps, each beginning where the one before
 // ended, legal moves only, one terminal state an epoch, fences that only rise, a last event that is the job's state, and

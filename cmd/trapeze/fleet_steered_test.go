@@ -252,7 +252,7 @@ func lanesOfTheEnvironment(f *steered) {
 
 func users(f *steered) {
 	f.lane("shown", `{"slots":0}`)
-	id := f.submit(`{"kind":"demo.progress","args":{"steps":40,"ms":50},"lane":"shown"}`)
+	id := f.submit(`{"kind":"demo.progress","args":{"steps":40,"ms":100},"lane":"shown"}`)
 	f.is.Equal(len(f.does("uma", "GET", "/jobs?lane=shown", "")["jobs"].([]any)), 1)
 	f.is.Equal(f.refused("uma", "DELETE", "/jobs/"+id, ""), "Conflict: not_terminal")
 	request, err := http.NewRequestWithContext(f.t.Context(), "GET", f.pods[1].HTTP+"/jobs/"+id+"/stream", nil)

@@ -161,14 +161,14 @@ func (w *world) settle() {
 	const quietSQL = `select not exists (select from trapeze.live) and not exists (select from trapeze.parked)`
 	for deadline := time.Now().Add(90 * time.Second); !w.yes(quietSQL); {
 		if time.Now().After(deadline) {
-			left := w.left()
+			w.t.Errorf("this is left:\n%s", w.left())
 			for _, p := range w.pods {
 				if p.alive() {
 					p.signal(syscall.SIGQUIT) // its goroutines are in its log then
 					p.waitExit(w.t, 10*time.Second)
 				}
 			}
-			w.t.Fatalf("this is left:\n%s", left)
+			w.t.FailNow()
 		}
 		_ = pause(w.t.Context(), 20)
 	}
