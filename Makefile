@@ -7,9 +7,8 @@
 GO          ?= go
 BUF         ?= github.com/bufbuild/buf/cmd/buf@v1.75.0
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# Those that take longest come first, and one package more than there are processors is tested at a time: tests wait a lot.
+# Those that take longest come first: else one of them is alone at the end.
 PACKAGES    ?= ./runner ./cmd/trapeze ./internal/store ./internal/faults ./...
-ATONCE      ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 
@@ -27,10 +26,10 @@ demo: ## run the example pipeline on real data, with progress and a killed proce
 	@$(GO) run ./cmd/trapeze demo $(ARGS)
 
 test: ## run all tests on a real PostgreSQL
-	$(GO) test -p $(ATONCE) -timeout $(TIMEOUT) $(PACKAGES)
+	$(GO) test -timeout $(TIMEOUT) $(PACKAGES)
 
 race: ## run all tests with the race detector
-	$(GO) test -race -p $(ATONCE) -timeout $(TIMEOUT) $(PACKAGES)
+	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
 
 fault: ## run the long leg: death at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
