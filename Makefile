@@ -7,8 +7,7 @@
 GO          ?= go
 BUF         ?= github.com/bufbuild/buf/cmd/buf@v1.75.0
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# Those that take longest come first: else one of them is alone at the end.
-PACKAGES    ?= ./runner ./cmd/trapeze ./internal/store ./internal/faults ./...
+PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 

@@ -102,7 +102,7 @@ func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
-	leaving := w.start(podConfig{Name: "leaving"}, "")
+	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // a lease that a busy machine does not outlast
 	for range 5 {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
@@ -128,7 +128,7 @@ func TestASecondSignalEndsTheGraceAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
-	hurried := w.start(podConfig{Name: "hurried", Grace: time.Minute}, "")
+	hurried := w.start(podConfig{Name: "hurried", Grace: time.Minute, Defaults: true}, "")
 	for range 5 {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
