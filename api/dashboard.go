@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -44,6 +45,9 @@ func (s *server) shownSetting(request *http.Request, to access.Principal, name s
 
 // visitor finds out who looks at a page.
 func (s *server) visitor(request *http.Request) (access.Principal, error) {
+	if s.cutOff() {
+		return access.Principal{}, store.ErrCutOff
+	}
 	p, err := s.who(request)
 	if no, ok := errors.AsType[*problem](err); ok && no.status == http.StatusUnauthorized {
 		err = fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)

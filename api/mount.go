@@ -128,7 +128,10 @@ func (s *server) serve(to Route) echo.HandlerFunc {
 		asMeant(c)
 		secure(c.Response().Header())
 		err := survive(c, func() error {
-			err := s.admit(c, to)
+			err := s.checkReads(to)
+			if err == nil {
+				err = s.admit(c, to)
+			}
 			if err == nil {
 				err = legible(c)
 			}

@@ -255,6 +255,7 @@ func (r *Runner) watchTrust(ctx context.Context) {
 					one.cancel(job.ErrLeaseLost)
 				}
 			})
+			r.feed.Interrupt()
 		}
 		var timer <-chan time.Time
 		if open && left > 0 {

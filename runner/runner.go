@@ -280,6 +280,10 @@ func (r *Runner) Running() int { return r.runs.count() }
 // ReasonDrained is why a pod is not ready that an operator has drained: it starts nothing until it is resumed.
 const ReasonDrained = "drained by an operator"
 
+// ReasonCutOff is why a pod is not ready whose heartbeats have failed until the trust in its lease was over. What it can still read may
+// be out of date: a connection may lead to a standby, or to a primary that no longer is one.
+const ReasonCutOff = "the database does not answer heartbeats"
+
 // Ready reports whether this pod may take work, and if not, why.
 func (r *Runner) Ready() (ready bool, reasons []string) {
 	switch {
@@ -288,7 +292,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	case !r.pod.registered():
 		reasons = append(reasons, "not started")
 	case !r.pod.trusted():
-		reasons = append(reasons, "the database does not answer heartbeats")
+		reasons = append(reasons, ReasonCutOff)
 	case r.lanes.isDrained():
 		reasons = append(reasons, ReasonDrained)
 	}

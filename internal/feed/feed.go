@@ -85,6 +85,9 @@ func (f *Feed) Wake() {
 	}
 }
 
+// Interrupt ends all streams: the pod has lost the database, so a stream would show an old state. Streams may be opened again.
+func (f *Feed) Interrupt() { f.bus.CutAll(ErrStuck) }
+
 // Close ends all streams and the tail; no stream can be opened any more. It may be called again.
 func (f *Feed) Close() {
 	f.mu.Lock()

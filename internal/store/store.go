@@ -322,6 +322,9 @@ func Class(err error) string {
 	return ""
 }
 
+// ErrCutOff is returned for reads on a pod whose heartbeats have failed for longer than it may trust its lease.
+var ErrCutOff = errors.New("this pod has lost the database")
+
 // Transient reports whether err is of the connection or of the server's state, not of the statement: worth another try.
 func Transient(err error) bool {
 	if err == nil {
@@ -335,7 +338,7 @@ func Transient(err error) bool {
 		// Lock and idle timeouts; a standby after a failover.
 		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == "25006" || pg.Code == "XX000" || dayMissing(pg)
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
 		return true
 	}
 	// Migrations go through database/sql, which calls a connection that is gone a bad one.
