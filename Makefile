@@ -12,7 +12,7 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault fuzz example e2e check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help demo test race fault fuzz planted example e2e check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ fault: ## run the long leg: death at every failpoint, paused pods, a million row
 
 fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
+
+planted: ## plant forty bugs of one line, one at a time, and expect the tests to fail (hours; ARGS='-only store')
+	$(GO) build -C .ci/planted -o $(CURDIR)/bin/planted .
+	bin/planted $(ARGS) .ci/planted/bugs.txt
 
 example: ## kill the example's pods at random moments, SEEDS times, and compare every digit
 	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TheExampleGivesTheSameTotalsWheneverIts$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults

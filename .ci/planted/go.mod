@@ -1,0 +1,3 @@
+module github.com/trapeze-run/trapeze/.ci/planted
+
+go 1.26
