@@ -204,7 +204,9 @@ func (h *home) reachable(ctx context.Context, binDir string, as account) error {
 
 // initialise makes the data directory unless it is there. It is made under another name, so that one that was
 // interrupted never looks complete.
-func (h *home) initialise(ctx context.Context, binDir string, as account) error {
+//
+// A standby's data directory is a base backup of the primary, with which it starts as a standby that streams from it.
+func (h *home) initialise(ctx context.Context, binDir string, as account, primary string) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {
 			return err
@@ -225,6 +227,14 @@ func (h *home) initialise(ctx context.Context, binDir string, as account) error 
 	}
 	if err := as.owns(fresh); err != nil {
 		return err
+	}
+	if primary != "" {
+		out, err := run(ctx, as, fresh, filepath.Join(binDir, "pg_basebackup"), "--dbname="+primary, "--pgdata="+fresh,
+			"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+		if err != nil {
+			return fmt.Errorf("pg_basebackup: %w; it printed:\n%s", err, out)
+		}
+		return os.Rename(fresh, h.pgdata())
 	}
 	// Whether the data is safe on disk matters from the first transaction on, and the server syncs before that.
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",

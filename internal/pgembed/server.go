@@ -29,6 +29,10 @@ type Options struct {
 	// none.
 	BinDir string
 
+	// StandbyOf is the URL of a primary. A server with a new data directory begins as a hot standby that streams from it;
+	// this needs pg_basebackup beside the other programs. Default: a primary with an empty database.
+	StandbyOf string
+
 	// Settings are configuration parameters of PostgreSQL, on top of and stronger than our own.
 	Settings map[string]string
 
@@ -106,7 +110,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := home.reachable(ctx, binDir, as); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	if err := home.initialise(ctx, binDir, as); err != nil {
+	if err := home.initialise(ctx, binDir, as, o.StandbyOf); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 
@@ -138,6 +142,15 @@ func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
+}
+
+// PIDs returns the ids of the server's processes, the postmaster included, or none after its end. Only on Linux can
+// processes be found by their folder: elsewhere it is the postmaster's alone.
+func (s *Server) PIDs() []int {
+	if pid := s.PID(); !canListProcesses && isAlive(pid) {
+		return []int{pid}
+	}
+	return serversIn(s.home.pgdata())
 }
 
 // Restart stops the server and starts it on the same port. Mode "fast" ends all sessions and writes everything out;
