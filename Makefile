@@ -10,15 +10,17 @@ STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
 TAGS        := failpoints long mutants
+ALL_TAGS    := $(TAGS) ha
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race fault fuzz planted example e2e check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help demo test race race-short fault ha fuzz planted example e2e check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo, bench, torture and e2e."
 	@echo "  make torture SEED=7 MINUTES=5 ARGS='-only F2,F24'; ARGS=-help lists what it can do."
+	@echo "  .ci/run is the fast leg of CI, .ci/long the others: .ci/long -list."
 
 demo: ## run the example pipeline on real data, with progress and a killed process
 	@echo "building ..." >&2
@@ -30,8 +32,17 @@ test: ## run all tests on a real PostgreSQL
 race: ## run all tests with the race detector
 	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
 
-fault: ## run the long leg: death at every failpoint, paused pods, a million rows
+# The packages where goroutines meet; the others gain nothing from the race detector that would be worth the minutes.
+CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|api|remote(/[a-z]+)?|internal/(bus|feed|failpoint|telemetry))$$')
+
+race-short: ## the concurrent packages with the race detector, without the tests that are long with it
+	$(GO) test -race -short -timeout $(TIMEOUT) $(CONCURRENT)
+
+fault: ## death at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
+
+ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these programs)
+	$(GO) test -count=1 -tags ha -timeout 60m -v $(if $(RUN),-run '$(RUN)') ./internal/ha
 
 fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
@@ -51,14 +62,14 @@ check: format vet lint modules vuln race ## format, vet, lint, modules, vulnerab
 format: ## fail when a file is not formatted
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 
-vet: ## go vet, with and without the build tags of the long leg
+vet: ## go vet, with and without the build tags of the long legs
 	$(GO) vet ./...
-	$(GO) vet -tags '$(TAGS)' ./...
+	$(GO) vet -tags '$(ALL_TAGS)' ./...
 	cd bench && $(GO) vet ./trapeze ./common ./driver
 
 lint: security ## staticcheck and gosec, pinned
 	$(GO) run $(STATICCHECK) ./...
-	$(GO) run $(STATICCHECK) -tags '$(TAGS)' ./...
+	$(GO) run $(STATICCHECK) -tags '$(ALL_TAGS)' ./...
 
 # gosec looks at what meets strangers, and at what that links: not at tests, nor at the programs that measure and break us on a
 # developer's machine. One place that it is wrong about is marked there (#nosec, with the reason); of no use to us as a whole are

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"go/build/constraint"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,4 +52,98 @@ func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 			t.Errorf("a promise without a test: %s", line)
 		}
 	}
+}
+
+// TestEveryGuaranteeSaysWhichLegRunsItsTests keeps the marks in docs/guarantees.md true: † stands after each test that .ci/run does
+// not run because of its build tags, and after no other; and .ci/long does run that one.
+func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
+	t.Parallel()
+	fast, long := read(t, "../../.ci/run"), read(t, "../../.ci/long")
+	if !regexp.MustCompile(`(?m)^step_of test make test\b`).MatchString(fast) {
+		t.Error(".ci/run does not run make test")
+	}
+	// The tests that each leg of .ci/long adds, by its build tags.
+	legs := map[string][]string{"fault": variable(t, "TAGS"), "ha": {"ha"}}
+	for leg := range legs {
+		if !strings.Contains(long, "leg_"+leg+"() { make "+leg+"; }") {
+			t.Errorf(".ci/long does not run make %s", leg)
+		}
+	}
+	constraints := constraintsOfTests(t)
+	marked := 0
+	for _, found := range regexp.MustCompile("`(Test\\w+)`( †)?").FindAllStringSubmatch(read(t, "../../docs/guarantees.md"), -1) {
+		name, mark := found[1], found[2] != ""
+		expression, ok := constraints[name]
+		if !ok {
+			continue // TestEveryGuaranteeNamesTestsAndStatementsThatExist reports it
+		}
+		inFast := isBuilt(expression, nil)
+		if mark {
+			marked++
+		}
+		switch {
+		case inFast && mark:
+			t.Errorf("docs/guarantees.md: %s runs in .ci/run, remove its †", name)
+		case !inFast && !mark:
+			t.Errorf("docs/guarantees.md: %s does not run in .ci/run, put a † after it", name)
+		}
+		inLong := inFast
+		for _, tags := range legs {
+			inLong = inLong || isBuilt(expression, tags)
+		}
+		if !inLong {
+			t.Errorf("docs/guarantees.md: no leg runs %s, which has the build constraint %s", name, expression)
+		}
+	}
+	if marked == 0 {
+		t.Error("docs/guarantees.md has no test with a †: is the pattern still right?")
+	}
+}
+
+// constraintsOfTests returns the build constraint of each test's file, nil without one.
+func constraintsOfTests(t *testing.T) map[string]constraint.Expr {
+	t.Helper()
+	all := map[string]constraint.Expr{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text := read(t, path)
+		var expression constraint.Expr
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); constraint.IsGoBuild(line) {
+				if expression, err = constraint.Parse(line); err != nil {
+					return err
+				}
+			} else if strings.HasPrefix(line, "package ") {
+				break
+			}
+		}
+		for _, found := range declared.FindAllStringSubmatch(text, -1) {
+			all[found[1]] = expression
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// isBuilt reports whether a file with a build constraint is built with these tags on this system.
+func isBuilt(expression constraint.Expr, tags []string) bool {
+	return expression == nil || expression.Eval(func(tag string) bool {
+		return tag == runtime.GOOS || tag == "unix" && runtime.GOOS != "windows" || slices.Contains(tags, tag)
+	})
+}
+
+// variable returns the words of a variable in the Makefile.
+func variable(t *testing.T, name string) []string {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^` + name + `\s*:= (.+)$`).FindStringSubmatch(read(t, "../../Makefile"))
+	if found == nil {
+		t.Fatalf("the Makefile has no variable %s", name)
+	}
+	return strings.Fields(found[1])
 }

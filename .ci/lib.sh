@@ -1,0 +1,116 @@
+# shellcheck shell=bash
+# What .ci/run and .ci/long share: scratch folders, cleanup, installing programs, steps. They source it in the project's root.
+
+# A folder of our own: leftovers of this run are distinguishable from other programs' files. It is as open as /tmp,
+# because PostgreSQL and some tests run as an unprivileged user when we are root.
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/trapeze-ci-XXXXXX")
+chmod 1777 "$scratch"
+export TMPDIR=$scratch
+
+# Another one in memory, for the databases of tests; see internal/pgtest.
+memory=$(mktemp -d /dev/shm/trapeze-ci-XXXXXX 2>/dev/null || echo "$scratch")
+chmod 1777 "$memory"
+export PGTEST_MEMORY=$memory
+
+# servers prints the process ids of PostgreSQL servers with a data directory below our folders.
+servers() {
+	ps -ww -eo pid=,args= |
+		awk -v disk="-D $scratch/" -v memory="-D $memory/" '$2 ~ /postgres$/ && (index($0, disk) || index($0, memory)) { print $1 }'
+}
+
+step=
+cleanup() {
+	local code=$?
+	trap - EXIT INT TERM
+	[[ -z $step ]] || kill -TERM -- "-$step" 2>/dev/null || true
+	for _ in {1..50}; do
+		[[ -n $(servers) ]] || break
+		sleep 0.2 # servers end shortly after their owner
+	done
+	local left
+	left=$(servers)
+	if [[ -n $left ]]; then
+		echo "left behind and stopped: postgres $left" >&2
+		# shellcheck disable=SC2086 # one process id each
+		kill -QUIT $left || true
+		sleep 1
+		[[ $code -ne 0 ]] || code=1
+	fi
+	chmod -R u+w "$scratch" "$memory"
+	rm -rf "$scratch" "$memory"
+	exit "$code"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# run runs a step in a process group of its own, which cleanup can end as a whole.
+run() {
+	echo "── $*"
+	local begin=$SECONDS code=0
+	set -m
+	"$@" &
+	step=$!
+	set +m
+	wait "$step" || code=$?
+	step=
+	echo "── $((SECONDS - begin)) s"
+	return "$code"
+}
+
+# summary_add notes a row for summary_print: name, result, seconds.
+summary=()
+summary_add() { summary+=("$(printf '%-16s %-8s %6s s' "$1" "$2" "$3")"); }
+summary_print() {
+	echo
+	printf '%-16s %-8s %8s\n' what result time
+	((${#summary[@]} == 0)) || printf '%s\n' "${summary[@]}"
+}
+
+installable() { [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; }
+
+updated=
+install_packages() {
+	# We want the programs, not the server that Debian sets up and starts with them.
+	if [[ ! -e /etc/postgresql-common/createcluster.conf ]]; then
+		mkdir -p /etc/postgresql-common
+		echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+	fi
+	[[ -n $updated ]] || run apt-get update -qq || return
+	updated=yes
+	# In run level 1 Debian starts no service.
+	run env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+have_postgres() {
+	[[ -n ${DATABASE_URL:-} || -n ${PGBIN:-} ]] && return
+	command -v initdb >/dev/null && return
+	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && return
+	compgen -G '/usr/pgsql-*/bin/initdb' >/dev/null && return
+	command -v pg_config >/dev/null && [[ -x $(pg_config --bindir)/initdb ]]
+}
+
+# have reports whether a program is installed, also one that only root has in its PATH.
+have() { command -v "$1" >/dev/null || [[ -x /usr/sbin/$1 || -x /sbin/$1 ]]; }
+
+# install_basics installs what the tests need, and what they can use. Where that is not possible the tests say what they lack.
+install_basics() {
+	local missing=()
+	have_postgres || missing+=(postgresql)
+	command -v "${CC:-gcc}" >/dev/null || missing+=(gcc libc6-dev) # for the race detector
+	command -v make >/dev/null || missing+=(make)
+	if ((${#missing[@]})); then
+		if installable; then install_packages "${missing[@]}"; else echo "missing here: ${missing[*]}" >&2; fi
+	fi
+
+	# A transaction pooler, for the tests that put one in between. Without it they are skipped, and say so.
+	if ! have pgbouncer && installable; then
+		install_packages pgbouncer || echo "no pgbouncer here: its tests are skipped" >&2
+	fi
+
+	# The gRPC client of Python, for the worker that is an example in another language. Without it its test is skipped, and says so.
+	if ! command -v grpc_python_plugin >/dev/null && installable; then
+		install_packages python3-grpcio python3-protobuf protobuf-compiler protobuf-compiler-grpc libprotobuf-dev ||
+			echo "no gRPC client of Python here: the test of its example is skipped" >&2
+	fi
+}
