@@ -13,7 +13,8 @@ import (
 )
 
 // A schedule has handlers run: whoever sets one says which, and with what. So the right to manage schedules is that to submit for everybody,
-// and SECURITY.md says so. What it is not is the right to approve, nor that to see secrets. The test is
+// and SECURITY.md says so. What it is not is the right to approve, nor that to see secrets:
+// jobs of schedules run without approval in every lane, so a change, a trigger or a resumption needs that right here. The test is
 // TestNoScheduleLeadsAroundAnApprovalOrAMask.
 
 // maySchedule refuses a change that would have run what a person is to approve, unless the caller may approve it himself; and one that would
@@ -36,7 +37,7 @@ func (s *server) maySchedule(c echo.Context, name string, change job.ScheduleCha
 	return looked, s.mayRun(ctx, caller(c), after)
 }
 
-// mayTrigger refuses to have run now what a person is to approve, unless the caller may approve it himself. It returns
+// mayTrigger refuses to trigger or resume a schedule whose jobs a person is to approve, unless the caller may approve them. It returns
 // the setting that it has looked at.
 func (s *server) mayTrigger(c echo.Context, name string) (*job.ScheduleSetting, error) {
 	one, err := s.r.ScheduleNamed(c.Request().Context(), name)

@@ -38,6 +38,9 @@ func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
 	is.Equal(h.send("PATCH", nightly, `{"args":{"n":1}}`, "X-Who", "kim").status, http.StatusForbidden)
 	is.Equal(h.send("POST", nightly+"/trigger", "", "X-Who", "kim").status, http.StatusForbidden)
 	is.Equal(h.send("POST", nightly+"/pause", "", "X-Who", "kim").status, http.StatusOK)
+	is.Equal(h.send("POST", nightly+"/resume", "", "X-Who", "kim").status, http.StatusForbidden)
+	is.Equal(h.send("PATCH", nightly, `{"paused":false}`, "X-Who", "kim").status, http.StatusForbidden)
+	is.Equal(h.send("POST", nightly+"/resume", "", "X-Who", "ana").status, http.StatusOK)
 
 	// Nor does he see secrets: not in lists, changes, the audit or the history, not by another kind, and not as the submitter of the job.
 	is.Equal(put("root", `{"expression":"@daily","kind":"login","args":{"user":"uma","password":"`+secret+`"}}`).status, http.StatusOK)

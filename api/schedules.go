@@ -127,6 +127,9 @@ func (s *server) pauseSchedule(c echo.Context) error {
 }
 
 func (s *server) resumeSchedule(c echo.Context) error {
+	if _, err := s.mayTrigger(c, c.Param("name")); err != nil {
+		return err
+	}
 	return s.open(c, func(ctx context.Context, actor string) (bool, error) {
 		return s.r.ResumeSchedule(ctx, c.Param("name"), actor)
 	})

@@ -38,6 +38,9 @@ func (d *decided) fail(err error) {
 // submitFires submits the jobs of fires in the transaction that decides them. Jobs that are refused make failed fires; but what is
 // refused to one of several schedules is an error for all, which are to be decided one by one then.
 //
+// They need no approval, whatever their lane requires: to set or trigger such a schedule takes the permission to approve, which the API
+// checks; the program and whoever writes SQL have it.
+//
 // They have no submitter, as what the program submits itself: who may see only what he submitted sees none of them, whatever he is
 // called. Their pipelines have the schedule's name.
 func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, list []decided, actor string) error {
@@ -60,14 +63,14 @@ func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, list []decided, act
 		spans = append(spans, ending(span, *fires[0].JobID))
 		for _, f := range fires {
 			n := w.first(*f.JobID, w.lane)
-			n.Actor, n.Trace = actor, traceparent(span)
+			n.Actor, n.Trace, n.Approved = actor, traceparent(span), true
 			jobs = append(jobs, n)
 		}
 	}
 	if len(jobs) == 0 {
 		return nil
 	}
-	places, err := r.enqueueWithin(ctx, tx, jobs)
+	err = r.enqueueWithin(ctx, tx, jobs)
 	for _, end := range spans {
 		end(err)
 	}
@@ -81,9 +84,6 @@ func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, list []decided, act
 	for i := range list {
 		for _, f := range list[i].withJobs() {
 			f.State = job.Pending
-			if places[*f.JobID] == store.PlacedAwaiting {
-				f.State = job.AwaitingApproval
-			}
 		}
 	}
 	return nil
@@ -123,12 +123,11 @@ func (r *Runner) workOf(ctx context.Context, tx pgx.Tx, list []decided) ([]*subm
 }
 
 // enqueueWithin inserts jobs so that the transaction goes on when they are refused.
-func (r *Runner) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) (places map[int64]store.Place, err error) {
-	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		places, err = r.front.EnqueueIn(ctx, tx, jobs)
+func (r *Runner) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
+	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		_, err := r.front.EnqueueIn(ctx, tx, jobs)
 		return err
 	})
-	return places, err
 }
 
 // takeKeys takes the unique keys of schedules, each for the first job that wants it; all others are duplicates, of that one or of who

@@ -16,14 +16,15 @@ import (
 
 // enqueueSQL inserts jobs, born running where they may be. Older and equally urgent jobs that wait in the lane go first,
 // so ahead is the job's own rank. Whether a job needs approval is decided here, from the lane's row as it is: what a process
-// has heard of lanes may be older than the rule. A step of a pipeline needs none: its pipeline was approved.
+// has heard of lanes may be older than the rule. A step of a pipeline needs none: its pipeline was approved. Nor does a
+// job of a schedule: to set one for such a lane takes the permission to approve.
 // Plan: CTE scans and inserts; a probe of lanes a job, and at most one of live_for_claim and one of current_runs a job that
 // asks to start.
 const enqueueSQL = `
 with wish as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, $24::uuid as boot,
-		w.parent_id is null and (w.needs_approval
-			or coalesce((select n.requires_approval from trapeze.lanes n where n.name = w.lane), false)) as approval
+		w.parent_id is null and coalesce(w.needs_approval,
+			(select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
 	from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[],
 		$9::text[], $10::int[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::int[], $17::bigint[],
 		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[], $23::text[], $25::boolean[]) as w(id, kind, lane, subject, args,

@@ -28,8 +28,10 @@ type NewJob struct {
 	Trace       string  // the submission's place in a trace, as a traceparent; empty: none
 	Priority    int
 	DelayMillis int64 // > 0: parked until then
-	// NeedsApproval asks for the job to wait until a person approves it; its lane may ask for that too.
+	// NeedsApproval makes the job wait until a person approves it; its lane may require that too.
 	NeedsApproval bool
+	// Approved exempts the job from the rule of its lane: whoever set the schedule that made it was allowed to approve it.
+	Approved bool
 	// Starts asks for the job to be born running and ours, if its lane has nothing that goes before it and its subject
 	// is free.
 	Starts bool
@@ -152,7 +154,8 @@ type columns struct {
 	planned, uniqueKeys, uniqueWhiles        []*string
 	steps, priorities                        []int32
 	maxAttempts, maxCrashes                  []*int32
-	starts, approvals                        []bool
+	starts                                   []bool
+	approvals                                []*bool // nil: the lane decides
 	pipelineNames                            []*string
 	groups                                   []*int64
 	childNos                                 []*int32
@@ -183,7 +186,7 @@ func (c *columns) add(n NewJob) {
 	c.groups = append(c.groups, n.Group)
 	c.childNos = append(c.childNos, n.No)
 	c.impaired = append(c.impaired, n.Impaired)
-	c.approvals = append(c.approvals, n.NeedsApproval)
+	c.approvals = append(c.approvals, n.approval())
 	if n.Trace != "" {
 		c.traces = append(append(c.traces, make([]*string, len(c.ids)-1-len(c.traces))...), some(n.Trace))
 	}
@@ -193,6 +196,19 @@ func (c *columns) all() []any {
 	return []any{c.ids, c.kinds, c.lanes, c.subjects, c.args, c.pipelines, c.parents, c.steps, c.planned, c.maxAttempts,
 		c.maxCrashes, c.submitters, c.actors, c.uniqueKeys, c.uniqueWhiles, c.priorities, c.delays, c.starts, c.pipelineNames,
 		c.groups, c.childNos, c.impaired, c.traces}
+}
+
+var yes, no = true, false
+
+// approval reports whether the job needs approval; nil: the lane decides.
+func (n *NewJob) approval() *bool {
+	switch {
+	case n.NeedsApproval:
+		return &yes
+	case n.Approved:
+		return &no
+	}
+	return nil
 }
 
 func text(raw json.RawMessage) *string {

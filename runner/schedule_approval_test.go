@@ -1,0 +1,37 @@
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Setting a schedule for a lane that requires approval takes the permission to approve, so its jobs need none: whoever sets it, and
+// however it fires. What is submitted to the lane still waits.
+func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('asks', true)`)
+	r.Schedule("declared", "@every 1s", of("k"), runner.Lane("asks"))
+	run(t, r)
+	kind, lane, expression := "k", "asks", "@yearly"
+	_, err := r.SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")
+	is.NoErr(err)
+	triggered, err := r.TriggerSchedule(t.Context(), "set", "ann")
+	is.NoErr(err)
+	is.Equal(triggered.State, job.Pending)
+	inState(t, r, *triggered.JobID, job.Succeeded)
+	pgtest.Wait(t, "the job of a fire has run", func() bool {
+		return one[bool](t, pool, `select exists (select from trapeze.schedule_fires f join trapeze.job j on j.id = f.job_id
+			where f.schedule = 'declared' and j.state = 'succeeded')`)
+	})
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked where why = 'approval'`), 0)
+	submitted := enqueue(t, r, of("k"), runner.Lane("asks"))
+	inState(t, r, submitted, job.AwaitingApproval)
+}
