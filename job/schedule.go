@@ -59,7 +59,7 @@ type ScheduleSetting struct {
 	Lane string `json:"lane"`
 	// Subject is what the job is about. Default, empty: nothing.
 	Subject string `json:"subject"`
-	// Priority is the job's: −100 to 100. Default 0, which lets what people submit (10) go first.
+	// Priority is the job's: −100 to 100. Default 10, as of all jobs.
 	Priority int `json:"priority"`
 	// UniqueKey is the job's unique key while it is active. Default, empty: none.
 	UniqueKey string `json:"unique_key"`

@@ -56,7 +56,7 @@ type ScheduleUse struct {
 
 // DefaultSchedule is the setting of a new schedule of which nothing is said.
 func DefaultSchedule() ScheduleSetting {
-	return ScheduleSetting{Zone: "UTC", Args: json.RawMessage("{}"), Missed: MissedCoalesce, CatchUp: DefaultCatchUp, Overlap: OverlapQueue}
+	return ScheduleSetting{Zone: "UTC", Args: json.RawMessage("{}"), Priority: DefaultPriority, Missed: MissedCoalesce, CatchUp: DefaultCatchUp, Overlap: OverlapQueue}
 }
 
 // Apply returns the setting as it is after the change.

@@ -12,7 +12,7 @@ import (
 )
 
 // ScheduleOption sets how a schedule that the program declares fires, and what its jobs are like. Of the options of a submission,
-// [Subject], [Lane], [Priority] (default 0) and [Unique] while active are options of a schedule too.
+// [Subject], [Lane], [Priority] and [Unique] while active are options of a schedule too.
 type ScheduleOption interface{ schedule(d *declaration) }
 
 type scheduleOption func(s *job.ScheduleSetting)

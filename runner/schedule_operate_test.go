@@ -39,7 +39,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	is.Equal(s.Words, "at 02:30 every day, Europe/Zurich")
 	is.Equal(s.ScheduleSetting, job.ScheduleSetting{
 		Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "k", Args: json.RawMessage(`{"year":2026}`), Lane: "default", Subject: "all",
-		Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip,
+		Priority: job.DefaultPriority, Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip,
 	})
 	changed, audited := s.UpdatedAt, one[int](t, pool, `select count(*) from trapeze.audit`)
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))

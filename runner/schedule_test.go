@@ -58,7 +58,7 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 		is.True(f.DecidedAt.Sub(f.FireAt) >= 0)                                             // never early
 	}
 	j := inState(t, r, *list[len(list)-1].JobID, job.Succeeded)
-	is.Equal(j.Priority, 0)   // people go first
+	is.Equal(j.Priority, job.DefaultPriority)
 	is.Equal(j.Submitter, "") // nobody's: it is the program's
 	is.Equal(string(j.Args), `{"n":1}`)
 	p, err := r.GetPipeline(t.Context(), j.ID)

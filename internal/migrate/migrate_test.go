@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,9 +17,20 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/migrations"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// known returns the number of migrations; their numbers may have gaps.
+func known(t *testing.T) int {
+	t.Helper()
+	list, err := fs.Glob(migrations.Files, "*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
 
 func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	t.Parallel()
@@ -33,7 +45,7 @@ func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	is.NoErr(errors.Join(errs...))
 	pool := pgtest.Connect(t, url)
 	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
-	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), int(migrate.Latest()))
+	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), known(t))
 	// each migration was applied once
 	is.Equal(locks(t, pool), 0)
 }
@@ -119,7 +131,7 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 	is.Equal(tables(t, pool, "trapeze"), 0) // nothing is left but the table of versions
 	status, err := migrate.Status(t.Context(), url, "trapeze")
 	is.NoErr(err)
-	is.Equal(len(status), int(migrate.Latest()))
+	is.Equal(len(status), known(t))
 	for _, m := range status {
 		is.True(m.AppliedAt.IsZero())
 	}

@@ -1,0 +1,41 @@
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	// As the version before left them: its default was 0.
+	exec(t, pool, `insert into trapeze.schedules (name, expression, kind, priority, declared) values
+		('set-before', '@yearly', 'k', 0, null),
+		('declared-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}'),
+		('explicit-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}')`)
+	exec(t, pool, `insert into trapeze.schedules (name, expression, kind) values ('in-SQL', '@yearly', 'k')`)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	r.Schedule("declared", "@yearly", of("k"))
+	r.Schedule("declared-before", "@yearly", of("k"))
+	r.Schedule("explicit-before", "@yearly", of("k"), runner.Priority(0))
+	run(t, r)
+	kind, expression := "k", "@yearly"
+	_, err := r.SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")
+	is.NoErr(err)
+	fire, err := r.TriggerSchedule(t.Context(), "set", "ann")
+	is.NoErr(err)
+	is.Equal(inState(t, r, *fire.JobID, job.Succeeded).Priority, job.DefaultPriority)
+	want := map[string]int{"set-before": 0, "declared-before": 10, "explicit-before": 0, "in-SQL": 10, "declared": 10, "set": 10}
+	pgtest.Wait(t, "the declarations are in the database", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.schedules`) == len(want)
+	})
+	for name, priority := range want {
+		is.Equal(one[int](t, pool, `select priority from trapeze.schedules where name = $1`, name), priority)
+	}
+}
