@@ -77,7 +77,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		r.guests.remove(g)
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, r.dbError(err))
 	}
-	inner.pod.beaten(sent, b.Left, true)
+	inner.pod.beaten(sent, b.Now, b.Left, true)
 	inner.told(b)
 	inner.lanes.unsureAll() // what the worker held of limited lanes is asked for
 	if g.stream > 1 {

@@ -26,6 +26,7 @@ type pod struct {
 	open   bool      // registered
 	trust  time.Time // end of trust
 	beats  int       // successful heartbeats in a row
+	outage outage    // the latest
 	change chan struct{}
 }
 
@@ -63,16 +64,21 @@ func (p *pod) mayJudge() bool {
 	return p.beats >= 2 && time.Now().Before(p.trust)
 }
 
-// beaten notes a successful heartbeat or registration, sent at a moment, which may count for the right to judge others; it reports
-// whether trust had ended.
-func (p *pod) beaten(sent time.Time, lease time.Duration, counts bool) (regained bool) {
+// beaten notes a successful heartbeat or registration, sent at a moment and answered at another one by the database's clock, which
+// may count for the right to judge others; it reports whether trust had ended.
+func (p *pod) beaten(sent, answered time.Time, lease time.Duration, counts bool) (regained bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	regained = time.Now().After(p.trust)
+	if regained && !p.trust.IsZero() { // no heartbeat failed, but none was sent for long: the process was frozen, and others may have been
+		p.beats = 0
+		p.outage.begin()
+	}
 	p.open = true
 	if counts {
 		p.beats++
 	}
+	p.outage.answered(answered, p.beats)
 	p.trust = sent.Add(lease - lease/10)
 	select {
 	case p.change <- struct{}{}:
@@ -85,6 +91,14 @@ func (p *pod) missed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.beats = 0
+	p.outage.begin()
+}
+
+// spared is [outage.spared] of the pod's latest outage.
+func (p *pod) spared(lease time.Duration) (since time.Time, left time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outage.spared(lease)
 }
 
 // renew gives the process a new boot id, after its old one was closed by others, and returns the old one.
@@ -114,7 +128,7 @@ func (r *Runner) register(ctx context.Context) error {
 		r.pod.renew() // a closed row never opens again: the next try has one of its own
 		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
-	r.pod.beaten(sent, r.opts.LeaseFor, true)
+	r.pod.beaten(sent, b.Now, r.opts.LeaseFor, true)
 	r.told(b)
 	return nil
 }
@@ -171,7 +185,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 		r.loseLease(ctx)
 		return
 	}
-	if r.pod.beaten(sent, b.Left, counts) {
+	if r.pod.beaten(sent, b.Now, b.Left, counts) {
 		r.log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.opts.Name)
 		r.wake()
 	}

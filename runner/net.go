@@ -146,9 +146,13 @@ const recoverPage = 5000
 // recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
 // handlers, for every pod can do it for all.
 func (r *Runner) recover(ctx context.Context) error {
-	lapsed, err := r.store.CloseLapsed(ctx, r.Boot(), r.opts.LeaseFor)
+	spared, left := r.pod.spared(r.opts.LeaseFor)
+	lapsed, err := r.store.CloseLapsed(ctx, r.Boot(), r.opts.LeaseFor, spared)
 	if err != nil {
 		return err
+	}
+	if left > 0 {
+		r.due.again(false, true, left)
 	}
 	boots, err := r.store.SweepsDue(ctx)
 	if err != nil || len(boots) == 0 {

@@ -30,11 +30,11 @@ func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.lapse(a)
 	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where boot = $1`, a)
-	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	closed, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 0) // it is passed by, without waiting
 	release(true)
-	closed, err = w.CloseLapsed(w.ctx(), b, lease)
+	closed, err = w.CloseLapsed(w.ctx(), b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 0) // and lives
 }
@@ -47,7 +47,7 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 	w.is.NoErr(err)
 	w.is.True(!beat.NextLapse.After(beat.Now)) // the others are told to look now
-	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	closed, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
 }
@@ -105,7 +105,7 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	parent := w.put(about("s"))[0]
 	c := w.one(a)
 	w.lapse(a)
-	_, err := w.CloseLapsed(w.ctx(), b, lease)
+	_, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
 	w.is.NoErr(err)
 	list := w.new(plain, about("t"))
 	list[0].Starts, list[1].Starts = true, true

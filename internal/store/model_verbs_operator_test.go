@@ -67,7 +67,7 @@ func beats(boot string, draining bool) verb {
 func closesLapsed(by string) verb {
 	return in("close lapsed pods, by "+by,
 		func(ctx context.Context, s *Store) (boots []string, err error) {
-			list, err := s.CloseLapsed(ctx, by, lease)
+			list, err := s.CloseLapsed(ctx, by, lease, time.Time{})
 			for _, l := range list {
 				boots = append(boots, l.Boot)
 			}

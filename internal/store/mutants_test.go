@@ -191,7 +191,7 @@ func TestTheLivingAreCalledLapsed(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	_, err := w.Heartbeat(w.ctx(), a, lease, false)
 	w.is.NoErr(err)
-	closed, err := w.CloseLapsed(w.ctx(), b, lease)
+	closed, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1) // it has beaten a moment ago
 	w.is.Equal(closed[0].Boot, a)

@@ -8,13 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// closeLapsedSQL closes the rows of pods whose lease has ended, or ends later than now + 2 leases because a clock jumped.
+// closeLapsedSQL closes the rows of pods whose lease has ended, or ends later than now + 2 leases because a clock jumped. Leases
+// that end at $3 or later are spared: an outage had begun then, and their pods may still be reconnecting.
 // skip locked: a heartbeat or another pod is at it. Plan: pods_open; a handful of rows.
 const closeLapsedSQL = `
 with lapsed as materialized (
 	select p.boot from trapeze.pods p
 	where p.closed_at is null and p.boot <> $1
 		and (p.lease_until < now() or p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond')
+		and ($3::timestamptz is null or p.lease_until < $3)
 	order by p.boot for update skip locked
 ), closed as (
 	update trapeze.pods p set closed_at = now(), closed = 'lapsed' from lapsed l where p.boot = l.boot
@@ -32,9 +34,10 @@ type Lapsed struct {
 	LeaseUntil time.Time
 }
 
-// CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused.
-func (s *Store) CloseLapsed(ctx context.Context, boot string, lease time.Duration) ([]Lapsed, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, boot, lease.Milliseconds())
+// CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused. Leases that end at
+// spared or later are left alone; zero: none is.
+func (s *Store) CloseLapsed(ctx context.Context, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, boot, lease.Milliseconds(), someTime(spared))
 	if err != nil {
 		return nil, fmt.Errorf("close lapsed pods: %w", err)
 	}

@@ -187,7 +187,7 @@ func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
 	w.put(plain, plain, about("s"), about("t"))
 	w.is.Equal(len(w.claims(a, 4)), 4)
 	w.lapse(a)
-	_, err := w.CloseLapsed(w.ctx(), b, lease)
+	_, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
 	w.is.NoErr(err)
 	page := func() (RecoveredPage, error) { return w.RecoverPage(w.ctx(), []string{a}, -1, 100, 3) }
 	x, y := async(page), async(page)

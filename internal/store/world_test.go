@@ -147,7 +147,7 @@ func (w *world) lapse(boot string) {
 // recover does what a pod's sweep does, with pages of the given size, and returns the jobs it took back.
 func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	w.t.Helper()
-	_, err := w.CloseLapsed(w.ctx(), boot, lease)
+	_, err := w.CloseLapsed(w.ctx(), boot, lease, time.Time{})
 	w.is.NoErr(err)
 	boots, err := w.SweepsDue(w.ctx())
 	w.is.NoErr(err)
