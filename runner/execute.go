@@ -106,11 +106,13 @@ func (r *Runner) perform(one *run) (next *run) {
 }
 
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
-// already; after an end by group commit landed goes on.
+// already; after an end by group commit landed goes on. The handler has returned: however long its progress and its events take to be
+// written, watchStuck must not blame it.
 func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
+	inTime := one.settled.CompareAndSwap(false, true)
 	one.notes.close()
 	one.emissions.close()
-	if one.settled.CompareAndSwap(false, true) {
+	if inTime {
 		var underWay bool
 		if next, underWay = r.conclude(one, o, err); underWay {
 			return nil

@@ -255,7 +255,8 @@ func (r *Runner) cancelRun(one *run, why job.Reason) {
 	}
 }
 
-// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over.
+// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over. What handlers
+// have returned by then is still written once the database is back, unless the lease is lost.
 func (r *Runner) watchTrust(ctx context.Context) {
 	for {
 		r.pod.mu.Lock()
@@ -265,7 +266,7 @@ func (r *Runner) watchTrust(ctx context.Context) {
 		if open && left <= 0 {
 			r.log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, r.opts.Name)
 			r.runs.each(func(one *run) {
-				if !one.kind.keepRunning {
+				if !one.kind.keepRunning && !one.settled.Load() {
 					one.cancel(job.ErrLeaseLost)
 				}
 			})

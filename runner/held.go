@@ -51,10 +51,19 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 		if c.isLost() {
 			return job.ErrLeaseLost
 		}
-		if wait.n > 50 || !wait.sleep(ctx) {
+		if wait.n > 50 && (ended == nil || !away(err)) || !wait.sleep(ctx) { // an end is owed, however long the database is away
 			return err
 		}
 	}
+}
+
+// away reports whether err says that the primary cannot be reached, or is not one yet.
+func away(err error) bool {
+	switch store.Class(err) {
+	case "conn", "08", "25", "57":
+		return true
+	}
+	return false
 }
 
 // ownError is an error of what held runs, not of the connection, however much it may look like one: no reason to run it

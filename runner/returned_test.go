@@ -1,0 +1,139 @@
+package runner_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// logged is a log that a test reads while others write it.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// count counts the lines that contain a text.
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// A handler notes progress and returns when its time runs out; the note still waits for a lock.
+func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	var log logged
+	returned := make(chan struct{})
+	r := start(t, pool, runner.Options{StuckAfter: 100 * time.Millisecond, Logger: log.logger()}, map[string]does{
+		"notes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			j.Progress(1, 2)
+			<-ctx.Done()
+			close(returned)
+			return runner.Done("fine"), nil
+		},
+	}, runner.Timeout(2*time.Second))
+	id := begun(t, r, of("notes"))
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, id)
+	is.NoErr(err)
+	open()
+	<-returned
+	time.Sleep(500 * time.Millisecond) // an absence can only be given time
+	is.NoErr(tx.Rollback(t.Context()))
+	j := ended(t, r, id)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(string(j.Result), `"fine"`)
+	is.Equal(log.count("handler ignores the end of its context"), 0)
+}
+
+// Handlers return while the database is away, before the pod stops to trust its lease. What they returned is kept until the database is
+// back, and is written, for nobody has taken over. The handlers that still ran when the trust ended were cancelled.
+func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	exec(t, direct, `create table rows (job bigint)`)
+	proxy, cut := cable(t, url)
+	wait, open := gate(t)
+	causes := make(chan error, 1)
+	returned := make(chan string, 10)
+	var log logged
+	o := named("a")
+	o.LeaseFor, o.StuckAfter, o.Logger = 4*time.Second, 200*time.Millisecond, log.logger()
+	r := start(t, cut, o, map[string]does{
+		"returns": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			j.Progress(2, 2)
+			returned <- "returns"
+			return runner.Then(of("next")).Result("kept"), nil
+		},
+		"writes": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			returned <- "writes"
+			return runner.Done("kept").InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
+				return err
+			}), nil
+		},
+		"runs on": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Fence() > 1 {
+				return nil, nil
+			}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil, ctx.Err()
+		},
+		"next": nothing,
+	})
+	returns, writes, runsOn := begun(t, r, of("returns")), begun(t, r, of("writes")), begun(t, r, of("runs on"))
+	pgtest.Wait(t, "all three run", func() bool { return r.Running() == 3 })
+	proxy.Refuse()
+	proxy.Reset()
+	open()
+	<-returned
+	<-returned
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // at the trust deadline
+	pgtest.Wait(t, "the lease has run out", func() bool {
+		return one[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
+	})
+	proxy.Pass()
+	for _, id := range []int64{returns, writes} {
+		j := ended(t, r, id)
+		is.Equal(j.State, job.Succeeded)
+		is.Equal(string(j.Result), `"kept"`)
+		is.Equal(j.Fence, int64(1)) // it was not run again
+	}
+	is.Equal(ended(t, r, runsOn).Fence, int64(2))
+	quiet(t, direct)
+	is.Equal(one[int](t, direct, `select count(*) from rows`), 1)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'next'`), 1)
+	is.Equal(log.count("handler ignores the end of its context"), 0)
+	checkHistory(t, direct, r)
+}
