@@ -105,6 +105,7 @@ func decoded[T any](t *testing.T, text string) (v T) {
 // pod is a running `trapeze serve`.
 type pod struct {
 	readyLine
+	line  string // as it was printed
 	t     *testing.T
 	cmd   *exec.Cmd
 	log   *bytes.Buffer
@@ -144,6 +145,7 @@ func serve(t *testing.T, url string, env []string, args ...string) *pod {
 	})
 	select {
 	case line := <-first:
+		p.line = line
 		if json.Unmarshal([]byte(line), &p.readyLine) != nil {
 			<-p.ended
 			p.ended <- nil

@@ -52,7 +52,11 @@ once. A second SIGTERM hands it over now.`,
 			}
 			s.config, s.log = config, newLogger(config)
 			slog.SetDefault(s.log)
-			s.announce = func(line any) error { return json.NewEncoder(c.OutOrStdout()).Encode(line) }
+			s.announce = func(line any) error {
+				lines := json.NewEncoder(c.OutOrStdout())
+				lines.SetEscapeHTML(false) // the address of the database is there to be copied
+				return lines.Encode(line)
+			}
 			return s.serve(c.Context())
 		},
 	}
@@ -69,6 +73,7 @@ type serving struct {
 	noMigrate bool
 	dataDir   string
 	files     string
+	shown     string               // the address of the database, as the line on stdout gives it
 	announce  func(line any) error // prints the line that says the pod is ready
 }
 
@@ -78,7 +83,7 @@ type readyLine struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
 	HTTP     string `json:"http"`
-	Database string `json:"database"` // without its password
+	Database string `json:"database"` // without its password; of the embedded server with the file that has it
 }
 
 // serve runs the pod until a signal ends it.
@@ -111,6 +116,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		}
 	}()
 
+	s.shown = masked(s.config.DatabaseURL)
 	if s.config.DatabaseURL == "" {
 		server, err := pgembed.Start(ctx, pgembed.Options{DataDir: s.dataDir, Logger: s.log})
 		if err != nil {
@@ -121,7 +127,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 				s.log.Error("embedded postgres did not stop", telemetry.Err, err)
 			}
 		}()
-		s.config.DatabaseURL = server.URL()
+		s.config.DatabaseURL, s.shown = server.URL(), server.URL()
 	}
 	pool, err := connect(ctx, s.config)
 	if err != nil {
@@ -203,7 +209,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			ready.Stop()
 			line := readyLine{
 				Ready: true, Pod: s.podName(), Boot: r.Boot(),
-				HTTP: url, Database: masked(s.config.DatabaseURL),
+				HTTP: url, Database: s.shown,
 			}
 			if err := s.announce(line); err != nil {
 				s.log.Warn("nobody reads the line that says we are ready", telemetry.Err, err)

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
@@ -84,15 +88,39 @@ func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
 	is.NoErr(os.Chmod(dir, 0o755)) // for the server's own user when we are root
 
 	first := serve(t, "", nil, "--data-dir", dir)
+	is.Equal(refusedBy(t, first.Database), "28P01")  // another account has no password
+	is.True(!strings.Contains(first.line, `\u0026`)) // the address can be copied
 	id := database{t, first.Database}.enqueue("demo.noop", "--wait")
 	first.signal(os.Interrupt.(syscall.Signal))
 	is.Equal(first.end(), 0)
 	is.Equal(database{t, first.Database}.run("jobs").code, 3) // the server is stopped with it
 
-	second := serve(t, "", nil, "--data-dir", dir)
+	tokens := filepath.Join(dir, "tokens.json")
+	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"name":"ops","token":"ops-0123456789-0123456789","roles":["viewer"]}]}`), 0o600))
+	second := serve(t, "", []string{"TRAPEZE_TOKENS_FILE=" + tokens}, "--data-dir", dir)
+	is.Equal(refusedBy(t, second.Database), "28P01")
 	is.Equal(database{t, second.Database}.job(id).State, job.Succeeded) // what was there is still there
 	second.signal(syscall.SIGTERM)
 	is.Equal(second.end(), 0)
+}
+
+// refusedBy returns the SQLSTATE with which the server at address refuses a client that may not read the password file.
+func refusedBy(t *testing.T, address string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Password = ""
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err == nil {
+		_ = conn.Close(t.Context())
+		return "let in"
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return err.Error()
 }
 
 func TestAPasswordIsNeverShown(t *testing.T) {

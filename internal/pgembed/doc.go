@@ -1,12 +1,13 @@
 // Package pgembed runs a real PostgreSQL server for the length of one process: for the demo, for serving without a
-// DATABASE_URL, and for tests. It is not a way to run PostgreSQL in production: there are no backups, no upgrades
-// between major versions, and everybody on this machine may connect (trust authentication on loopback).
+// DATABASE_URL, and for tests. It is not a way to run PostgreSQL in production: there are no backups and no upgrades
+// between major versions. A connection needs the generated password of the superuser, which only the owner can read.
 //
 // The binaries are the machine's own where it has any, otherwise they are downloaded once. One server has one home
 // directory:
 //
 //	home/               the owner's (root's, when root runs us)
 //	├── owner.lock      flock held by the living owner, its process id inside; no holder means the owner is dead
+//	├── pgpass          the password, in the form of libpq's password file, mode 0600
 //	├── postgres.log    what initdb and the server said
 //	├── s/              unix socket; left out when the path would be longer than a socket address may be
 //	└── pgdata/         PostgreSQL's data directory; belongs to the unprivileged user when we are root

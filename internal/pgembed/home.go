@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // ErrInUse is matched by the error of a [Start] whose DataDir is in use by another living process, or by another
@@ -203,9 +205,10 @@ func (h *home) reachable(ctx context.Context, binDir string, as account) error {
 }
 
 // initialise makes the data directory unless it is there. It is made under another name, so that one that was
-// interrupted never looks complete.
+// interrupted never looks complete. No connection is allowed to it before secure.
 //
-// A standby's data directory is a base backup of the primary, with which it starts as a standby that streams from it.
+// A standby's data directory is a base backup of the primary, with which it starts as a standby that streams from it; its
+// superuser has the primary's password.
 func (h *home) initialise(ctx context.Context, binDir string, as account, primary string) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {
@@ -229,18 +232,32 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 		return err
 	}
 	if primary != "" {
-		out, err := run(ctx, as, fresh, filepath.Join(binDir, "pg_basebackup"), "--dbname="+primary, "--pgdata="+fresh,
-			"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
-		if err != nil {
-			return fmt.Errorf("pg_basebackup: %w; it printed:\n%s", err, out)
+		if err := h.backUp(ctx, binDir, as, primary, fresh); err != nil {
+			return err
 		}
 		return os.Rename(fresh, h.pgdata())
 	}
 	// Whether the data is safe on disk matters from the first transaction on, and the server syncs before that.
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
-		"--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+		"--auth=reject", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {
 		return fmt.Errorf("initdb: %w; it printed:\n%s", err, out)
 	}
 	return os.Rename(fresh, h.pgdata())
+}
+
+// backUp makes a base backup of a primary in the directory fresh, and keeps the primary's password for secure.
+func (h *home) backUp(ctx context.Context, binDir string, as account, primary, fresh string) error {
+	config, err := pgconn.ParseConfig(primary)
+	if err != nil {
+		return err
+	}
+	cmd, release := command(ctx, as, fresh, filepath.Join(binDir, "pg_basebackup"), "--dbname="+primary, "--pgdata="+fresh,
+		"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+	defer release()
+	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // which goes into the recovery configuration, too
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w; it printed:\n%s", err, out)
+	}
+	return h.keepPassword(config.Password)
 }

@@ -144,16 +144,22 @@ func (p *process) stop(sig syscall.Signal) error {
 
 // run runs a short command to its end, as the given user, and returns what it printed.
 func run(ctx context.Context, as account, dir, name string, args ...string) (string, error) {
+	cmd, release := command(ctx, as, dir, name, args...)
+	defer release()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// command makes a short command that runs as the given user. Call release when it has ended.
+func command(ctx context.Context, as account, dir, name string, args ...string) (cmd *exec.Cmd, release func()) {
 	runtime.LockOSThread() // see launch
-	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd = exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = environment(dir)
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = as.attributes()
 	dieWithOwner(cmd.SysProcAttr)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd, runtime.UnlockOSThread
 }
 
 func orClean(err error) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"sync"
@@ -114,6 +115,10 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 
+	if err := home.secure(ctx, binDir, as); err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
+
 	s := &Server{home: home, as: as, binDir: binDir, port: o.Port, logger: o.Logger, extra: o.Settings, tied: !o.outlives}
 	if err := s.startOnAPort(ctx); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
@@ -122,9 +127,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// URL is the address of the database "postgres" for its superuser, over TCP on the loopback interface.
+// URL is the address of the database "postgres" for its superuser, over TCP on the loopback interface. It names the
+// file with the password, which libpq and pgx read, and can be shown and logged.
 func (s *Server) URL() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&passfile=%s", s.port,
+		url.QueryEscape(s.home.passwordFile()))
 }
 
 // Port is the TCP port on 127.0.0.1.

@@ -25,7 +25,7 @@ func TestAThrowAwayServerAnswersAndLeavesNothing(t *testing.T) {
 	is.Equal(ask(t, s.URL(), "SHOW max_connections"), "200")
 	is.Equal(ask(t, s.URL(), "SHOW work_mem"), "5MB") // Options.Settings arrive
 
-	bySocket := "postgres://postgres@/postgres?host=" + url.QueryEscape(s.Dir()+"/s") + "&port=" + strconv.Itoa(s.Port())
+	bySocket := "postgres://postgres@/postgres?host=" + url.QueryEscape(s.Dir()+"/s") + "&port=" + strconv.Itoa(s.Port()) + "&passfile=" + url.QueryEscape(s.home.passwordFile())
 	if s.home.socketDir() != "" {
 		is.Equal(ask(t, bySocket, "SHOW port"), strconv.Itoa(s.Port()))
 	}

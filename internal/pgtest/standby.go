@@ -152,7 +152,11 @@ func (n *Node) Start(t testing.TB) {
 func (n *Node) Follow(t testing.TB, other *Node) {
 	t.Helper()
 	n.Demote(t)
-	conninfo := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=rejoined", other.Port())
+	to, err := pgx.ParseConfig(other.URL())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	conninfo := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres password=%s application_name=rejoined", other.Port(), to.Password)
 	n.Exec(t, "alter system set primary_conninfo = '"+conninfo+"'")
 	n.Exec(t, "select pg_reload_conf()")
 	n.primary = other
@@ -228,11 +232,12 @@ func (n *Node) ask(t testing.TB, sql string, args ...any) (value string) {
 	return fmt.Sprint(v)
 }
 
-// URLs is the address of the same database on several servers. Append options with "&", target_session_attrs for example.
+// URLs is the address of the same database on several servers, which have the same password. Append options with "&", target_session_attrs for example.
 func URLs(nodes ...*Node) string {
 	hosts := make([]string, len(nodes))
 	for i, n := range nodes {
 		hosts[i] = fmt.Sprintf("127.0.0.1:%d", n.Port())
 	}
-	return "postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
+	_, options, _ := strings.Cut(nodes[0].URL(), "?")
+	return "postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?" + options
 }

@@ -225,14 +225,15 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 		return err
 	}
 	defer first.Close(context.WithoutCancel(ctx))
-	statements := []string{"create role " + appRole + " login", "create database " + database + " owner " + appRole}
+	login := "login password '" + first.Config().Password + "'" // the file that the server's URL names has one for all roles
+	statements := []string{"create role " + appRole + " " + login, "create database " + database + " owner " + appRole}
 	for n := range pods {
-		statements = append(statements, fmt.Sprintf("create role pod%d login in role %s", n+1, appRole),
+		statements = append(statements, fmt.Sprintf("create role pod%d %s in role %s", n+1, login, appRole),
 			fmt.Sprintf("alter role pod%d set role to %s", n+1, appRole))
 	}
 	for _, sql := range statements {
 		if _, err := first.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("%s: %w", sql, err)
+			return fmt.Errorf("set up the roles: %w", err)
 		}
 	}
 	if err := first.QueryRow(ctx, "show server_version").Scan(&w.Settings.PostgreSQL); err != nil {

@@ -1,0 +1,91 @@
+package pgembed
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// passwordName is the file that libpq and pgx read the password from: the parameter passfile of [Server.URL] names it.
+const passwordName = "pgpass"
+
+// accessRules is pg_hba.conf. Every account of the machine can open a connection to a loopback port, so the password,
+// which stands in a file that only the owner can read, decides.
+const accessRules = `# Written by Trapeze at every start; changes are lost.
+local all         all              scram-sha-256
+host  all         all 127.0.0.1/32 scram-sha-256
+local replication all              scram-sha-256
+host  replication all 127.0.0.1/32 scram-sha-256
+`
+
+func (h *home) passwordFile() string { return filepath.Join(h.dir, passwordName) }
+
+// secure makes the server ask for a password. It also closes a data directory of an earlier version, which let every
+// account of the machine in. The server must not be running.
+func (h *home) secure(ctx context.Context, binDir string, as account) error {
+	if err := h.ensurePassword(ctx, binDir, as); err != nil {
+		return err
+	}
+	rules := filepath.Join(h.pgdata(), "pg_hba.conf")
+	if now, err := os.ReadFile(rules); err == nil && string(now) == accessRules { // #nosec G304 -- our own home
+		return nil
+	}
+	return writePrivate(rules, accessRules, as)
+}
+
+// ensurePassword gives the superuser a password unless the file already has it. The file comes last: without it the
+// next start chooses another password.
+func (h *home) ensurePassword(ctx context.Context, binDir string, as account) error {
+	info, err := os.Stat(h.passwordFile())
+	switch {
+	case err == nil && info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("other accounts may read the password in %s: chmod 0600 it, or delete it to get a new password", h.passwordFile())
+	case err == nil && info.Size() > 0:
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	password := rand.Text()
+	// The single-user mode needs no password and opens no port. The statement goes through a pipe, not into the
+	// arguments, which every account can read, and not into the log.
+	cmd, release := command(ctx, as, h.pgdata(), filepath.Join(binDir, "postgres"), "--single", "-D", h.pgdata(),
+		"-c", "password_encryption=scram-sha-256", "-c", "log_statement=none", "-c", "log_min_error_statement=panic",
+		"-c", "log_min_duration_statement=-1", "postgres")
+	defer release()
+	cmd.Stdin = strings.NewReader("ALTER ROLE postgres PASSWORD '" + password + "'\n")
+	// This mode exits with 0 also when the statement fails.
+	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR:")) {
+		return fmt.Errorf("set the password of the superuser: %w; it printed:\n%s", orClean(err), out)
+	}
+	return h.keepPassword(password)
+}
+
+func (h *home) keepPassword(password string) error {
+	text := fmt.Sprintf("127.0.0.1:*:*:*:%s\nlocalhost:*:*:*:%[1]s\n", password)
+	return writePrivate(h.passwordFile(), text, account{})
+}
+
+// writePrivate replaces a file as a whole with one that only its owner, as, can read.
+func writePrivate(name, text string, as account) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new-") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = as.owns(f.Name())
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
