@@ -23,10 +23,17 @@ func asMeant(c echo.Context) {
 	c.SetParamValues(values...)
 }
 
-// legible refuses a path or a query that holds what no text in PostgreSQL can, so that no door need think of it.
+// legible refuses a query that cannot be parsed as a whole, and a path or a query that holds what no text in PostgreSQL
+// can, so that no route needs its own check. The standard library drops the parts of a query that it cannot parse:
+// ?dry_run=true; would be a change.
 func legible(c echo.Context) error {
+	query, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		return &problem{status: http.StatusBadRequest, code: "invalid_query", message: "the query cannot be parsed",
+			detail: "separate parameters with &, and write ; and % as %3B and %25: " + err.Error()}
+	}
 	texts := c.ParamValues()
-	for _, values := range c.QueryParams() {
+	for _, values := range query {
 		texts = append(texts, values...)
 	}
 	for _, text := range texts {

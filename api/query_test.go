@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
@@ -41,4 +43,40 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 		is.True(strings.Contains(refused.body["message"].(string), "colour"))
 		is.Equal(h.send("GET", path, "").status, http.StatusOK)
 	}
+}
+
+// The standard library drops what it cannot parse of a query, so that ?dry_run=true; would be a change.
+func TestAQueryThatCannotBeParsedIsRefusedOnEveryRoute(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	e := echo.New()
+	api.MountDoors(e.Group("/x"), r, api.Options{InsecureAllowAll: true, ChangesPerSecond: -1})
+	routes := append(api.Routes(), api.Route{Method: "GET", Path: "/metrics"}, api.Route{Method: "GET", Path: "/ui"})
+	for _, page := range ui.Pages() {
+		routes = append(routes, api.Route{Method: "GET", Path: "/ui" + strings.ReplaceAll(page.Path, "{$}", "")})
+	}
+	is.True(len(routes) > 60)
+	for _, route := range routes {
+		path := strings.NewReplacer(":id", "1", "{id}", "1", ":name", "default", "{name}", "default").Replace(route.Path)
+		for _, query := range []string{"dry_run=true;", "limit=1;kind=echo", "kind=%", "dry_run=true&%zz=1"} {
+			answer := httptest.NewRecorder()
+			e.ServeHTTP(answer, httptest.NewRequest(route.Method, "/x"+path+"?"+query, nil))
+			if answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "invalid_query") {
+				t.Errorf("%s %s?%s: %d %s", route.Method, path, query, answer.Code, answer.Body)
+			}
+		}
+	}
+}
+
+func TestADeletionWithABrokenQueryDeletesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).status, http.StatusOK)
+	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true;", "").status, http.StatusBadRequest)
+	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).body["created"], false) // it is still there
+	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true", "").status, http.StatusOK)
 }
