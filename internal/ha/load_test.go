@@ -1,0 +1,245 @@
+//go:build ha && linux
+
+package ha
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	clients       = 4
+	submitEvery   = 100 * time.Millisecond // by each client, after a submission that was accepted
+	submitAgain   = 50 * time.Millisecond  // after one that was not, with the same key
+	clientTimeout = 2 * time.Second
+	rowsOfAJob    = 5 // that demo.tx writes in the commit that ends it
+)
+
+// chainKinds are the kinds of a chain's jobs, in their order.
+var chainKinds = []string{"demo.tx", "demo.sleep", "demo.effect"}
+
+// accepted is a submission that a pod has confirmed.
+type accepted struct {
+	key   string
+	id    int64
+	kind  string // of its first job
+	chain bool
+	at    time.Time
+}
+
+// line is a report of a handler.
+type line struct {
+	at    time.Time
+	Pod   string `json:"pod"`
+	Job   int64  `json:"job,string"`
+	Kind  string `json:"kind"`
+	Event string `json:"ev"`
+}
+
+// load submits jobs through all pods without a pause, and records the answers and the reports of the handlers.
+type load struct {
+	pods   []*pod
+	ledger *httptest.Server
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	keys     map[string]bool // all that were sent
+	accepted []accepted
+	lines    []line
+	errors   map[string]int // answers other than 2xx
+}
+
+// newLoad starts the ledger. begin starts the clients.
+func newLoad(t *testing.T) *load {
+	l := &load{keys: map[string]bool{}, errors: map[string]int{}}
+	l.ledger = httptest.NewServer(http.HandlerFunc(l.hear))
+	t.Cleanup(l.ledger.Close)
+	return l
+}
+
+// hear takes a report of a handler.
+func (l *load) hear(_ http.ResponseWriter, r *http.Request) {
+	one := line{at: time.Now()}
+	if json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&one) != nil {
+		return // its sender died in the middle
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, one)
+}
+
+// begin starts the clients. end ends them.
+func (l *load) begin(t *testing.T, all []*pod) {
+	l.pods = all
+	ctx, cancel := context.WithCancel(t.Context())
+	l.stop = cancel
+	for n := range clients {
+		l.done.Go(func() { l.client(ctx, n) })
+	}
+	t.Cleanup(l.end)
+}
+
+func (l *load) end() {
+	l.stop()
+	l.done.Wait()
+}
+
+// client submits one job after the other, each with its key to one pod after the other until one has accepted it.
+func (l *load) client(ctx context.Context, n int) {
+	web := &http.Client{Timeout: clientTimeout}
+	for i := 0; ctx.Err() == nil; i++ {
+		key := fmt.Sprintf("client%d/%d", n, i)
+		body, one := submission(n + i*clients)
+		one.key = key
+		l.mu.Lock()
+		l.keys[key] = true
+		l.mu.Unlock()
+		for try := 0; ctx.Err() == nil; try++ {
+			url, _ := l.pods[(n+i+try)%len(l.pods)].url.Load().(string)
+			id, err := submit(ctx, web, url, key, body)
+			l.mu.Lock()
+			if err != nil {
+				l.errors[err.Error()]++
+			} else {
+				one.id, one.at = id, time.Now()
+				l.accepted = append(l.accepted, one)
+			}
+			l.mu.Unlock()
+			if err == nil {
+				break
+			}
+			wait(ctx, submitAgain)
+		}
+		wait(ctx, submitEvery)
+	}
+}
+
+// submission is the n-th of all: jobs without work, chains, jobs with rows in their commit, and jobs of several seconds.
+func submission(n int) (body []byte, one accepted) {
+	object := map[string]any{"kind": "demo.noop"}
+	switch {
+	case n%25 == 7:
+		object = map[string]any{"kind": "demo.sleep", "args": map[string]any{"ms": 4000 + n%5*1500, "ticks": 4}}
+	case n%5 == 1:
+		one.chain = true
+		object = map[string]any{"kind": chainKinds[0], "args": map[string]any{"rows": rowsOfAJob}, "chain": []any{
+			map[string]any{"kind": chainKinds[1], "args": map[string]any{"ms": 30}},
+			map[string]any{"kind": chainKinds[2], "args": map[string]any{"n": 1}}}}
+	case n%5 == 2:
+		object = map[string]any{"kind": "demo.tx", "args": map[string]any{"rows": rowsOfAJob}}
+	case n%5 == 3:
+		object = map[string]any{"kind": "demo.effect", "args": map[string]any{"n": 1}}
+	}
+	one.kind = object["kind"].(string)
+	body, _ = json.Marshal(object)
+	return body, one
+}
+
+func submit(ctx context.Context, web *http.Client, url, key string, body []byte) (int64, error) {
+	if url == "" {
+		return 0, fmt.Errorf("the pod has not started")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/jobs", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", key)
+	response, err := web.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("no answer")
+	}
+	defer response.Body.Close()
+	var answer struct{ ID, Code string }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return 0, fmt.Errorf("no answer")
+	}
+	if response.StatusCode >= 300 {
+		return 0, fmt.Errorf("%d %s", response.StatusCode, answer.Code)
+	}
+	return strconv.ParseInt(answer.ID, 10, 64)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// acceptedSince is when the first submission was accepted after a moment, zero while none has been.
+func (l *load) acceptedSince(from time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.accepted) - 1; i >= 0; i-- {
+		if l.accepted[i].at.Before(from) {
+			if i+1 < len(l.accepted) {
+				return l.accepted[i+1].at
+			}
+			return time.Time{}
+		}
+	}
+	return time.Time{}
+}
+
+// startedSince is when each pod began the first handler after a moment.
+func (l *load) startedSince(from time.Time) map[string]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := map[string]time.Time{}
+	for i := len(l.lines) - 1; i >= 0 && !l.lines[i].at.Before(from); i-- {
+		if l.lines[i].Event == "start" {
+			first[l.lines[i].Pod] = l.lines[i].at
+		}
+	}
+	return first
+}
+
+// longestGap is the longest time without one of the moments, from a moment on.
+func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
+	last := from
+	for _, at := range moments {
+		if at.After(from) {
+			longest, last = max(longest, at.Sub(last)), at
+		}
+	}
+	return max(longest, time.Since(last))
+}
+
+// gaps are the longest times without an accepted submission and without the start of a handler, from a moment on.
+func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var accepted, started []time.Time
+	for _, one := range l.accepted {
+		accepted = append(accepted, one.at)
+	}
+	for _, one := range l.lines {
+		if one.Event == "start" {
+			started = append(started, one.at)
+		}
+	}
+	return longestGap(accepted, from), longestGap(started, from)
+}
+
+// cancelled counts the handlers whose context ended since a moment.
+func (l *load) cancelled(from time.Time) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.lines {
+		if one.Event == "ctx_done" && one.at.After(from) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,80 @@
+//go:build ha && linux
+
+package ha
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+const (
+	pods     = 3
+	podSlots = 40
+)
+
+// pod is one pod of the real program, with the default clocks.
+type pod struct {
+	name   string
+	env    []string
+	now    *process
+	url    atomic.Value // string: where it answers HTTP
+	killed bool         // by the scenario
+}
+
+// startPods starts the pods with the addresses of a database, and returns when all are ready.
+func startPods(t *testing.T, ledger string, env ...string) (all []*pod) {
+	t.Helper()
+	for n := range pods {
+		p := &pod{name: fmt.Sprintf("pod%d", n+1)}
+		p.env = append([]string{"TRAPEZE_POD=" + p.name, "TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true",
+			"TRAPEZE_LEDGER_URL=" + ledger, "TRAPEZE_LOG_FORMAT=json", fmt.Sprint("TRAPEZE_SLOTS=", podSlots)}, env...)
+		p.start(t)
+		all = append(all, p)
+	}
+	for _, p := range all {
+		p.ready(t)
+	}
+	return all
+}
+
+func (p *pod) start(t *testing.T) {
+	t.Helper()
+	p.url.Store("")
+	p.now = start(t, p.name, false, p.env, binary, "serve")
+}
+
+// ready waits until the pod has printed the line that says so.
+func (p *pod) ready(t *testing.T) {
+	t.Helper()
+	pgtest.WaitFor(t, time.Minute, p.name+" is ready", func() bool {
+		if !p.now.alive() {
+			t.Fatalf("%s ended before it was ready", p.name)
+		}
+		text, _ := os.ReadFile(p.now.log)
+		for line := range bytes.Lines(text) {
+			var one struct {
+				Ready bool   `json:"ready"`
+				HTTP  string `json:"http"`
+			}
+			if json.Unmarshal(line, &one) == nil && one.Ready {
+				p.url.Store(one.HTTP) // the last one of several lives
+			}
+		}
+		return p.url.Load() != ""
+	})
+}
+
+// kill ends the pod as a power failure does.
+func (p *pod) kill() {
+	p.killed = true
+	p.now.stop(syscall.SIGKILL)
+	_ = os.Rename(p.now.log, p.now.log+".killed") // the next life has a log of its own
+}

@@ -1,0 +1,237 @@
+//go:build ha && linux
+
+package ha
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestFivePatroniSwitchoversWithBothHostsInTheAddress(t *testing.T) {
+	need(t, "etcd", "patroni")
+	c := startCluster(t)
+	url := address(c.members[0].port, c.members[1].port) + readWrite
+	tr := begin(t, "DATABASE_URL="+url)
+	for n := range 5 {
+		c.replicates()
+		tr.fault(fmt.Sprintf("Patroni switchover %d of 5, both hosts in the address", n+1), handlersWithin, everyPodWithin, func() time.Time {
+			next := c.switchover()
+			return acceptsWrites(t, address(next.port), next.port)
+		})
+	}
+	tr.judge(url)
+}
+
+func TestPatroniSwitchoversBehindHAProxyThatEndsSessions(t *testing.T) {
+	behindHAProxy(t, "on-marked-down shutdown-sessions")
+}
+
+func TestPatroniSwitchoversBehindHAProxyThatKeepsSessions(t *testing.T) {
+	behindHAProxy(t, "")
+}
+
+// behindHAProxy does three switchovers. HAProxy notices each at its next checks; only from then on the pods can reach the primary.
+func behindHAProxy(t *testing.T, option string) {
+	need(t, "etcd", "patroni", "haproxy")
+	c := startCluster(t)
+	url := address(c.startHAProxy(option))
+	tr := begin(t, "DATABASE_URL="+url)
+	name := option
+	if name == "" {
+		name = "sessions kept"
+	}
+	for n := range 3 {
+		c.replicates()
+		tr.fault(fmt.Sprintf("Patroni switchover %d of 3 behind HAProxy, %s", n+1, name), handlersWithin, everyPodWithin, func() time.Time {
+			return acceptsWrites(t, url, c.switchover().port)
+		})
+	}
+	tr.judge(url)
+}
+
+// settings of the servers that a scenario starts itself.
+var settings = []string{"max_connections", "200", "wal_keep_size", "1GB", "wal_receiver_status_interval", "1s"}
+
+// pair starts a primary and its standby.
+func pair(t *testing.T) (primary, standby *pgtest.Node) {
+	t.Helper()
+	primary = pgtest.Primary(t, settings...)
+	prepare(t, primary.Port())
+	return primary, primary.AddStandby(t, settings...)
+}
+
+// promote makes a standby the primary and returns the moment when it accepts writes.
+func promote(t *testing.T, standby *pgtest.Node) time.Time {
+	t.Helper()
+	standby.Exec(t, "select pg_promote(false)")
+	return acceptsWrites(t, address(standby.Port()), standby.Port())
+}
+
+func TestAKilledPrimaryWithASynchronousStandby(t *testing.T) {
+	primary, standby := pair(t)
+	primary.Synchronous(t)
+	url := address(primary.Port(), standby.Port()) + readWrite
+	tr := begin(t, "DATABASE_URL="+url)
+	tr.fault("primary killed, synchronous standby promoted, both hosts in the address", handlersWithin, everyPodWithin, func() time.Time {
+		primary.Kill(t)
+		return promote(t, standby)
+	})
+	tr.judge(url)
+}
+
+func TestAnAsynchronousStandbyPromotedWithoutTheLastSeconds(t *testing.T) {
+	withoutTheLastSeconds(t, 0)
+}
+
+func TestAnAsynchronousStandbyPromotedWithoutTheLastSecondsAndPodsKilled(t *testing.T) {
+	withoutTheLastSeconds(t, 2)
+}
+
+// withoutTheLastSeconds loses three seconds of commits. Submissions that were confirmed in them may be lost; nothing else may, and no
+// id that was given away in them may be given away again, also when pods that had reserved ids then are killed.
+func withoutTheLastSeconds(t *testing.T, killed int) {
+	primary, standby := pair(t)
+	url := address(primary.Port(), standby.Port()) + readWrite
+	tr := begin(t, "DATABASE_URL="+url)
+	name := "asynchronous standby promoted without the last 3 s"
+	if killed > 0 {
+		name += fmt.Sprintf(", %d pods killed", killed)
+		tr.mayDie = killed
+	}
+	goalOfEvery := everyPodWithin
+	if killed > 0 {
+		goalOfEvery = 20 * time.Second // new processes begin
+	}
+	tr.fault(name, handlersWithin, goalOfEvery, func() time.Time {
+		lost := time.Now() // what was confirmed before has been received below
+		standby.CaughtUp(t)
+		standby.LoseTail(t)
+		wait(t.Context(), 3*time.Second)
+		primary.Kill(t)
+		for _, p := range tr.pods[:killed] {
+			p.kill()
+		}
+		accepts := promote(t, standby)
+		tr.excused = func(one accepted) bool { return one.at.After(lost) && one.at.Before(accepts) }
+		for _, p := range tr.pods[:killed] {
+			p.start(t)
+		}
+		for _, p := range tr.pods[:killed] {
+			p.ready(t)
+		}
+		return accepts
+	})
+	tr.judge(url)
+}
+
+func TestPostgreSQLRestartedBehindPgbouncer(t *testing.T) {
+	need(t, "pgbouncer")
+	primary := pgtest.Primary(t, settings...)
+	prepare(t, primary.Port())
+	bouncer := startPgbouncer(t, primary.Port())
+	tr := begin(t, "DATABASE_URL="+address(bouncer.port), "TRAPEZE_DATABASE_DIRECT_URL="+address(primary.Port()))
+	tr.fault("PostgreSQL down for 4 s behind pgbouncer, server_login_retry=1", 3*time.Second, everyPodWithin+time.Second, func() time.Time {
+		primary.Halt(t)
+		wait(t.Context(), 4*time.Second)
+		primary.Start(t)
+		return acceptsWrites(t, address(primary.Port()), 0)
+	})
+	tr.judge(address(primary.Port()))
+}
+
+func TestPgbouncerRestarted(t *testing.T) {
+	need(t, "pgbouncer")
+	primary := pgtest.Primary(t, settings...)
+	prepare(t, primary.Port())
+	bouncer := startPgbouncer(t, primary.Port())
+	tr := begin(t, "DATABASE_URL="+address(bouncer.port), "TRAPEZE_DATABASE_DIRECT_URL="+address(primary.Port()))
+	tr.fault("pgbouncer restarted", handlersWithin, everyPodWithin, bouncer.restart)
+	tr.judge(address(primary.Port()))
+}
+
+// through starts a proxy that leads each new connection to the server that node names at that moment, and keeps it there.
+func through(t *testing.T, node *atomic.Pointer[pgtest.Node]) (url string) {
+	t.Helper()
+	proxy, err := faultnet.StartTo(func() (string, string) { return "tcp", fmt.Sprintf("127.0.0.1:%d", node.Load().Port()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", appRole, proxy.Addr(), database)
+}
+
+func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
+	primary, standby := pair(t)
+	var node atomic.Pointer[pgtest.Node]
+	node.Store(primary)
+	url := through(t, &node)
+	tr := begin(t, "DATABASE_URL="+url)
+	tr.fault("the address leads to a standby for 8 s", handlersWithin+2*time.Second, everyPodWithin+time.Second, func() time.Time {
+		standby.CaughtUp(t)
+		primary.Halt(t)
+		promote(t, standby)
+		primary.Follow(t, standby) // the address leads here, and new sessions are read-only
+		wait(t.Context(), 8*time.Second)
+		node.Store(standby)
+		return time.Now()
+	})
+	tr.judge(address(standby.Port()))
+}
+
+// The role change of a managed service: the old primary's sessions live on and see a standby. PostgreSQL itself ends them on
+// demotion; this one refuses writes by a setting, and its function says that it is in recovery.
+func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
+	primary, standby := pair(t)
+	var node atomic.Pointer[pgtest.Node]
+	node.Store(primary)
+	url := through(t, &node)
+	tr := begin(t, "DATABASE_URL="+url)
+	tr.fault("the old primary stays up read-only, its sockets open", handlersWithin+2*time.Second, everyPodWithin+time.Second, func() time.Time {
+		primary.Exec(t, "alter system set default_transaction_read_only = on")
+		primary.Exec(t, "select pg_reload_conf()")
+		pgtest.Wait(t, "the old primary refuses writes", func() bool { return !writes(t.Context(), address(primary.Port()), 0) })
+		standby.CaughtUp(t)
+		accepts := promote(t, standby)
+		node.Store(standby)
+		saysInRecovery(t, primary)
+		return accepts
+	})
+	tr.judge(address(standby.Port()))
+}
+
+// saysInRecovery replaces pg_is_in_recovery() in the pods' database.
+func saysInRecovery(t *testing.T, n *pgtest.Node) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", n.Port(), database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, sql := range []string{"set default_transaction_read_only = off", "set allow_system_table_mods = on",
+		"create or replace function pg_catalog.pg_is_in_recovery() returns boolean language sql volatile strict parallel safe as 'select true'"} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+func TestAllBackendsFrozenForTwentySeconds(t *testing.T) {
+	primary := pgtest.Primary(t, settings...)
+	prepare(t, primary.Port())
+	url := address(primary.Port())
+	tr := begin(t, "DATABASE_URL="+url)
+	tr.fault("all backends frozen for 20 s", 10*time.Second, 15*time.Second, func() time.Time {
+		primary.Freeze(t)
+		wait(t.Context(), 20*time.Second)
+		primary.Thaw(t)
+		return time.Now()
+	})
+	tr.judge(url)
+}
