@@ -65,7 +65,7 @@ var plan = []floor{
 	// doors, which never import each other
 	{folder: "handlers", imports: "runner"},
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
-	{folder: "internal/ha", testOnly: true}, // tests of failover, which know the program from outside
+	{folder: "internal/ha", testOnly: true},                                     // tests of failover, which know the program from outside
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/store internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/cursor internal/telemetry api/ui"},
