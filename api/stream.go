@@ -157,7 +157,7 @@ func (s *server) tell(c echo.Context, path string, out *sse, watched *feed.Strea
 
 // why is what a client is told that is to come back.
 func why(err error) string {
-	for _, known := range []error{feed.ErrClosing, feed.ErrSlow, feed.ErrStuck} {
+	for _, known := range []error{feed.ErrClosing, feed.ErrSlow, feed.ErrMoved, feed.ErrStuck} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

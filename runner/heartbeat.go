@@ -213,6 +213,7 @@ func (r *Runner) loseLease(ctx context.Context) {
 
 // told takes what a heartbeat told.
 func (r *Runner) told(b store.Beat) {
+	r.heedHistory(b.History)
 	if r.lanes.update(b) {
 		r.wake()
 	}

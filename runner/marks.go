@@ -66,6 +66,13 @@ func (m *marks) quick() {
 	}
 }
 
+// drop removes all marks.
+func (m *marks) drop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.since = nil
+}
+
 // look reports whether a look is due, and from which moments on.
 func (m *marks) look(lanes []string) (since map[string]time.Time, whole, due bool) {
 	m.mu.Lock()

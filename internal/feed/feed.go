@@ -15,7 +15,8 @@ import (
 // Why a stream ends before what it is about does. Whoever reads it goes on by its latest cursor.
 var (
 	ErrClosing = errors.New("this pod is stopping")
-	ErrStuck   = errors.New("the database has not answered for too long, or is another one now")
+	ErrStuck   = errors.New("the database has not answered for too long")
+	ErrMoved   = errors.New("the database's history has changed: the stream begins anew, and events may be missing")
 	ErrSlow    = bus.ErrSlow // the reader did not keep up
 )
 

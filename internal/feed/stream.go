@@ -50,7 +50,7 @@ type road interface {
 
 // Why a stream begins anew.
 const (
-	otherHistory = "the cursor is of another history: the database was restored"
+	otherHistory = "the cursor is of another history: the database was restored, or a standby was promoted, and events may be missing"
 	unknown      = "the cursor is of something that this database does not know"
 	tooOld       = "the cursor is of events that are no longer kept"
 )
@@ -83,7 +83,7 @@ func (s *Stream) Close() {
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
 // Next waits for items, and returns none when nothing has happened for a while. After the last, named end, of what is over it returns
-// [io.EOF]; when the stream is ended before, [ErrClosing], [ErrSlow] or [ErrStuck], and ctx's error when that ends.
+// [io.EOF]; when the stream is ended before, [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], and ctx's error when that ends.
 func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) {
 	silence := time.NewTimer(while)
 	defer silence.Stop()

@@ -22,6 +22,8 @@ const (
 	// length the wait after one is.
 	notesApart = 500 * time.Millisecond
 	notesTimes = 20
+	// checkEvery is how often the tail checks that it reads the same history: a runner's heartbeats, if there are any, tell sooner.
+	checkEvery = 5 * time.Second
 )
 
 // batch is what the tail hands out under a topic.
@@ -50,12 +52,14 @@ type tail struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 
-	epoch  string
-	seen   *store.Seen     // nil: no job and no pipeline is watched
-	last   *store.Position // nil: nobody watches everything
-	notes  map[topic]string
-	noted  time.Time // when to look at notes again
-	failed time.Time // the first of the looks that have failed since the last that did not; zero: none
+	epoch   string
+	history string          // of which epoch is, as the store knows it
+	checked time.Time       // when epoch was last read
+	seen    *store.Seen     // nil: no job and no pipeline is watched
+	last    *store.Position // nil: nobody watches everything
+	notes   map[topic]string
+	noted   time.Time // when to look at notes again
+	failed  time.Time // the first of the looks that have failed since the last that did not; zero: none
 
 	mu  sync.Mutex
 	now stand
@@ -151,16 +155,17 @@ func (t *tail) look(ctx context.Context, jobs, pipelines []int64, all bool) erro
 	if !all {
 		t.last = nil
 	}
-	if some && t.seen == nil || all && t.last == nil || !t.failed.IsZero() {
+	history := t.f.store.History()
+	if some && t.seen == nil || all && t.last == nil || !t.failed.IsZero() || history != t.history || time.Since(t.checked) > checkEvery {
 		now, err := t.f.store.FeedNow(ctx)
 		if err != nil {
 			return err
 		}
 		if t.elsewhere(now) {
-			t.f.bus.CutAll(ErrStuck)
+			t.f.bus.CutAll(ErrMoved)
 			t.seen, t.last = nil, nil
 		}
-		t.epoch = now.Epoch
+		t.epoch, t.history, t.checked = now.Epoch, history, time.Now()
 		if t.seen == nil {
 			t.seen = &now.Seen
 		}

@@ -56,7 +56,7 @@ type Claims struct {
 }
 
 // claimTailSQL is the tail of every claim. It reads the CTE picked, pending rows that are locked, and makes them ours in
-// one HOT update: state, fence + 1, attempt + 1, pod.
+// one HOT update: state, the next fence, attempt + 1, pod.
 //
 // Left alone, unspent: a job whose unique key is locked by a submission that has not committed; all but one isolated job;
 // a job whose subject another one took first, here in key order, which is why two claims cannot deadlock. At most one
@@ -66,12 +66,12 @@ keyed as materialized (
 	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
 	where p.unique_while = 'pending' for update of k skip locked
 ), open as materialized (
-	select p.* from picked p
+	select p.*, ` + nextFence + ` as next_fence from picked p
 	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
 		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
 ), taken as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
-	select kind, subject, id, fence + 1, 'running' from open where subject <> ''
+	select kind, subject, id, next_fence, 'running' from open where subject <> ''
 	order by kind, subject, priority desc, ready_at, id
 	on conflict (kind, subject) where state = 'running' do nothing
 	returning kind, subject, job_id
@@ -79,7 +79,7 @@ keyed as materialized (
 	delete from trapeze.current_runs c using taken t
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 ), claimed as (
-	update trapeze.live l set state = 'running', fence = l.fence + 1, attempt = l.attempt + 1, pod = $1,
+	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = $1,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = coalesce(l.started_at, now()),
 		unique_while = case when l.unique_while = 'active' then 'active' end
 	from open o
@@ -98,9 +98,9 @@ select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coales
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
 	coalesce(c.ready_at, now()),
-	case when c.fence > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
+	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
-	coalesce(case when c.fence > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
+	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
 	j.traceparent, coalesce(c.claimed_at - j.created_at >= interval '1 minute', false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 

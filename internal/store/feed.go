@@ -12,7 +12,7 @@ import (
 // feedNowSQL reads where the feed stands: which history it is, which transactions a cursor may name, and what can be seen now.
 // Plan: job_events_in_commit_order at its ends, in each day kept.
 const feedNowSQL = `
-select left((select id from trapeze.feed_epoch)::text, 8), pg_snapshot_xmax(pg_current_snapshot()), pg_current_snapshot()::text,
+select coalesce(left((select trapeze.history())::text, 8), ''), pg_snapshot_xmax(pg_current_snapshot()), pg_current_snapshot()::text,
 	coalesce((select e.xid from trapeze.job_events e order by e.xid limit 1), '0'::xid8),
 	coalesce((select e.xid from trapeze.job_events e order by e.xid desc limit 1), '0'::xid8),
 	coalesce(l.xid, '0'::xid8), coalesce(l.job, 0), coalesce(l.event_no, 0)
@@ -24,7 +24,7 @@ from (values (1)) as one(row) left join lateral (
 
 // FeedNow is where the feed stands at a moment.
 type FeedNow struct {
-	Epoch  string   // of the history: another one where a dump was restored
+	Epoch  string   // of the history: another one where a dump was restored or a standby was promoted
 	Next   uint64   // no transaction with this id or a higher one has ended yet
 	Oldest uint64   // the first transaction whose events are kept; 0: none
 	Seen   Seen     // what can be seen now
@@ -36,17 +36,19 @@ func (s *Store) FeedNow(ctx context.Context) (now FeedNow, err error) {
 	var snapshot string
 	var latest uint64
 	found, err := rows(ctx, s, func(row pgx.CollectableRow) (n FeedNow, err error) {
-		var epoch *string
-		err = row.Scan(&epoch, &n.Next, &snapshot, &n.Oldest, &latest, &n.Last.Xid, &n.Last.Job, &n.Last.EventNo)
-		if epoch != nil {
-			n.Epoch = *epoch
-		}
-		return n, err
+		return n, row.Scan(&n.Epoch, &n.Next, &snapshot, &n.Oldest, &latest, &n.Last.Xid, &n.Last.Job, &n.Last.EventNo)
 	}, feedNowSQL)
 	if err != nil {
 		return now, fmt.Errorf("read where the feed stands: %w", err)
 	}
 	now = found[0]
+	if now.Epoch == "" {
+		history, err := s.SettleHistory(ctx)
+		if err != nil {
+			return now, fmt.Errorf("read where the feed stands: %w", err)
+		}
+		now.Epoch = history[:8]
+	}
 	now.Seen, err = Seen{}.at(snapshot, latest)
 	return now, err
 }

@@ -90,6 +90,7 @@ type Beat struct {
 	OffBalance bool          // there are fan-outs off balance
 	Left       time.Duration // of the lease
 	NextFire   *time.Time    // of the earliest schedule among the kinds that were asked for
+	History    string        // see [Store.History]
 }
 
 // sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
@@ -101,7 +102,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody
 // recovered is renewed; a closed row stays closed, and that of a remote worker is closed to who serves an older stream ($4) of it; who
 // serves the latest may ask without renewing ($5). A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
-// Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row.
+// Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
 const heartbeatSQL = `
 with beat as (
 	update trapeze.pods set draining = $3,
@@ -130,7 +131,8 @@ select exists (select from beat), clock_timestamp(), coalesce((select paused or 
 	exists (select from trapeze.pods p where ` + sweepDue + `),
 	exists (select from trapeze.fan_outs f where ` + offBalance + `),
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0),
-	(select case when s.planned then s.next_at else now() end ` + firing + ` and s.kind = any($6::text[]) order by ` + dueAt + ` limit 1)`
+	(select case when s.planned then s.next_at else now() end ` + firing + ` and s.kind = any($6::text[]) order by ` + dueAt + ` limit 1),
+	coalesce((select trapeze.history())::text, '')`
 
 // Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
 // kinds in fires.
@@ -143,14 +145,21 @@ func (s *Store) beat(ctx context.Context, boot string, lease time.Duration, drai
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
 	}
-	return found[0], nil
+	b := found[0]
+	if b.History == "" {
+		if b.History, err = s.SettleHistory(ctx); err != nil {
+			return Beat{}, fmt.Errorf("heartbeat: %w", err)
+		}
+	}
+	s.cluster.learn(b.History)
+	return b, nil
 }
 
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	var lanes, kinds, cancels string
 	var left int64
 	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance, &left,
-		&b.NextFire)
+		&b.NextFire, &b.History)
 	if err != nil {
 		return b, err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -11,12 +12,25 @@ import (
 // blockSize is the increment of the sequence job_ids: nextval gives the first id of a block that is then ours.
 const blockSize = 1000
 
-const idBlocksSQL = `select nextval('trapeze.job_ids') from generate_series(1, $1::int)`
+// idBlocksSQL reserves blocks of ids, with the history in which they are ours and whether a job has an id of a block already, as after a
+// restore that left the sequence behind. It reserves nothing when the history is to be settled, unless $2. The history is read first:
+// a block that was reserved before another pod settled the history is from before the sequence was moved.
+// Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
+const idBlocksSQL = `
+with h as materialized (select coalesce(trapeze.history()::text, '') as history),
+b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, $1::int) where h.history <> '' or $2)
+select b.first, b.history,
+	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 order by j.id limit 1), false)
+from b`
+
+// advanceIDsSQL moves the sequence above the ids in use. Plan: jobs_pkey backwards, one row.
+const advanceIDsSQL = `select trapeze.advance_job_ids()`
 
 // ids hands out job ids from blocks of the sequence, so that a job's id is known before its row is committed.
 type ids struct {
-	mu    sync.Mutex
-	spans []span
+	mu      sync.Mutex
+	history string // in which the blocks were reserved
+	spans   []span
 }
 
 type span struct{ next, end int64 }
@@ -25,6 +39,9 @@ type span struct{ next, end int64 }
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
+	if known := s.cluster.History(); known != s.ids.history {
+		s.ids.spans, s.ids.history = nil, known
+	}
 	list := make([]int64, 0, n)
 	for {
 		for len(list) < n && len(s.ids.spans) > 0 {
@@ -37,13 +54,65 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 		if len(list) == n {
 			return list, nil
 		}
-		blocks := (n - len(list) + blockSize - 1) / blockSize
-		firsts, err := rows(ctx, s, pgx.RowTo[int64], idBlocksSQL, blocks)
+		blocks, history, err := s.reserveBlocks(ctx, (n-len(list)+blockSize-1)/blockSize)
 		if err != nil {
 			return nil, fmt.Errorf("reserve job ids: %w", err)
 		}
-		for _, first := range firsts {
-			s.ids.spans = append(s.ids.spans, span{first, first + blockSize})
+		if history != s.ids.history {
+			list, s.ids.spans, s.ids.history = list[:0], nil, history
+		}
+		s.ids.spans = append(s.ids.spans, blocks...)
+	}
+}
+
+// DropIDs drops the reserved ids, of which one was found in use: the next ids come from a new block.
+func (s *Store) DropIDs() {
+	s.ids.mu.Lock()
+	defer s.ids.mu.Unlock()
+	s.ids.spans = nil
+}
+
+// idBlock is a block as the database reserves it.
+type idBlock struct {
+	first   int64
+	history string // empty: the cluster's identity has changed
+	inUse   bool
+}
+
+// reserveBlocks reserves at least n blocks. When the cluster's identity has changed, or a block is in use, it first has the sequence
+// moved.
+func (s *Store) reserveBlocks(ctx context.Context, n int) (spans []span, history string, err error) {
+	settled := ""
+	for range 5 {
+		list, err := rows(ctx, s, scanBlock, idBlocksSQL, n, settled != "")
+		if err != nil {
+			return nil, "", err
+		}
+		if len(list) == 0 {
+			if settled, err = s.SettleHistory(ctx); err != nil {
+				return nil, "", err
+			}
+			continue
+		}
+		if history = list[0].history; history == "" {
+			history = settled // we can read a part of the identity that the owner of the functions cannot
+		}
+		for _, b := range list {
+			if !b.inUse {
+				spans = append(spans, span{b.first, b.first + blockSize})
+			}
+		}
+		if len(spans) >= n {
+			s.cluster.learn(history)
+			return spans, history, nil
+		}
+		if _, err := rows(ctx, s, pgx.RowTo[bool], advanceIDsSQL); err != nil {
+			return nil, "", err
 		}
 	}
+	return nil, "", errors.New("every block holds ids of jobs: the sequence job_ids is behind the ids in use")
+}
+
+func scanBlock(row pgx.CollectableRow) (b idBlock, err error) {
+	return b, row.Scan(&b.first, &b.history, &b.inUse)
 }

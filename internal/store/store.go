@@ -64,6 +64,7 @@ type Store struct {
 	wait      time.Duration
 	lookFor   time.Duration // see walk
 	ids       *ids
+	cluster   *cluster
 	plans     *plans
 	asked     *atomic.Int64 // questions for slots
 	stream    int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
@@ -119,7 +120,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, lookFor: lookFor, ids: &ids{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
+	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, lookFor: lookFor, ids: &ids{}, cluster: &cluster{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}

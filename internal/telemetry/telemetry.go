@@ -16,6 +16,7 @@ type Metrics struct {
 	FireLateness    prometheus.Histogram
 	StaleWrites     prometheus.Counter
 	LeasesLost      prometheus.Counter
+	HistoryChanges  prometheus.Counter
 	Drift           prometheus.Counter
 	Stuck           prometheus.Gauge
 	RunSeconds      *prometheus.HistogramVec // kind
@@ -91,6 +92,7 @@ func New() *Metrics {
 	m.FireLateness = histogram("trapeze_schedule_lateness_seconds", "From the moment of a fire to the decision that made its job.", long)
 	m.StaleWrites = counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were refused because the lease was lost.")
 	m.LeasesLost = counter("trapeze_leases_lost_total", "Times that this pod lost its lease.")
+	m.HistoryChanges = counter("trapeze_history_changes_total", "Times that this pod found a standby promoted or a backup restored.")
 	m.Drift = counter("trapeze_drift_corrected_total", "Fan-outs whose branches were counted wrong, and corrected: rows were changed by hand.")
 	m.Stuck = gauge("trapeze_stuck_handlers", "Handlers that ignore the end of their context.")
 	m.RunSeconds = histograms("trapeze_run_seconds", "How long handlers ran.", long, Kind)

@@ -6,6 +6,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// fencesPerEpoch is how many fences a job has in one history of the database: their remainder counts its claims.
+const fencesPerEpoch = 10_000_000_000
+
 // moves are the events of the product, with the moves that each may tell of. Those of handlers tell of none.
 var moves = map[string][][2]job.State{
 	"job.enqueued":         {{"", job.Pending}},
@@ -57,9 +60,9 @@ func historyLegal(v *view, f *Finding) {
 				f.accuse(s.id, "job %d: event %d: %s from %q to %q", s.id, i+1, e.Event, e.From, e.To)
 			}
 			if claims(e) {
-				if fence++; fenceOf(e) != fence {
-					f.accuse(s.id, "job %d: event %d claims with fence %d, want %d", s.id, i+1, fenceOf(e), fence)
-					fence = fenceOf(e)
+				was := fence
+				if fence = fenceOf(e); fence%fencesPerEpoch != was%fencesPerEpoch+1 || fence <= was {
+					f.accuse(s.id, "job %d: event %d claims with fence %d after %d", s.id, i+1, fence, was)
 				}
 			}
 			state = e.To

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// cluster is what a process knows of the identity of the database cluster. The stores of a process share it.
+type cluster struct{ history atomic.Pointer[string] }
+
+// History returns the history that the process has last seen: empty before the first.
+func (c *cluster) History() string {
+	if known := c.history.Load(); known != nil {
+		return *known
+	}
+	return ""
+}
+
+func (c *cluster) learn(history string) {
+	if c.History() != history {
+		c.history.Store(&history)
+	}
+}
+
+// History returns the history of the database that the process has last seen; another one means that a standby was promoted or a
+// backup restored, so that the latest commits may be missing. It is empty before the first statement that reads it.
+func (s *Store) History() string { return s.cluster.History() }
+
+// settleHistorySQL writes the identity of the cluster down, and begins a new history if it has changed: see migration 24.
+// Plan: primary key of cluster.
+const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
+
+// SettleHistory writes down which cluster this is, after a statement has found another one than before, and returns the history.
+// Of many that come at once the first begins the new history.
+func (s *Store) SettleHistory(ctx context.Context) (string, error) {
+	found, err := rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("settle the history of the database: %w", err)
+	case found[0] == "":
+		return "", errors.New("settle the history of the database: the table cluster has no row")
+	}
+	s.cluster.learn(found[0])
+	return found[0], nil
+}
+
+// fencesPerEpoch is how many fences of a job an epoch has. A fence is epoch × fencesPerEpoch + the number of claims whose commits are
+// kept: a decimal number, so that people can read it, and exact in JavaScript for 900,000 epochs.
+const fencesPerEpoch = 10_000_000_000
+
+// nextFence is the fence of the next claim of a row p: higher than that of any claim in an earlier epoch, whose commit may be lost.
+// The epoch is the one that settle_history() is going to write, should nobody have noticed yet that the timeline has changed.
+const nextFence = `p.fence % 10000000000 + 1 + greatest(p.fence - p.fence % 10000000000, 10000000000 * (
+		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
+
+// FirstClaim reports whether no claim of the job before this one is known.
+func (c *Claimed) FirstClaim() bool { return c.Fence%fencesPerEpoch == 1 }

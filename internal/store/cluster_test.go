@@ -1,0 +1,194 @@
+package store
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const jump = int64(1) << 32
+
+// promoted makes the database look as if a standby had been promoted since the pods last looked: its timeline is another one.
+func (w *world) promoted() {
+	w.t.Helper()
+	_, err := w.SettleHistory(w.ctx())
+	w.is.NoErr(err)
+	w.exec(`update trapeze.cluster set timeline = timeline - 1`)
+}
+
+func (w *world) epoch() int64 { return ask1[int64](w, `select epoch from trapeze.cluster`) }
+
+func ask1[T any](w *world, sql string) (v T) {
+	w.t.Helper()
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), sql).Scan(&v))
+	return v
+}
+
+func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.put(plain)[0]
+	w.promoted()
+	before := ask1[int64](w, `select last_value from trapeze.job_ids`)
+	const pods = 8
+	var firsts [pods]int64
+	var all sync.WaitGroup
+	for i := range pods {
+		pod, err := w.Beside(w.ctx(), 2)
+		w.is.NoErr(err)
+		defer pod.Close()
+		pod.cluster = &cluster{} // a process of its own
+		all.Go(func() {
+			ids, err := pod.NewIDs(w.ctx(), 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			firsts[i] = ids[0]
+		})
+	}
+	all.Wait()
+	w.is.Equal(w.epoch(), int64(1))
+	for _, id := range firsts {
+		w.is.True(id >= before+jump) // above all that may have been lost
+	}
+	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < first+2*jump)
+}
+
+func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	front, err := w.Beside(w.ctx(), 2)
+	w.is.NoErr(err)
+	defer front.Close()
+	before, err := front.NewIDs(w.ctx(), 1)
+	w.is.NoErr(err)
+	b, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	history := b.History
+	w.is.True(history != "")
+	w.promoted()
+	b, err = w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.True(b.History != history)
+	w.is.Equal(b.History, w.History())
+	after, err := front.NewIDs(w.ctx(), 1)
+	w.is.NoErr(err)
+	w.is.True(after[0] >= before[0]+jump)
+	again, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.Equal(again.History, b.History)
+	w.is.Equal(w.epoch(), int64(1))
+}
+
+// A claim of before a failover may be lost with its row, and be made again by the same pod: it has another fence, also where nobody has
+// noticed the failover yet.
+func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain)
+	c := w.one(boot)
+	w.is.Equal(c.Fence, int64(1))
+	lose := func() {
+		w.exec(`update trapeze.live set state = 'pending', pod = null, claimed_at = null, started_at = null, fence = 0, attempt = 0, event_no = 1`)
+		w.exec(`delete from trapeze.job_events where event = 'job.claimed'`)
+	}
+	lose()
+	w.promoted()
+	again := w.one(boot)
+	w.is.Equal(again.Fence, int64(fencesPerEpoch+1))
+	w.is.True(again.FirstClaim())
+	w.is.Equal(w.epoch(), int64(0)) // nobody has noticed
+	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, again)}, "a test")
+	w.is.NoErr(err)
+	w.is.True(w.historyOf(boot) != "")
+	w.is.Equal(w.epoch(), int64(1))
+	third := w.one(boot)
+	w.is.Equal(third.Fence, int64(fencesPerEpoch+2)) // the epoch is the same before and after it was noticed
+	w.is.True(!third.FirstClaim())
+	_, err = w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, third)}, "a test")
+	w.is.NoErr(err)
+	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions in which no pod came by
+	w.is.Equal(w.one(boot).Fence, int64(4*fencesPerEpoch+3))
+}
+
+func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	history := w.historyOf(boot)
+	for i, change := range []string{
+		`refresh materialized view trapeze.feed_epoch`, // as a restored dump does
+		`update trapeze.cluster set system_id = system_id - 1`,
+		`update trapeze.cluster set system_id = system_id - 1, timeline = timeline + 5`,
+	} {
+		w.exec(change)
+		now := w.historyOf(boot)
+		w.is.True(now != history)
+		w.is.Equal(w.epoch(), int64(i+1))
+		history = now
+	}
+}
+
+func (w *world) historyOf(boot string) string {
+	w.t.Helper()
+	b, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	return b.History
+}
+
+// Some providers keep these functions from everybody; a role need not own anything to run jobs.
+func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	role := "untold_" + w.pool.Config().ConnConfig.Database
+	w.exec(`create role ` + role)
+	t.Cleanup(func() {
+		w.exec(`drop owned by ` + role)
+		w.exec(`drop role ` + role)
+	})
+	w.exec(`grant usage on schema trapeze to ` + role)
+	w.exec(`grant select, insert, update, delete on all tables in schema trapeze to ` + role)
+	w.exec(`grant usage on all sequences in schema trapeze to ` + role)
+	for _, as := range []string{"the owner alone may read the identity", "nobody may"} {
+		w.exec(`revoke execute on function pg_control_system(), pg_current_wal_lsn() from public`)
+		w.exec(`revoke select on trapeze.feed_epoch from ` + role)
+		if as == "nobody may" {
+			w.exec(`alter function trapeze.settle_history() owner to ` + role)
+		}
+		config := w.pool.Config()
+		w.exec(`alter database ` + config.ConnConfig.Database + ` set role = '` + role + `'`)
+		w.Pool().Reset()
+		boot := w.pod("a")
+		history := w.historyOf(boot)
+		w.is.True(history != "")
+		w.is.Equal(w.historyOf(boot), history)
+		w.put(plain)
+		w.is.Equal(w.one(boot).Fence, int64(1))
+		w.exec(`alter database ` + config.ConnConfig.Database + ` reset role`)
+		w.pool.Reset()
+		w.Pool().Reset()
+	}
+}
+
+// The sequence may be behind the ids in use where nothing tells of it, as after a restore of the tables alone.
+func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := w.new(plain, plain)
+	_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
+	w.is.NoErr(err)
+	w.exec(`select setval('trapeze.job_ids', $1, false)`, list[0].ID/blockSize*blockSize+1)
+	w.DropIDs()
+	ids, err := w.NewIDs(w.ctx(), 3000)
+	w.is.NoErr(err)
+	for _, id := range ids {
+		w.is.True(id > list[1].ID)
+	}
+	w.is.True(ask1[bool](w, `select last_value > (select max(id) from trapeze.jobs) from trapeze.job_ids`))
+}

@@ -1,0 +1,26 @@
+package runner
+
+import "github.com/trapeze-run/trapeze/internal/telemetry"
+
+// heedHistory notes the history of the database that a heartbeat has read. In another one, after a standby was promoted or a backup
+// restored, the latest commits may be missing: what this process knows of them is dropped, and read anew. Its stores have dropped their
+// reserved ids by then.
+func (r *Runner) heedHistory(history string) {
+	r.history.Lock()
+	before := r.history.id
+	r.history.id = history
+	r.history.Unlock()
+	if before == "" || before == history {
+		return
+	}
+	r.lanes.ungranted()
+	r.marks.drop()
+	r.doubt.raise()
+	if r.guest != nil {
+		return
+	}
+	r.metrics.HistoryChanges.Inc()
+	r.log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
+		telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot())
+	r.feed.Wake()
+}
