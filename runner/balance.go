@@ -153,10 +153,15 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 			boot, reserved = r.reserveFor(next.Kind, next.Lane, 0)
 			next.Starts = reserved
 			r.flights.add(next.ID)
-			defer r.flights.remove(next.ID)
+			defer func() { r.flights.remove(next.ID) }()
 		}
 	}
 	ended, ok, err := r.store.EndWaiting(ctx, boot, e)
+	for try := 0; e.Next != nil && r.store.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumber(ctx, e.Next); err == nil {
+			ended, ok, err = r.store.EndWaiting(ctx, boot, e)
+		}
+	}
 	if err == nil {
 		err = failpoint.Hit(failpoint.WaitingEnded)
 	}

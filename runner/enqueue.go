@@ -73,15 +73,17 @@ func (r *Runner) submitNew(ctx context.Context, w *submission, n store.NewJob) (
 			r.lanes.release(lane)
 		}
 	}
+	list := []store.NewJob{n}
 	if n.Starts {
 		r.flights.add(n.ID)
-		defer r.flights.remove(n.ID)
+		defer func() { r.flights.remove(list[0].ID) }()
 	}
-	entered, err := r.insert(ctx, boot, []store.NewJob{n})
+	entered, err := r.insert(ctx, boot, list)
 	if err != nil {
 		release()
 		return Submitted{}, err
 	}
+	n = list[0]
 	r.metrics.Enqueued.Inc()
 	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
 	switch entered.Places[n.ID] {
@@ -108,10 +110,22 @@ func (r *Runner) submitNew(ctx context.Context, w *submission, n store.NewJob) (
 	return s, nil
 }
 
-// insert inserts jobs. When the reply is lost it sends the same rows again: their ids are ours alone, so the second try
-// either goes in or is refused by the primary key, which waits for a first try that is still committing; then it is read
-// back where they are.
+// insert inserts jobs, with other ids if theirs are in use: the list has them then.
 func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := r.insertThese(ctx, boot, list)
+	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
+		if err := r.renumber(ctx, each(list)...); err != nil {
+			return store.Enqueued{}, err
+		}
+		entered, err = r.insertThese(ctx, boot, list)
+	}
+	return entered, err
+}
+
+// insertThese inserts jobs. When the reply is lost it sends the same rows again: the second try either goes in or is refused by
+// the primary key, which waits for a first try that is still committing; then it is read back whether the rows are these, and where
+// they are.
+func (r *Runner) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := r.insertOnce(ctx, boot, list)
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
@@ -130,6 +144,13 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 		}
 		if !store.Refused(err) {
 			continue
+		}
+		ours, unread := r.front.Submitted(ctx, list)
+		if unread != nil {
+			continue
+		}
+		if len(ours) < len(list) { // they go in together or not at all
+			return store.Enqueued{}, r.dbError(err)
 		}
 		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
 		for i, n := range list {
@@ -188,28 +209,39 @@ func inDoubt(err error) bool {
 // submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
 func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
 	var s Submitted
-	err := r.front.Tx(ctx, func(tx pgx.Tx) (err error) {
-		s, err = r.submitIn(ctx, tx, w, n)
+	submit := func(tx pgx.Tx) (err error) {
+		s, err = r.submitFresh(ctx, tx, w, &n)
 		return err
-	})
+	}
+	err := r.front.Tx(ctx, submit)
+	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumber(ctx, &n); err == nil {
+			err = r.front.Tx(ctx, submit)
+		}
+	}
 	if store.Unknown(err) {
 		if w.idempotencyKey != "" || w.uniqueKey != nil {
 			// The key makes it safe to ask again: whoever holds it is the answer.
 			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
 			defer cancel()
+			taken := false
 			for wait := newPause(); inDoubt(err) && wait.sleep(retry); {
-				exists, unread := r.front.Exists(retry, []int64{n.ID})
+				ours, unread := r.front.Submitted(retry, []store.NewJob{n})
 				if unread != nil {
 					continue
 				}
-				if exists[n.ID] {
+				if ours[n.ID] {
 					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
 					break
 				}
+				if taken && r.renumber(retry, &n) != nil {
+					continue
+				}
+				taken = false
 				err = r.front.Tx(retry, func(tx pgx.Tx) (err error) {
 					s, err = r.submitIn(retry, tx, w, n)
-					if store.Refused(err) {
-						err = errInDoubt // the first try was at work meanwhile, and is in
+					if taken = r.front.IDTaken(err); taken || store.Refused(err) {
+						err = errInDoubt // the first try was at work meanwhile, and is in; or the id is another job's
 					}
 					return err
 				})
@@ -243,6 +275,29 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 	return s, nil
 }
 
+// submitFresh is submitIn of a job that nobody has tried to submit before: if its id is in use it has another one then, as long as the
+// transaction can go on.
+func (r *Runner) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *store.NewJob) (Submitted, error) {
+	s, err := r.submitIn(ctx, tx, w, *n)
+	for try := 0; r.front.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
+		if err := r.renumber(ctx, n); err != nil {
+			return Submitted{}, err
+		}
+		if key := w.submissionKey(); key != "" {
+			if err := r.front.NameSubmission(ctx, tx, key, n.ID); err != nil {
+				return Submitted{}, err
+			}
+		}
+		if w.uniqueKey != nil {
+			if err := r.front.RenameKey(ctx, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
+				return Submitted{}, err
+			}
+		}
+		s, err = r.placeIn(ctx, tx, *n)
+	}
+	return s, err
+}
+
 // submitIn inserts one job in a transaction, pending, after taking its keys.
 func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
 	holder, err := n.ID, error(nil)
@@ -266,6 +321,11 @@ func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 	if holder != n.ID {
 		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
 	}
+	return r.placeIn(ctx, tx, n)
+}
+
+// placeIn inserts one job in a transaction, pending, whose keys are taken.
+func (r *Runner) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
 	places, err := r.front.EnqueueIn(ctx, tx, []store.NewJob{n})
 	if err != nil {
 		return Submitted{}, err
@@ -295,8 +355,11 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	n := w.first(ids[0], lane)
 	ctx, span := r.tracing.submission(ctx, w.kind, lane, 1)
 	n.Trace = traceparent(span)
-	s, err := r.submitIn(ctx, tx, w, n)
+	s, err := r.submitFresh(ctx, tx, w, &n)
 	submitted(span, s.ID, err)
+	if r.front.IDTaken(err) {
+		r.front.DropIDs() // the caller's next transaction has other ids
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -56,7 +56,9 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 			return done, err
 		}
 		r.metrics.Enqueued.Add(float64(len(part)))
-		done = append(done, ids...)
+		for i := range rows {
+			done = append(done, rows[i].ID)
+		}
 		if rows[0].DelayMillis > 0 { // as all others
 			r.due.parked(time.Duration(rows[0].DelayMillis) * time.Millisecond)
 			r.poller.Nudge()

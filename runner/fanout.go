@@ -32,21 +32,29 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 		pool = r.pool
 	}
 	var empty bool
-	err = r.held(one.ctx, one.core, pool, func(ctx context.Context, tx pgx.Tx) error {
-		if o.inTx != nil {
-			if err := callWrite(ctx, tx, o.inTx); err != nil {
-				return &writeError{err}
+	write := func() error {
+		return r.held(one.ctx, one.core, pool, func(ctx context.Context, tx pgx.Tx) error {
+			if o.inTx != nil {
+				if err := callWrite(ctx, tx, o.inTx); err != nil {
+					return &writeError{err}
+				}
 			}
+			if err := one.emitIn(ctx, tx); err != nil {
+				return err
+			}
+			var err error
+			if empty, err = r.store.FanOut(ctx, tx, f); err != nil {
+				return err
+			}
+			return failpoint.Hit(failpoint.InTxCommit)
+		}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.lease) })
+	}
+	err = write()
+	for try := 0; r.store.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumberNext(one, each(f.Children)...); err == nil {
+			err = write()
 		}
-		if err := one.emitIn(ctx, tx); err != nil {
-			return err
-		}
-		var err error
-		if empty, err = r.store.FanOut(ctx, tx, f); err != nil {
-			return err
-		}
-		return failpoint.Hit(failpoint.InTxCommit)
-	}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.lease) })
+	}
 	if err != nil {
 		if store.Refused(err) {
 			err = job.Permanent(err)

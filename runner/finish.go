@@ -81,8 +81,13 @@ func (r *Runner) goOn(w *flush) bool {
 // already.
 func (r *Runner) pursue(w *flush) *run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
-	if next != nil {
-		defer r.flights.remove(next.ID)
+	if child := next; child != nil {
+		defer func() { r.flights.remove(child.ID) }()
+	}
+	for try := 0; next != nil && r.store.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumberNext(one, next); err == nil {
+			ended, err = r.flusher.submit(one, e)
+		}
 	}
 	if err != nil && store.Refused(err) {
 		// What the handler returned cannot be stored: its failure can.
@@ -195,34 +200,42 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
-		defer r.flights.remove(next.ID)
+		defer func() { r.flights.remove(next.ID) }()
 		if mutant.Is(mutant.LostChild) {
 			e.Next = nil
 		}
 	}
 	var ended store.Ended
-	err := r.held(one.ctx, one.core, r.pool, func(ctx context.Context, tx pgx.Tx) error {
-		if err := callWrite(ctx, tx, o.inTx); err != nil {
-			return &writeError{err}
+	write := func() error {
+		return r.held(one.ctx, one.core, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+			if err := callWrite(ctx, tx, o.inTx); err != nil {
+				return &writeError{err}
+			}
+			if err := one.emitIn(ctx, tx); err != nil {
+				return err
+			}
+			var err error
+			if ended, err = r.store.FinishIn(ctx, tx, one.lease.Pod, e); err != nil {
+				return err
+			}
+			return failpoint.Hit(failpoint.InTxCommit)
+		}, func(ctx context.Context) (bool, error) {
+			// Nobody else ends this claim as succeeded; a cancelled one is as good, whoever wrote it.
+			child := int64(0)
+			if next != nil {
+				child = next.ID
+			}
+			found, err := r.whereabouts(ctx, one, child)
+			ended.ChildRunning = found.ChildRunning
+			return found.Ended != nil && *found.Ended == string(ended.State), err
+		})
+	}
+	err := write()
+	for try := 0; next != nil && r.store.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumberNext(one, next); err == nil {
+			err = write()
 		}
-		if err := one.emitIn(ctx, tx); err != nil {
-			return err
-		}
-		var err error
-		if ended, err = r.store.FinishIn(ctx, tx, one.lease.Pod, e); err != nil {
-			return err
-		}
-		return failpoint.Hit(failpoint.InTxCommit)
-	}, func(ctx context.Context) (bool, error) {
-		// Nobody else ends this claim as succeeded; a cancelled one is as good, whoever wrote it.
-		child := int64(0)
-		if next != nil {
-			child = next.ID
-		}
-		found, err := r.whereabouts(ctx, one, child)
-		ended.ChildRunning = found.ChildRunning
-		return found.Ended != nil && *found.Ended == string(ended.State), err
-	})
+	}
 	if err == nil {
 		return r.finished(one, next, e, ended, nil)
 	}

@@ -74,7 +74,7 @@ func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, list []decided, act
 	for _, end := range spans {
 		end(err)
 	}
-	if store.Refused(err) && len(list) == 1 {
+	if store.Refused(err) && !r.front.IDTaken(err) && len(list) == 1 {
 		list[0].fail(err)
 		return nil
 	}

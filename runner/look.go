@@ -85,7 +85,7 @@ func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed",
 // The transaction has one connection and never waits for a second one, so job ids are seen to before it: not at first, since as a rule
 // nothing is due, and no id is to be lost for that.
 func (l *look) decideSome(ctx context.Context, limit int) (list []decided, err error) {
-	for {
+	for try := 0; ; {
 		err = l.r.front.Tx(ctx, func(tx pgx.Tx) error {
 			list = nil
 			due, err := l.r.front.TakeDue(ctx, tx, l.r.calendar.looksAfter(), l.passOver, l.at, limit)
@@ -96,6 +96,12 @@ func (l *look) decideSome(ctx context.Context, limit int) (list []decided, err e
 			list = enough(l.r.judge(due, l.present(now)))
 			return l.r.decideIn(ctx, tx, list, l.ids)
 		})
+		if l.r.front.IDTaken(err) && try < idTries {
+			l.r.front.DropIDs()
+			l.ids = nil
+			try++
+			continue
+		}
 		short, ok := errors.AsType[shortOfIDs](err)
 		if !ok {
 			break

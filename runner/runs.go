@@ -180,6 +180,12 @@ func (f *flights) remove(id int64) {
 	delete(f.ids, id)
 }
 
+func (f *flights) has(id int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ids[id]
+}
+
 func (f *flights) list() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

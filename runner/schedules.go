@@ -137,7 +137,7 @@ func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.Sch
 	if err != nil {
 		return job.Fire{}, r.dbError(err)
 	}
-	err = r.front.Tx(ctx, func(tx pgx.Tx) error {
+	trigger := func(tx pgx.Tx) error {
 		one, now, err := r.front.LockSchedule(ctx, tx, name, as)
 		if err != nil {
 			return err
@@ -158,7 +158,14 @@ func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.Sch
 			return fmt.Errorf("trigger schedule %q: %s: %w", name, fires[0].Message, job.ErrInvalid)
 		}
 		return r.front.AuditTrigger(ctx, tx, by(actor), list[0].fires[0])
-	})
+	}
+	err = r.front.Tx(ctx, trigger)
+	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
+		r.front.DropIDs()
+		if ids, err = r.front.NewIDs(ctx, 1); err == nil {
+			err = r.front.Tx(ctx, trigger)
+		}
+	}
 	if err != nil {
 		return job.Fire{}, r.operated(ctx, err)
 	}

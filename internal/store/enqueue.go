@@ -44,7 +44,7 @@ type Enqueued struct {
 }
 
 // Enqueue inserts jobs in one statement of the store's own pool and tells where each was put. After an error for which
-// [Unknown] is true, ask [Store.Exists].
+// [Unknown] is true, ask [Store.Submitted].
 func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[int64]Place, error) {
 	e, err := s.EnqueueSince(ctx, boot, list, time.Time{})
 	return e.Places, err
@@ -72,14 +72,15 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	return e, nil
 }
 
-// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and tells where each was put.
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and tells where each was put. Where [Store.IDTaken] is true of the error the
+// transaction can go on, unless it is PostgreSQL's.
 func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) (map[int64]Place, error) {
 	var c columns
 	for _, n := range list {
 		n.Starts = false
 		c.add(n)
 	}
-	result, err := db.Query(ctx, s.in(enqueueSQL), append(c.all(), nil, c.approvals)...)
+	result, err := db.Query(ctx, s.in(enqueueFreeSQL), append(c.all(), nil, c.approvals)...)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
@@ -90,6 +91,9 @@ func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) (map[int64]
 	places := make(map[int64]Place, len(placed))
 	for _, p := range placed {
 		places[p.id] = p.place
+	}
+	if len(places) < len(list) {
+		return nil, fmt.Errorf("enqueue: %w", errIDTaken)
 	}
 	return places, nil
 }
@@ -108,22 +112,6 @@ func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {
 		p.place, err = placeOf(place)
 	}
 	return p, err
-}
-
-// existsSQL answers whether a submission whose commit was in doubt went in. Plan: Index Only Scan on jobs_pkey.
-const existsSQL = `select id from trapeze.jobs where id = any($1::bigint[])`
-
-// Exists returns those of the ids that are jobs.
-func (s *Store) Exists(ctx context.Context, ids []int64) (map[int64]bool, error) {
-	found, err := rows(ctx, s, pgx.RowTo[int64], existsSQL, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read back jobs: %w", err)
-	}
-	set := make(map[int64]bool, len(found))
-	for _, id := range found {
-		set[id] = true
-	}
-	return set, nil
 }
 
 const (

@@ -89,7 +89,7 @@ var statements = map[string]string{
 	"enqueueSinceSQL":      enqueueSinceSQL,
 	"enqueueSQL":           enqueueSQL,
 	"ensurePartitionsSQL":  ensurePartitionsSQL,
-	"existsSQL":            existsSQL,
+	"submittedSQL":         submittedSQL,
 	"expireSQL":            expireSQL,
 	"exportEventsSQL":      exportEventsSQL,
 	"exportJobsSQL":        exportJobsSQL,
