@@ -108,6 +108,8 @@ func filterOf(c echo.Context) (store.Filter, error) {
 			f.Parent, err = ParseID(value)
 		case "since":
 			f.Since, err = ParseSince(value, time.Now())
+		case "children":
+			f.Children, err = ParseYes(value)
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
@@ -118,6 +120,15 @@ func filterOf(c echo.Context) (store.Filter, error) {
 		return err
 	})
 	return f, err
+}
+
+// ParseYes reads true or false.
+func ParseYes(text string) (*bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q: want true or false", text)
+	}
+	return &yes, nil
 }
 
 // ParseStates reads states, each value one or several separated by commas.

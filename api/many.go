@@ -25,14 +25,15 @@ type Selection struct {
 		Subject  string   `json:"subject,omitempty"`
 		Pipeline string   `json:"pipeline,omitempty"`
 		Parent   string   `json:"parent,omitempty"`
-		Since    string   `json:"since,omitempty"` // RFC 3339, or how long ago, such as 90m
+		Since    string   `json:"since,omitempty"`    // RFC 3339, or how long ago, such as 90m
+		Children *bool    `json:"children,omitempty"` // false: without children of fan-outs
 	} `json:"filter"`
 	DryRun bool `json:"dry_run"` // only tell which jobs it would be
 }
 
 // Jobs is what is selected.
 func (s Selection) Jobs() (f runner.Filter, err error) {
-	f.Kind, f.Lane, f.Subject = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject
+	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
 	if len(s.Filter.State) > 0 {
 		if f.States, err = ParseStates(s.Filter.State); err != nil {
 			return f, err

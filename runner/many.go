@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Filter selects jobs; zero fields select all. Its page and its branches mean nothing to commands, which are for all it selects.
+// Filter selects jobs; zero fields select all. Its page means nothing to commands, which are for all it selects.
 type Filter = store.Filter
 
 const (
@@ -117,7 +117,7 @@ func (r *Runner) RetryMany(ctx context.Context, f Filter, dryRun bool, actor str
 // match finds the jobs that a command is for.
 func (r *Runner) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
-	if len(f.Asked()) == 0 {
+	if !f.Any() {
 		return m, nil, fmt.Errorf("the filter selects everything: %w", job.ErrInvalid)
 	}
 	for _, state := range f.States {

@@ -140,7 +140,6 @@ func jobFilter(f *filters, now time.Time) (s store.Filter, err error) {
 	if f.Get("since") == "" && f.Set() && s.Pipeline == 0 && s.Parent == 0 {
 		f.Values.Set("since", defaultSince)
 	}
-	s.Branches = f.Set() // the whole list is easier to read without them
 	s.Since, err = parseSince(f.Get("since"), now)
 	return s, err
 }

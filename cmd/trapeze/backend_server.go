@@ -53,6 +53,9 @@ func (s *server) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
 	setID(q, "pipeline", f.Pipeline)
 	setID(q, "parent", f.Parent)
 	setTime(q, "since", f.Since)
+	if f.Children != nil {
+		set(q, "children", strconv.FormatBool(*f.Children))
+	}
 	setID(q, "limit", int64(f.Limit))
 	set(q, "cursor", f.Cursor)
 	var page struct {

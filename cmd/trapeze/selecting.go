@@ -13,6 +13,7 @@ import (
 type selecting struct {
 	states                                        []string
 	kind, lane, subject, pipeline, parent, moment string
+	children                                      string
 }
 
 func (s *selecting) flags(c *cobra.Command) {
@@ -24,6 +25,8 @@ func (s *selecting) flags(c *cobra.Command) {
 	f.StringVar(&s.pipeline, "pipeline", "", "only this pipeline")
 	f.StringVar(&s.parent, "parent", "", "only the steps after this job")
 	f.StringVar(&s.moment, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
+	f.StringVar(&s.children, "children", "", "true or false: whether children of fan-outs count (default: with any other filter)")
+	f.Lookup("children").NoOptDefVal = "true"
 }
 
 // any reports whether the flags select less than everything.
@@ -34,11 +37,13 @@ func (s *selecting) any() bool {
 // selection is the flags as the body of a command for many jobs.
 func (s *selecting) selection() (api.Selection, error) {
 	var body api.Selection
-	if _, err := s.filter(); err != nil {
+	selected, err := s.filter()
+	if err != nil {
 		return body, err
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
+	body.Filter.Children = selected.Children
 	return body, nil
 }
 
@@ -63,6 +68,11 @@ func (s *selecting) filter() (f runner.Filter, err error) {
 	if s.moment != "" {
 		if f.Since, err = api.ParseSince(s.moment, time.Now()); err != nil {
 			return f, usage("--since: %w", err)
+		}
+	}
+	if s.children != "" {
+		if f.Children, err = api.ParseYes(s.children); err != nil {
+			return f, usage("--children %w", err)
 		}
 	}
 	return f, nil

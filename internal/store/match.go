@@ -12,7 +12,7 @@ import (
 // planner from beginning with jobs, all of them, on whose few it counts because of so many conditions.
 const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
-		and ($8::timestamptz is null or j.created_at >= $8)`
+		and ($8::timestamptz is null or j.created_at >= $8) and ($10 or j.group_id is null)`
 
 // matchOpenSQL lists jobs that have neither ended nor been asked to, in the order of their ids.
 // Plan: live_pkey and parked_pkey from an id on, each until the limit; jobs_pkey for those of the kind, lane, subject and state.
@@ -39,9 +39,9 @@ select s.id from trapeze.done s ` + ofJob + `
 where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::text[]) and ($4::text is null or s.lane = $4)
 order by s.id limit $9`
 
-// Match lists the ids of jobs that a filter selects, branches of fan-outs too, in their order and after the given one: with ended those
-// that failed or were cancelled, whichever states it names, else those that have neither ended nor been asked to. At most limit; the
-// filter's own page counts for nothing.
+// Match lists the ids of jobs that a filter selects, as a list of the same filter shows them, in their order and after the given one: with
+// ended those that failed or were cancelled, whichever states it names, else those that have neither ended nor been asked to. At most
+// limit; the filter's own page counts for nothing.
 func (s *Store) Match(ctx context.Context, f Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {
@@ -56,11 +56,26 @@ func (s *Store) Match(ctx context.Context, f Filter, ended bool, after int64, li
 		since = &f.Since
 	}
 	list, err := rows(ctx, s, pgx.RowTo[int64], sql, after, states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline),
-		someID(f.Parent), since, limit)
+		someID(f.Parent), since, limit, f.WithChildren())
 	if err != nil {
 		return nil, fmt.Errorf("find jobs: %w", err)
 	}
 	return list, nil
+}
+
+// Any reports whether a filter selects less than everything. Children of fan-outs, in or out, are no selection.
+func (f Filter) Any() bool {
+	f.Children = nil
+	return len(f.Asked()) > 0
+}
+
+// WithChildren reports whether the filter selects children of fan-outs too. A list of everything is easier to read without them. With
+// any filter they count, so that a list shows what a command with the same filter is for.
+func (f Filter) WithChildren() bool {
+	if f.Children != nil {
+		return *f.Children
+	}
+	return f.Any()
 }
 
 // Asked says what a filter asks for, in words as of the HTTP API.
@@ -81,6 +96,9 @@ func (f Filter) Asked() map[string]any {
 	}
 	if !f.Since.IsZero() {
 		asked["since"] = f.Since
+	}
+	if f.Children != nil {
+		asked["children"] = *f.Children
 	}
 	return asked
 }

@@ -44,7 +44,7 @@ type Filter struct {
 	Subject  string
 	Pipeline int64
 	Parent   int64
-	Branches bool // also jobs of the branches of fan-outs, which are left out unless a pipeline or a parent is named
+	Children *bool // whether jobs of the branches of fan-outs count, see [Filter.WithChildren]
 	Since    time.Time
 	Owner    string // who submitted them
 	Limit    int    // default 50, at most 1000
@@ -100,7 +100,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, err
 	}
 	args := []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
-		at, before, limit, f.Branches || f.Pipeline != 0 || f.Parent != 0}
+		at, before, limit, f.WithChildren()}
 	list, full, until, err := s.chosen(ctx, f, args, at, limit)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
