@@ -35,8 +35,20 @@ race: ## run all tests with the race detector
 # The packages where goroutines meet; the others gain nothing from the race detector that would be worth the minutes.
 CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|api|remote(/[a-z]+)?|internal/(bus|feed|failpoint|telemetry))$$')
 
+# Tests that are long with the race detector and have shorter neighbours on the same code. make race has them all.
+LONG_RACE := TestOnlyTwoExportsAreUnderWayAtATime TestStreamsOutliveACrashOfTheDatabase TestAScheduleIsChangedLiveOnEveryPod \
+	TestEveryPageIsShownToWhomTheTableSays TestATreeOfManyBranchesIsCutOff TestAResultThatIsTooLargeFailsItsJobAlone \
+	TestADatabaseThatIsGoneDoesNotKeepTheProcess TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows \
+	TestTenThousandChildrenAreJoinedOnce TestADailyScheduleFiresAsAWalkAlongTheWallClockSays TestCancelsLeaveNoPipelineHalfDone \
+	TestAnyPipelineEndsAsTheModelSays TestADelayedJobRunsAtItsMomentWhoeverPromotesIt TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule \
+	TestAFullLaneStarvesNoOther TestProgressDuringATransactionHoldsUpNobody TestCommandsAreWrittenDownWithTheirOrigin \
+	TestPodsOfTwoSchemasEachHaveALeader TestConnectionsThatBrokeWhileIdleCostNoSubmission \
+	TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers TestALimitOfALaneIsChangedLive
+empty :=
+space := $(empty) $(empty)
+
 race-short: ## the concurrent packages with the race detector, without the tests that are long with it
-	$(GO) test -race -short -timeout $(TIMEOUT) $(CONCURRENT)
+	$(GO) test -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$' -timeout $(TIMEOUT) $(CONCURRENT)
 
 fault: ## death at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)

@@ -2,7 +2,10 @@ package runner_test
 
 import (
 	"context"
+	"flag"
+	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/matryer/is"
@@ -12,7 +15,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// TestMain runs four parallel tests at a time at least, because most of their time they wait. The flag -parallel overrides it.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	pgtest.Main(m)
+}
 
 type first struct{ N int }
 

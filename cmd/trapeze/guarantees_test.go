@@ -70,6 +70,11 @@ func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 		}
 	}
 	constraints := constraintsOfTests(t)
+	for _, name := range variable(t, "LONG_RACE") {
+		if _, ok := constraints[name]; !ok {
+			t.Errorf("the Makefile skips %s, which does not exist", name)
+		}
+	}
 	marked := 0
 	for _, found := range regexp.MustCompile("`(Test\\w+)`( †)?").FindAllStringSubmatch(read(t, "../../docs/guarantees.md"), -1) {
 		name, mark := found[1], found[2] != ""
@@ -141,7 +146,8 @@ func isBuilt(expression constraint.Expr, tags []string) bool {
 // variable returns the words of a variable in the Makefile.
 func variable(t *testing.T, name string) []string {
 	t.Helper()
-	found := regexp.MustCompile(`(?m)^` + name + `\s*:= (.+)$`).FindStringSubmatch(read(t, "../../Makefile"))
+	makefile := strings.ReplaceAll(read(t, "../../Makefile"), "\\\n", "")
+	found := regexp.MustCompile(`(?m)^` + name + `\s*:= (.+)$`).FindStringSubmatch(makefile)
 	if found == nil {
 		t.Fatalf("the Makefile has no variable %s", name)
 	}

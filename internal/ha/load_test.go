@@ -24,16 +24,13 @@ const (
 	rowsOfAJob    = 5 // that demo.tx writes in the commit that ends it
 )
 
-// chainKinds are the kinds of a chain's jobs, in their order.
-var chainKinds = []string{"demo.tx", "demo.sleep", "demo.effect"}
-
 // accepted is a submission that a pod has confirmed.
 type accepted struct {
-	key   string
-	id    int64
-	kind  string // of its first job
-	chain bool
-	at    time.Time
+	key  string
+	id   int64
+	kind string // of its first job
+	jobs int    // of its pipeline
+	at   time.Time
 }
 
 // line is a report of a handler.
@@ -98,43 +95,64 @@ func (l *load) end() {
 func (l *load) client(ctx context.Context, n int) {
 	web := &http.Client{Timeout: clientTimeout}
 	for i := 0; ctx.Err() == nil; i++ {
-		key := fmt.Sprintf("client%d/%d", n, i)
 		body, one := submission(n + i*clients)
-		one.key = key
-		l.mu.Lock()
-		l.keys[key] = true
-		l.mu.Unlock()
-		for try := 0; ctx.Err() == nil; try++ {
-			url, _ := l.pods[(n+i+try)%len(l.pods)].url.Load().(string)
-			id, err := submit(ctx, web, url, key, body)
-			l.mu.Lock()
-			if err != nil {
-				l.errors[err.Error()]++
-			} else {
-				one.id, one.at = id, time.Now()
-				l.accepted = append(l.accepted, one)
-			}
-			l.mu.Unlock()
-			if err == nil {
-				break
-			}
-			wait(ctx, submitAgain)
-		}
+		one.key = fmt.Sprintf("client%d/%d", n, i)
+		l.submit(ctx, web, one, body, func(try int) *pod { return l.pods[(n+i+try)%len(l.pods)] })
 		wait(ctx, submitEvery)
 	}
+}
+
+// submit sends a submission again and again, to the pod that to names for each try, until one has accepted it.
+func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body []byte, to func(try int) *pod) {
+	l.mu.Lock()
+	l.keys[one.key] = true
+	l.mu.Unlock()
+	for try := 0; ctx.Err() == nil; try++ {
+		url, _ := to(try).url.Load().(string)
+		id, err := submit(ctx, web, url, one.key, body)
+		l.mu.Lock()
+		if err != nil {
+			l.errors[err.Error()]++
+		} else {
+			one.id, one.at = id, time.Now()
+			l.accepted = append(l.accepted, one)
+		}
+		l.mu.Unlock()
+		if err == nil {
+			return
+		}
+		wait(ctx, submitAgain)
+	}
+}
+
+// fanOut submits to each pod a job with n children, so that each needs ids that it has not reserved before. It returns when all
+// have been accepted.
+func (l *load) fanOut(ctx context.Context, name string, n int) {
+	ctx, cancel := context.WithTimeout(ctx, stuckAfter)
+	defer cancel()
+	var sent sync.WaitGroup
+	for _, p := range l.pods {
+		sent.Go(func() {
+			body, _ := json.Marshal(map[string]any{"kind": "demo.fanout", "args": map[string]any{"n": n}})
+			one := accepted{key: name + "/" + p.name, kind: "demo.fanout", jobs: n + 1}
+			l.submit(ctx, &http.Client{Timeout: clientTimeout}, one, body, func(int) *pod { return p })
+		})
+	}
+	sent.Wait()
 }
 
 // submission is the n-th of all: jobs without work, chains, jobs with rows in their commit, and jobs of several seconds.
 func submission(n int) (body []byte, one accepted) {
 	object := map[string]any{"kind": "demo.noop"}
+	one.jobs = 1
 	switch {
 	case n%25 == 7:
 		object = map[string]any{"kind": "demo.sleep", "args": map[string]any{"ms": 4000 + n%5*1500, "ticks": 4}}
 	case n%5 == 1:
-		one.chain = true
-		object = map[string]any{"kind": chainKinds[0], "args": map[string]any{"rows": rowsOfAJob}, "chain": []any{
-			map[string]any{"kind": chainKinds[1], "args": map[string]any{"ms": 30}},
-			map[string]any{"kind": chainKinds[2], "args": map[string]any{"n": 1}}}}
+		one.jobs = 3
+		object = map[string]any{"kind": "demo.tx", "args": map[string]any{"rows": rowsOfAJob}, "chain": []any{
+			map[string]any{"kind": "demo.sleep", "args": map[string]any{"ms": 30}},
+			map[string]any{"kind": "demo.effect", "args": map[string]any{"n": 1}}}}
 	case n%5 == 2:
 		object = map[string]any{"kind": "demo.tx", "args": map[string]any{"rows": rowsOfAJob}}
 	case n%5 == 3:

@@ -239,6 +239,13 @@ func (c *cluster) startHAProxy(option string) (port int) {
 		c.t.Fatal(err)
 	}
 	start(c.t, "haproxy", true, nil, "haproxy", "-db", "-f", file)
-	acceptsWrites(c.t, address(port), c.leader().port)
+	// At first it takes both servers for the primary.
+	leader, row := c.leader(), 0
+	pgtest.WaitFor(c.t, time.Minute, "HAProxy leads to the primary alone", func() bool {
+		if row++; !writes(c.t.Context(), address(port), leader.port) {
+			row = 0
+		}
+		return row == 20
+	})
 	return port
 }
