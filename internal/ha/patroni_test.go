@@ -21,26 +21,37 @@ import (
 // The address of the database for the pods: an ordinary user that owns it.
 const (
 	appRole  = "app"
+	password = "app"
 	database = "app"
 )
 
-// prepare makes the user and the database of the pods on a primary.
-func prepare(t *testing.T, port int) {
+// prepare makes the user and the database of the pods on a primary, whose superuser has this address.
+func prepare(t *testing.T, url string) {
 	t.Helper()
-	on := func(name string, statements ...string) {
-		conn, err := pgx.Connect(t.Context(), fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", port, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(t.Context())
-		for _, sql := range statements {
-			if _, err := conn.Exec(t.Context(), sql); err != nil {
-				t.Fatalf("%s: %v", sql, err)
-			}
+	execute(t, url, "", "create role "+appRole+" login password '"+password+"'", "create database "+database+" owner "+appRole)
+	execute(t, url, database, "set role "+appRole, "create table ha_probe (at timestamptz default now())")
+}
+
+// execute runs statements on one connection, to another database of the server when one is named.
+func execute(t *testing.T, url, name string, statements ...string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name != "" {
+		config.Database = name
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, sql := range statements {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	on("postgres", "create role "+appRole+" login", "create database "+database+" owner "+appRole)
-	on(database, "set role "+appRole, "create table ha_probe (at timestamptz default now())")
 }
 
 // address is the URL of the pods' database on servers with these ports.
@@ -49,7 +60,7 @@ func address(ports ...int) string {
 	for _, port := range ports {
 		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", port))
 	}
-	return "postgres://" + appRole + "@" + strings.Join(hosts, ",") + "/" + database + "?sslmode=disable"
+	return "postgres://" + appRole + ":" + password + "@" + strings.Join(hosts, ",") + "/" + database + "?sslmode=disable"
 }
 
 const readWrite = "&target_session_attrs=read-write"
@@ -126,7 +137,7 @@ func startCluster(t *testing.T) *cluster {
 		pgtest.WaitFor(t, 2*time.Minute, "patroni "+name+" runs PostgreSQL", func() bool { return c.is(m, "health") })
 	}
 	c.replicates()
-	prepare(t, c.leader().port)
+	prepare(t, superuser(c.leader()))
 	return c
 }
 
@@ -141,6 +152,10 @@ func serverPrograms(t *testing.T) string {
 		t.Skip("no PostgreSQL in /usr/lib/postgresql: install the Debian package postgresql, or set PGBIN")
 	}
 	return found[len(found)-1]
+}
+
+func superuser(m *member) string {
+	return fmt.Sprintf("postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable", m.port)
 }
 
 // is asks a member's REST interface: GET /primary answers 200 on the primary alone.
@@ -183,7 +198,7 @@ func (c *cluster) replicates() {
 		if !c.is(c.other(leader), "replica?lag=1MB") {
 			return false
 		}
-		conn, err := pgx.Connect(c.t.Context(), fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", leader.port))
+		conn, err := pgx.Connect(c.t.Context(), superuser(leader))
 		if err != nil {
 			return false
 		}

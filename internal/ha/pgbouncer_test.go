@@ -14,7 +14,7 @@ import (
 )
 
 const pgbouncerFile = `[databases]
-* = host=127.0.0.1 port=%d user=app
+* = host=127.0.0.1 port=%d user=app password=app
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %d

@@ -49,7 +49,7 @@ func behindHAProxy(t *testing.T, option string) {
 	}
 	for n := range 3 {
 		c.replicates()
-		tr.fault(fmt.Sprintf("Patroni switchover %d of 3 behind HAProxy, %s", n+1, name), handlersWithin, everyPodWithin, func() time.Time {
+		tr.fault(fmt.Sprintf("Patroni switchover %d of 3 behind HAProxy, %s", n+1, name), everyPodWithin, everyPodWithin, func() time.Time {
 			return acceptsWrites(t, url, c.switchover().port)
 		})
 	}
@@ -63,7 +63,7 @@ var settings = []string{"max_connections", "200", "wal_keep_size", "1GB", "wal_r
 func pair(t *testing.T) (primary, standby *pgtest.Node) {
 	t.Helper()
 	primary = pgtest.Primary(t, settings...)
-	prepare(t, primary.Port())
+	prepare(t, primary.URL())
 	return primary, primary.AddStandby(t, settings...)
 }
 
@@ -157,7 +157,7 @@ func endOfLoggedIDs(t *testing.T, primary *pgtest.Node) {
 func TestPostgreSQLRestartedBehindPgbouncer(t *testing.T) {
 	need(t, "pgbouncer")
 	primary := pgtest.Primary(t, settings...)
-	prepare(t, primary.Port())
+	prepare(t, primary.URL())
 	bouncer := startPgbouncer(t, primary.Port())
 	tr := begin(t, "DATABASE_URL="+address(bouncer.port), "TRAPEZE_DATABASE_DIRECT_URL="+address(primary.Port()))
 	tr.fault("PostgreSQL down for 4 s behind pgbouncer, server_login_retry=1", 3*time.Second, everyPodWithin+time.Second, func() time.Time {
@@ -172,7 +172,7 @@ func TestPostgreSQLRestartedBehindPgbouncer(t *testing.T) {
 func TestPgbouncerRestarted(t *testing.T) {
 	need(t, "pgbouncer")
 	primary := pgtest.Primary(t, settings...)
-	prepare(t, primary.Port())
+	prepare(t, primary.URL())
 	bouncer := startPgbouncer(t, primary.Port())
 	tr := begin(t, "DATABASE_URL="+address(bouncer.port), "TRAPEZE_DATABASE_DIRECT_URL="+address(primary.Port()))
 	tr.fault("pgbouncer restarted", handlersWithin, everyPodWithin, bouncer.restart)
@@ -187,7 +187,7 @@ func through(t *testing.T, node *atomic.Pointer[pgtest.Node]) (url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.Close)
-	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", appRole, proxy.Addr(), database)
+	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", appRole, password, proxy.Addr(), database)
 }
 
 func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
@@ -232,22 +232,13 @@ func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 // saysInRecovery replaces pg_is_in_recovery() in the pods' database.
 func saysInRecovery(t *testing.T, n *pgtest.Node) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", n.Port(), database))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	for _, sql := range []string{"set default_transaction_read_only = off", "set allow_system_table_mods = on",
-		"create or replace function pg_catalog.pg_is_in_recovery() returns boolean language sql volatile strict parallel safe as 'select true'"} {
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
+	execute(t, n.URL(), database, "set default_transaction_read_only = off", "set allow_system_table_mods = on",
+		"create or replace function pg_catalog.pg_is_in_recovery() returns boolean language sql volatile strict parallel safe as 'select true'")
 }
 
 func TestAllBackendsFrozenForTwentySeconds(t *testing.T) {
 	primary := pgtest.Primary(t, settings...)
-	prepare(t, primary.Port())
+	prepare(t, primary.URL())
 	url := address(primary.Port())
 	tr := begin(t, "DATABASE_URL="+url)
 	tr.fault("all backends frozen for 20 s", 10*time.Second, 15*time.Second, func() time.Time {
