@@ -71,8 +71,17 @@ func Start(address string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	network, address := pgconn.NetworkAddress(config.Host, config.Port)
-	p, err := StartTo(func() (string, string) { return network, address })
+	network, server := pgconn.NetworkAddress(config.Host, config.Port)
+	return StartFollowing(address, func() (string, string) { return network, server })
+}
+
+// StartFollowing is Start for a server whose place changes: each new connection is led where target says then.
+func StartFollowing(address string, target func() (network, address string)) (*Proxy, error) {
+	config, err := pgconn.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	p, err := StartTo(target)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ var Faults = []Fault{
 	{Name: "F26", What: "no connection left for ordinary users", Verbs: of("F26")},
 	{Name: "F27", What: "statement_timeout, lock_timeout and idle_in_transaction_session_timeout set low", Verbs: of("F27")},
 	{Name: "F28", What: "serialization failures, and rows locked in the opposite order", Verbs: of("F28")},
-	{Name: "F29", What: "the database is read-only, as after a failover", Verbs: of("F29")},
+	{Name: "F29", What: "the database is read-only; the primary lost and its synchronous standby promoted", Verbs: of("F29")},
 	{Name: "F30", What: "the disk of the history is full", Verbs: of("F30")},
 	{Name: "F31", What: "the disk of the write-ahead log is full",
 		Cannot: "the cluster is made with its log in its own folder, and a full one ends the server: F19 and F20 do that"},

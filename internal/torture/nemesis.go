@@ -192,6 +192,7 @@ func (s *strike) healing() (context.Context, context.CancelFunc) {
 func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.w.Admin.Config().ConnConfig
 	config.ConnectTimeout = 5 * time.Second
+	config.Port = s.w.port()
 	for name, value := range map[string]string{
 		"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
 		"default_transaction_read_only": "off", "default_transaction_isolation": "read committed",

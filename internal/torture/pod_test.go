@@ -90,10 +90,10 @@ func TestACloseLeavesNothingBehind(t *testing.T) {
 	w, err := NewWorld(ctx, Options{Seed: 2, Pods: 1, Workers: 1, Dir: filepath.Join(t.TempDir(), "2")})
 	is.NoErr(err)
 	is.NoErr(w.startPods(ctx))
-	pod, worker, server, home, program := w.Pods()[0].PID(), w.Workers()[0].PID(), w.Server.PID(), w.Server.Dir(), w.binary
+	pod, worker, server, home, program := w.Pods()[0].PID(), w.Workers()[0].PID(), w.Server().PID(), w.Server().Dir(), w.binary
 	is.NoErr(w.Pods()[0].Signal(syscall.SIGSTOP)) // as a fault may have left it
 	is.NoErr(w.Workers()[0].Signal(syscall.SIGSTOP))
-	is.NoErr(syscall.Kill(w.Server.PID(), syscall.SIGSTOP))
+	is.NoErr(syscall.Kill(w.Server().PID(), syscall.SIGSTOP))
 	cancel()
 	is.NoErr(w.Close())
 	for _, pid := range []int{pod, worker, server} {

@@ -212,7 +212,7 @@ func (w *World) wakeServer(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	w.log.Warn("postgres does not answer and is started again", "err", err)
-	if err := w.Server.Restart(ctx, "immediate"); err != nil {
+	if err := w.Server().Restart(ctx, "immediate"); err != nil {
 		return err
 	}
 	return w.Admin.Ping(ctx)

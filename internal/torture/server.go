@@ -11,9 +11,10 @@ import (
 // ServerPIDs lists the processes of PostgreSQL, the postmaster first: all of them have its data directory as their working
 // directory. Where the system does not list processes it is the postmaster alone.
 func (w *World) ServerPIDs() []int {
-	first := w.Server.PID()
+	server := w.Server()
+	first := server.PID()
 	pids := []int{first}
-	data, err := filepath.EvalSymlinks(filepath.Join(w.Server.Dir(), "pgdata"))
+	data, err := filepath.EvalSymlinks(filepath.Join(server.Dir(), "pgdata"))
 	if err != nil {
 		return pids
 	}

@@ -29,7 +29,7 @@ const (
 // diskFull moves today's events to a small disk of their own and fills it up, so that nothing that makes an event can be
 // written. It needs the right to mount; without it nothing happens.
 func diskFull(s *strike) (err error) {
-	dir := filepath.Join(s.w.Server.Dir(), "small")
+	dir := filepath.Join(s.w.Server().Dir(), "small")
 	var events string
 	var size int64
 	err = s.admin(s.ctx, func(c *pgx.Conn) error {
@@ -41,7 +41,7 @@ func diskFull(s *strike) (err error) {
 	if err != nil {
 		return s.unlessOver(err)
 	}
-	if err := mountSmall(s.w.Server.Dir(), dir, 2*size+smallSpace); err != nil {
+	if err := mountSmall(s.w.Server().Dir(), dir, 2*size+smallSpace); err != nil {
 		return err
 	}
 	defer func() {

@@ -23,19 +23,19 @@ func restart(s *strike) error {
 	ctx, cancel := s.healing()
 	defer cancel()
 	s.hit(1)
-	return s.w.Server.Restart(ctx, "immediate")
+	return s.w.Server().Restart(ctx, "immediate")
 }
 
 // down breaks the server off and starts it again only when the act is over.
 func down(s *strike) error {
-	if err := syscall.Kill(s.w.Server.PID(), syscall.SIGQUIT); err != nil {
+	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGQUIT); err != nil {
 		return err
 	}
 	s.hit(1)
 	s.last()
 	ctx, cancel := s.healing()
 	defer cancel()
-	return s.w.Server.Restart(ctx, "immediate")
+	return s.w.Server().Restart(ctx, "immediate")
 }
 
 // terminateSQL ends every session of a pod; each has a role of its own.
@@ -78,7 +78,7 @@ func (s *strike) unlessOver(err error) error {
 // freezeServer stops the postmaster first, so that nothing new begins, and then its children.
 func freezeServer(s *strike) error {
 	defer s.w.thawServer()
-	if err := syscall.Kill(s.w.Server.PID(), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGSTOP); err != nil {
 		return err
 	}
 	for _, pid := range s.w.ServerPIDs() {

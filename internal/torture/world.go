@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,12 +51,12 @@ type Options struct {
 type World struct {
 	Settings history.Settings // complete when the run has ended
 	Dir      string
-	Duration time.Duration // from the beginning until everything is healed
-	Admin    *pgxpool.Pool // superuser, straight to the server, for whose sessions ten places are kept
-	Server   *pgembed.Server
+	Duration time.Duration   // from the beginning until everything is healed
+	Admin    *pgxpool.Pool   // superuser, straight to the server, for whose sessions ten places are kept
 	Faults   *history.Writer // of [history.Fault], each written when it has been healed
 	Calls    *history.Writer // of [history.Call], each written when it has ended
 
+	server    atomic.Pointer[pgembed.Server]
 	binary    string
 	built     bool // by us, for this run
 	log       *slog.Logger
@@ -98,6 +99,22 @@ func (w *World) places() (all []*place) {
 	return all
 }
 
+// Server is PostgreSQL's primary, which a failover replaces.
+func (w *World) Server() *pgembed.Server { return w.server.Load() }
+
+func (w *World) port() uint16 { return uint16(w.Server().Port()) } // #nosec G115 -- a port
+
+// serverAddress is where the primary listens now.
+func (w *World) serverAddress() (network, address string) {
+	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
+}
+
+// serverSettings are those of the primary and of its standbys.
+var serverSettings = map[string]string{
+	"max_connections": "100", "superuser_reserved_connections": "10", "fsync": "on", "synchronous_commit": "on",
+	"wal_keep_size": "512MB", "wal_retrieve_retry_interval": "200ms",
+}
+
 // Since is how long ago the run began.
 func (w *World) Since() time.Duration { return time.Since(w.Settings.Began) }
 
@@ -110,7 +127,7 @@ const (
 )
 
 func (w *World) url(role string) string {
-	u, _ := url.Parse(w.Server.URL())
+	u, _ := url.Parse(w.Server().URL())
 	u.User, u.Path = url.User(role), "/"+database
 	return u.String()
 }
@@ -168,7 +185,7 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 	}
 	for n := range o.Pods {
 		name := podName(n)
-		proxy, err := faultnet.Start(w.url(name))
+		proxy, err := faultnet.StartFollowing(w.url(name), w.serverAddress)
 		if err != nil {
 			return nil, err
 		}
@@ -214,13 +231,12 @@ func (w *World) openRecords() (err error) {
 // startCluster starts PostgreSQL. Each pod has a role of its own, which acts as the owner of everything: so the sessions of
 // a pod can be told apart, and none of them is a superuser's.
 func (w *World) startCluster(ctx context.Context, pods int) (err error) {
-	w.Server, err = pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: map[string]string{
-		"max_connections": "100", "superuser_reserved_connections": "10", "fsync": "on", "synchronous_commit": "on",
-	}})
+	server, err := pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: serverSettings})
 	if err != nil {
 		return err
 	}
-	first, err := pgx.Connect(ctx, w.Server.URL())
+	w.server.Store(server)
+	first, err := pgx.Connect(ctx, server.URL())
 	if err != nil {
 		return err
 	}
@@ -249,6 +265,10 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 		"idle_in_transaction_session_timeout": "0", "default_transaction_isolation": "read committed",
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
+	}
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.Port = w.port()
+		return nil
 	}
 	if w.Admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
@@ -280,9 +300,9 @@ func (w *World) Close() error {
 	if w.ledger != nil {
 		err = w.ledger.close()
 	}
-	if w.Server != nil {
+	if server := w.Server(); server != nil {
 		w.thawServer()
-		err = errors.Join(err, w.Server.Stop())
+		err = errors.Join(err, server.Stop())
 	}
 	if w.built {
 		if removed := os.Remove(w.binary); !errors.Is(removed, os.ErrNotExist) {

@@ -1,0 +1,101 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+)
+
+// standbyWithin bounds the start of a standby, which copies the primary first.
+const standbyWithin = 60 * time.Second
+
+// failover loses the primary and promotes a standby. The standby is synchronous before the primary is killed, so every commit that was
+// confirmed is on it and no invariant needs an excuse. Nobody is the primary for as long as the act lasts.
+func failover(s *strike) error {
+	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
+	defer cancel()
+	old := s.w.Server()
+	standby, err := pgembed.Start(ctx, pgembed.Options{Logger: s.w.log, StandbyOf: old.URL(), Settings: serverSettings})
+	if err != nil {
+		return s.unlessOver(err)
+	}
+	if err := s.synchronous(ctx); err != nil {
+		restored := s.heal(func(ctx context.Context, c *pgx.Conn) error { return setSynchronous(ctx, c, "") })
+		return errors.Join(s.unlessOver(err), restored, standby.Stop())
+	}
+	s.began = time.Now()
+	s.w.killServer()
+	s.hit(1)
+	s.last()
+	if err := s.promote(standby); err != nil {
+		// The old primary has all that the standby has.
+		healing, cancel := s.healing()
+		defer cancel()
+		return errors.Join(err, old.Restart(healing, "immediate"), standby.Stop())
+	}
+	s.w.server.Store(standby)
+	return old.Stop()
+}
+
+// synchronous has commits wait for the standby, and returns when they do.
+func (s *strike) synchronous(ctx context.Context) error {
+	return s.admin(ctx, func(c *pgx.Conn) error {
+		if err := setSynchronous(ctx, c, "*"); err != nil {
+			return err
+		}
+		const sql = `select exists (select from pg_stat_replication where sync_state = 'sync' and state = 'streaming')`
+		var is bool
+		for !is {
+			if err := c.QueryRow(ctx, sql).Scan(&is); err != nil {
+				return err
+			}
+			if !sleep(ctx, 50*time.Millisecond) {
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+}
+
+func setSynchronous(ctx context.Context, c *pgx.Conn, names string) error {
+	for _, sql := range []string{"alter system set synchronous_standby_names = '" + names + "'", "select pg_reload_conf()"} {
+		if _, err := c.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killServer kills every process of the primary, as the end of its machine does: the postmaster is stopped first, because it would end
+// its children itself.
+func (w *World) killServer() {
+	_ = syscall.Kill(w.Server().PID(), syscall.SIGSTOP)
+	for _, pid := range w.ServerPIDs() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have gone
+	}
+}
+
+// promote makes a standby a primary that accepts writes, also when the run is over.
+func (s *strike) promote(standby *pgembed.Server) error {
+	ctx, cancel := s.healing()
+	defer cancel()
+	conn, err := pgx.Connect(ctx, standby.URL())
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	var promoted bool
+	if err := conn.QueryRow(ctx, `select pg_promote(true, 10)`).Scan(&promoted); err != nil {
+		return fmt.Errorf("promote the standby: %w", err)
+	}
+	if !promoted {
+		return errors.New("promote the standby: it is still in recovery after 10 s")
+	}
+	return nil
+}
