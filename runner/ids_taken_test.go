@@ -1,0 +1,216 @@
+package runner_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// occupy has jobs of another pod take the next n ids of each block that a pod has reserved.
+func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	exec(t, pool, `with taken as (
+			insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
+			select b.last + n, 'theirs', 'default', '{}', b.last + n
+			from (select max(id) as last from trapeze.jobs group by (id - 1) / 1000) b, generate_series(1, $1::int) n returning id
+		), events as (
+			insert into trapeze.job_events (job, event_no, to_state, event) select id, 1, 'pending', 'job.enqueued' from taken
+		)
+		insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
+		select id, 'scheduled', now() + interval '1 day', 1, 10, 'default', 'theirs', '' from taken`, n)
+}
+
+// Two pods have the same ids after a failover that lost the reservation of one, where PostgreSQL does not tell of it.
+func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
+	t.Parallel()
+	submits := func(args job.Args, options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
+		return func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
+			_, err := r.Enqueue(t.Context(), args, options...)
+			return err
+		}
+	}
+	inTx := func(options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
+		return func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, _ string) error {
+			return r.Tx(t.Context(), func(tx pgx.Tx) error {
+				_, err := r.EnqueueTx(t.Context(), tx, of("plain"), options...)
+				return err
+			})
+		}
+	}
+	for name, c := range map[string]struct {
+		does func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error
+		jobs int // that come of it
+	}{
+		"a job that starts at once": {submits(of("plain")), 1},
+		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1},
+		"a job with keys": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, key string) error {
+			options := []runner.EnqueueOption{runner.IdempotencyKey(key), runner.Unique(key, runner.WhileActive)}
+			id, err := r.Enqueue(t.Context(), of("plain"), options...)
+			if err != nil {
+				return err
+			}
+			s, err := r.Submit(t.Context(), of("plain"), options...)
+			if s.ID != id || !s.Duplicate {
+				t.Errorf("the keys are those of job %d, want %d", s.ID, id)
+			}
+			return err
+		}, 1},
+		"a job in the caller's transaction": {inTx(), 1},
+		"a job with a unique key in the caller's transaction": {func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error {
+			if err := inTx(runner.Unique(key, runner.WhileActive), runner.IdempotencyKey(key))(t, pool, r, key); err != nil {
+				return err
+			}
+			if n := one[int](t, pool, `select count(*) from trapeze.submissions s join trapeze.jobs j on j.id = s.job_id where j.kind <> 'plain'`); n > 0 {
+				t.Error("the key is that of another pod's job")
+			}
+			return nil
+		}, 1},
+		"many jobs": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
+			ids, err := r.EnqueueMany(t.Context(), many("plain", 20))
+			if err == nil {
+				_, err = r.Wait(t.Context(), ids[19]) // the ids returned are those of the jobs
+			}
+			return err
+		}, 20},
+		"many jobs by COPY": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
+			ids, err := r.EnqueueMany(t.Context(), many("plain", 250))
+			if err == nil {
+				_, err = r.Wait(t.Context(), ids[249])
+			}
+			return err
+		}, 250},
+		"a next step":                 {submits(of("chains")), 2},
+		"a next step with writes":     {submits(of("writes")), 2},
+		"the children and their join": {submits(of("fans", "5")), 7},
+		"the children, by COPY":       {submits(of("fans", "250")), 252},
+		"the job of a schedule": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
+			_, err := r.TriggerSchedule(t.Context(), "s", "ann")
+			return err
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			o := named("a")
+			o.Slots = 50
+			r := start(t, pool, o, map[string]does{
+				"plain": nothing,
+				"chains": func(context.Context, *raw) (*runner.Outcome, error) {
+					return runner.Then(of("plain")).Result("kept"), nil
+				},
+				"writes": func(context.Context, *raw) (*runner.Outcome, error) {
+					return runner.Then(of("plain")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+						_, err := tx.Exec(ctx, `insert into rows values (1)`)
+						return err
+					}), nil
+				},
+				"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+					n := 5
+					if strings.TrimSpace(string(j.Args.JSON)) == "250" {
+						n = 250
+					}
+					return runner.FanOut(many("plain", n)...).Join(of("plain")), nil
+				},
+			})
+			exec(t, pool, `create table rows (n int)`)
+			change := every("@yearly")
+			kind := "plain"
+			change.Kind = &kind
+			_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+			is.NoErr(err)
+			done := func(n int) {
+				t.Helper()
+				pgtest.Wait(t, "all jobs have ended", func() bool {
+					return one[int](t, pool, `select count(*) from trapeze.done`) >= n
+				})
+			}
+			is.NoErr(c.does(t, pool, r, "first"))
+			done(c.jobs)
+			occupy(t, pool, 3)
+			is.NoErr(c.does(t, pool, r, "second"))
+			done(2 * c.jobs)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind <> 'theirs'`), 2*c.jobs)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*c.jobs)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.parked where kind = 'theirs'`), one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'theirs'`))
+			if c.jobs == 2 && name == "a next step with writes" {
+				is.Equal(one[int](t, pool, `select count(*) from rows`), 2)
+			}
+			checkHistory(t, pool, r)
+		})
+	}
+}
+
+func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{"k": nothing})
+	_, err := r.SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
+	is.NoErr(err)
+	done := func(n int) {
+		pgtest.Wait(t, "the schedule has fired", func() bool { return one[int](t, pool, `select count(*) from trapeze.done`) >= n })
+	}
+	done(1)
+	occupy(t, pool, 900)
+	done(one[int](t, pool, `select count(*) from trapeze.done`) + 3)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'failed'`), 0)
+}
+
+// The reply to an insert is lost, and a job of another pod has its id: a failover took the insert back.
+func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]runner.EnqueueOption{
+		"without keys": nil,
+		"with a key":   {runner.IdempotencyKey("k")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			direct := pgtest.Connect(t, url)
+			proxy, pool := cable(t, url)
+			o := named("a")
+			o.LeaseFor = 6 * time.Second
+			r := start(t, pool, o, map[string]does{"kind-a": nothing})
+			ended(t, r, enqueue(t, r, of("kind-a")))
+			what := "args-of-a"
+			if options != nil {
+				what = "commit"
+			}
+			// The commit reaches the server, and is taken back there before the pod asks for it.
+			exec(t, direct, `create function take_back() returns trigger language plpgsql as $$
+				begin
+					update trapeze.jobs set kind = 'theirs' where id = new.id;
+					delete from trapeze.live where id = new.id;
+					delete from trapeze.submissions;
+					return null;
+				end $$`)
+			exec(t, direct, `create constraint trigger take_back after insert on trapeze.jobs deferrable initially deferred
+				for each row when (new.args::text like '%args-of-a%') execute function take_back()`)
+			cut := proxy.CutReplyOnce(holds(what))
+			got := make(chan int64, 1)
+			go func() {
+				id, err := r.Enqueue(t.Context(), of("kind-a", `"args-of-a"`), options...)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- id
+			}()
+			<-cut
+			exec(t, direct, `drop trigger take_back on trapeze.jobs`)
+			id := <-got
+			is.Equal(ended(t, r, id).Kind, "kind-a")
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'theirs'`), 1)
+		})
+	}
+}
