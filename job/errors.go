@@ -11,6 +11,8 @@ import (
 var (
 	// ErrLeaseLost says that a job has been given to another claim, or has ended: nothing was written.
 	ErrLeaseLost = errors.New("lease lost: the job has been given to another claim or has ended")
+	// ErrGone says that a running job has been deleted: nothing was written. It is an [ErrLeaseLost] too.
+	ErrGone error = goneError{}
 	// ErrNotFound says that there is no such job.
 	ErrNotFound = errors.New("no such job")
 	// ErrAlreadyTerminal says that the job has ended before the command came.
@@ -62,6 +64,11 @@ var (
 	ErrDeadline  = errors.New("the job is too old")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )
+
+type goneError struct{}
+
+func (goneError) Error() string        { return "gone: the job has been deleted" }
+func (goneError) Is(target error) bool { return target == ErrLeaseLost }
 
 // EndError says that a job which somebody waited for did not succeed.
 type EndError struct {

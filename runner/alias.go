@@ -43,6 +43,7 @@ const (
 // Errors to act on, for [errors.Is].
 var (
 	ErrLeaseLost       = job.ErrLeaseLost
+	ErrGone            = job.ErrGone
 	ErrNotFound        = job.ErrNotFound
 	ErrAlreadyTerminal = job.ErrAlreadyTerminal
 	ErrOutcomeUnknown  = job.ErrOutcomeUnknown

@@ -23,7 +23,7 @@ var errTurn = errors.New("a transaction of the job is open: inside Job.Tx, give 
 // to at most 1 MiB of JSON. A checkpoint sets the count of the job's crashes back.
 //
 // It is kept when Checkpoint returns nil, and while the connection breaks it is tried again until ctx ends. It returns
-// [job.ErrLeaseLost] or [job.ErrCancelled], with nothing kept. A handler that is told to end by [job.ErrShutdown] can
+// [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing kept. A handler that is told to end by [job.ErrShutdown] can
 // still keep one, with [context.WithoutCancel]. While a transaction of the job is open Checkpoint waits for it, at most ten
 // seconds.
 func (c *core) Checkpoint(ctx context.Context, v any) error {
@@ -61,7 +61,7 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 			return context.Cause(ctx)
 		}
 		// Also when the first one was kept and its reply lost: the second keeps the same.
-		if _ = c.r.dbError(err); !store.Transient(err) && !store.Unknown(err) || wait.n > 50 {
+		if _ = c.r.dbError(c.orGone(err)); !store.Transient(err) && !store.Unknown(err) || wait.n > 50 {
 			return err
 		}
 		if c.isLost() {

@@ -32,7 +32,7 @@
 // Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler runs. A panic fails the attempt.
 //
 // Its context ends with a cause when the job is cancelled ([job.ErrCancelled], [job.ErrStopped]), timed out
-// ([job.ErrTimeout]), gave no sign of life ([job.ErrStale]) or is too old ([job.ErrDeadline]), the pod stops ([job.ErrShutdown]) or lost its lease ([job.ErrLeaseLost]).
+// ([job.ErrTimeout]), gave no sign of life ([job.ErrStale]) or is too old ([job.ErrDeadline]), the pod stops ([job.ErrShutdown]) or lost its lease ([job.ErrLeaseLost]), or the job was deleted ([job.ErrGone]).
 //
 // An error fails the job at once, unless its kind has a [Retry] policy or the error asks for another try: wrap it with
 // [job.Retryable], [job.RetryAfter] or [job.Permanent]. When its pod dies, a job runs again on another one.

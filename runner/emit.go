@@ -23,7 +23,7 @@ import (
 //
 // When events that were to be written later could not be, the log says so, and the next Emit returns the error. After an
 // error the event of this call is not in the history, unless the reply of the database was lost. It returns
-// [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned.
+// [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned, and [job.ErrGone] when the job was deleted.
 func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
 	c.pulse.beat()
 	e := store.Emission{Event: clean(event, 100), Level: clean(level, 20), Message: clean(message, job.MaxErrorBytes), At: time.Now()}
@@ -49,7 +49,7 @@ func (c *core) writeEvents(ctx context.Context, list []store.Emission) error {
 			return c.r.dbError(err)
 		}
 	}
-	return c.r.dbError(c.r.front.Emit(ctx, c.lease, list...))
+	return c.r.dbError(c.orGone(c.r.front.Emit(ctx, c.lease, list...)))
 }
 
 // writeHeld writes events that nobody waits for. As long as it is certain that they were not written it tries again for a

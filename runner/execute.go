@@ -21,7 +21,7 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
 	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}, kind: k, ended: make(chan struct{}), done: func() {}}
-	one.notes.write = func(ctx context.Context, p job.Progress) error { return r.front.Progress(ctx, lease, p) }
+	one.notes.write = func(ctx context.Context, p job.Progress) error { return one.orGone(r.front.Progress(ctx, lease, p)) }
 	one.emissions.to = one.core
 	one.ctx, one.span = r.tracing.run(context.Background(), &one.claimed) // never ended, so never seen, when the runner has stopped
 	one.ctx, one.cancel = context.WithCancelCause(one.ctx)
@@ -35,7 +35,7 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 	// First in, then looked at: whoever loses the lease meanwhile finds it in runs, or it finds the loss here.
 	switch {
 	case r.pod.id() != boot:
-		one.lose()
+		one.lose(job.ErrLeaseLost)
 	case !r.pod.trusted() && !k.keepRunning:
 		one.cancel(job.ErrLeaseLost)
 	}
@@ -187,7 +187,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 		if err != nil {
 			failure = err.Error()
 		}
-		r.stale(one, failure)
+		r.stale(one, failure, cause)
 		return nil, false
 	}
 	if err == nil && o.later != nil && o.inTx != nil {
@@ -291,9 +291,16 @@ func (r *Runner) attemptsOf(one *run, err error) (int, job.Wish) {
 	return r.opts.MaxAttempts, wish
 }
 
-// stale notes that a former owner's result was discarded; failure is its error, empty when it had succeeded.
-func (r *Runner) stale(one *run, failure string) {
+// stale notes that a result was discarded, because its job runs elsewhere, has ended, or was deleted; failure is the handler's error,
+// empty when it had succeeded.
+func (r *Runner) stale(one *run, failure string, why error) {
 	r.metrics.StaleWrites.Inc()
+	if errors.Is(why, job.ErrGone) {
+		one.lose(job.ErrGone)
+		one.traceError("gone", job.ErrGone)
+		r.log.WarnContext(one.ctx, "result discarded: the job has been deleted", append(one.attrs(), telemetry.Reason, "gone")...)
+		return
+	}
 	one.traceError("lease_lost", job.ErrLeaseLost)
 	what := "succeeded"
 	if failure != "" {

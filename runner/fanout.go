@@ -166,7 +166,7 @@ func (r *Runner) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
 // concludeHeld ends a claim whose last transaction was not committed.
 func (r *Runner) concludeHeld(one *run, err error) *run {
 	if errors.Is(err, job.ErrLeaseLost) && one.isLost() {
-		return r.finished(one, nil, store.Ending{}, store.Ended{}, job.ErrLeaseLost)
+		return r.finished(one, nil, store.Ending{}, store.Ended{}, err)
 	}
 	if w, ok := errors.AsType[*writeError](err); ok {
 		return r.concludeError(one, w.err, context.Cause(one.ctx))

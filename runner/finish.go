@@ -115,7 +115,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 	if err != nil {
 		r.steppedBack(one, next)
 		if errors.Is(err, job.ErrLeaseLost) {
-			r.stale(one, e.Error)
+			r.stale(one, e.Error, err)
 		} else {
 			// The pod is stopping and the database does not answer: the lease runs out, and the net has it.
 			r.log.ErrorContext(one.ctx, "end of job was not written", append(one.attrs(), telemetry.Err, err)...)

@@ -10,7 +10,7 @@ import (
 )
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
-// [ErrWrongToken], [ErrGuestClosed]. Call leave when done.
+// [job.ErrGone], [ErrWrongToken], [ErrGuestClosed]. Call leave when done.
 func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (c *core, leave func(), err error) {
 	if g := r.guests.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
@@ -18,7 +18,7 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 		}
 		if one := g.r.runs.find(claim.ID, claim.Fence); one != nil {
 			if one.isLost() {
-				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, job.ErrLeaseLost)
+				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, lossOf(one))
 			}
 			return one.core, func() {}, nil
 		}
@@ -30,14 +30,15 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 	if !signed(row.Key, id, claim) {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
-	held, err := r.afar.Adopt(ctx, id, []job.Lease{{JobID: claim.ID, Fence: claim.Fence, Pod: id}})
+	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
+	held, err := r.afar.Adopt(ctx, id, []job.Lease{lease})
 	if err != nil {
 		return nil, nil, r.dbError(err)
 	}
 	if len(held) == 0 {
-		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, job.ErrLeaseLost)
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, r.front.Lost(ctx, lease))
 	}
-	c = &core{r: r, claimed: held[0].Claimed, lease: job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
+	c = &core{r: r, claimed: held[0].Claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
 	c.emissions.to = c
 	return c, c.emissions.close, nil
 }

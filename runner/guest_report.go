@@ -23,7 +23,7 @@ type GuestReport struct {
 }
 
 // Reported ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
-// it was before. Errors: [job.ErrLeaseLost], [ErrGuestClosed], [ErrWrongToken].
+// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrGuestClosed], [ErrWrongToken].
 func (r *Runner) Reported(ctx context.Context, id, owner string, report GuestReport) (duplicate bool, err error) {
 	defer func() { r.countReport(duplicate, err) }()
 	g := r.guests.find(id)
@@ -83,7 +83,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 	}
 	g.remember(key)
 	if !report.is(fate) || lost && first {
-		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.r.front.Lost(ctx, one.lease))
 	}
 	return true, !first, nil
 }
@@ -162,7 +162,7 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 		if report.is(fate) {
 			return true, nil
 		}
-		return false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrLeaseLost)
+		return false, fmt.Errorf("report of job %d: %w", report.ID, r.front.Lost(ctx, lease))
 	}
 	if mutant.Is(mutant.StaleReport) {
 		report.Fence = held[0].Fence

@@ -205,7 +205,7 @@ func (r *Runner) loseLease(ctx context.Context) {
 	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
 	r.runs.each(func(one *run) {
 		if one.lease.Pod == old {
-			one.lose()
+			one.lose(job.ErrLeaseLost)
 		}
 	})
 	r.beatOnce(ctx, true)

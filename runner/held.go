@@ -45,7 +45,7 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 			return own.err
 		}
 		if committed || err != nil && !store.Transient(err) {
-			return err
+			return c.orGone(err)
 		}
 		_ = r.dbError(err)
 		if c.isLost() {

@@ -103,8 +103,8 @@ func (c *core) parentResult(ctx context.Context) (json.RawMessage, error) {
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
 // checkpoint (nil: none): a former owner that wakes up cannot write a batch twice. The checkpoint is encoded after write,
 // so that a pointer may hold what write learnt. When the connection breaks, write runs again in a new transaction; only
-// one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost] or
-// [job.ErrCancelled], with nothing written.
+// one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost],
+// [job.ErrGone] or [job.ErrCancelled], with nothing written.
 func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	if c.far != nil {
 		return job.Permanent(fmt.Errorf("write with job %d held: %w", c.ID(), ErrNoDatabase))

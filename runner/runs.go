@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,12 +30,30 @@ type run struct {
 	handed  time.Time     // when its start was decided; zero for claims by the poller
 }
 
-// lose tells the handler, and whoever writes for it, that the claim is not ours any more.
-func (one *run) lose() {
+// lose tells the handler, and whoever writes for it, that the claim is not ours any more: [job.ErrLeaseLost], or why else.
+func (one *run) lose(why error) {
 	one.losing.Do(func() {
 		close(one.lost)
-		one.cancel(job.ErrLeaseLost)
+		one.cancel(why)
 	})
+}
+
+// lossOf returns why a claim that is not ours any more is not: [job.ErrGone] or [job.ErrLeaseLost].
+func lossOf(one *run) error {
+	if errors.Is(context.Cause(one.ctx), job.ErrGone) {
+		return job.ErrGone
+	}
+	return job.ErrLeaseLost
+}
+
+// orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause.
+func (c *core) orGone(err error) error {
+	if errors.Is(err, job.ErrGone) {
+		if one := c.r.runs.find(c.lease.JobID, c.lease.Fence); one != nil {
+			one.lose(job.ErrGone)
+		}
+	}
+	return err
 }
 
 func (c *core) isLost() bool {

@@ -45,14 +45,14 @@ with held as materialized (
 )
 select cancel_requested from held`
 
-// Keep keeps a checkpoint of a claim: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrCancelled] when a cancel
+// Keep keeps a checkpoint of a claim: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrGone] when the job was deleted, [job.ErrCancelled] when a cancel
 // was committed before.
 func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessage) error {
 	found, err := rows(ctx, s, pgx.RowTo[bool], keepSQL, l.JobID, l.Fence, l.Pod, string(checkpoint))
 	switch {
 	case err != nil:
 	case len(found) == 0:
-		err = job.ErrLeaseLost
+		err = s.Lost(ctx, l)
 	case found[0]:
 		err = job.ErrCancelled
 	}

@@ -27,7 +27,7 @@ func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, e
 		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, err)
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, job.ErrLeaseLost)
+		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, s.Lost(ctx, l))
 	}
 	return found[0], nil
 }

@@ -35,10 +35,11 @@ with held as (
 )
 select before from held`
 
-// Emit appends events to the history of a claim, all or none: [job.ErrLeaseLost] when it is no longer the latest.
+// Emit appends events to the history of a claim, all or none: [job.ErrLeaseLost] when it is no longer the latest,
+// [job.ErrGone] when the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 	found, err := rows(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list)...)
-	return emitted(l, found, err)
+	return s.orGone(ctx, l, emitted(l, found, err))
 }
 
 // EmitIn is [Store.Emit] in the caller's transaction.

@@ -19,7 +19,7 @@ update trapeze.live set writes = writes + 1 where id = $1 and fence = $2 and pod
 returning cancel_requested, writes, set_config('idle_in_transaction_session_timeout', $4::bigint::text, true)`
 
 // Hold checks a lease in the caller's transaction, keeps it until that ends, and returns the transaction's number among
-// those that held the job. It returns [job.ErrLeaseLost], or [job.ErrCancelled] when a cancel was committed before.
+// those that held the job. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before.
 func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration) (number int, err error) {
 	type hold struct {
 		Cancelled bool
@@ -35,7 +35,7 @@ func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration
 	case err != nil:
 		return 0, fmt.Errorf("hold job %d: %w", l.JobID, err)
 	case len(found) == 0:
-		return 0, fmt.Errorf("hold job %d: %w", l.JobID, job.ErrLeaseLost)
+		return 0, fmt.Errorf("hold job %d: %w", l.JobID, s.lostIn(ctx, db, l))
 	case found[0].Cancelled:
 		return 0, fmt.Errorf("hold job %d: %w", l.JobID, job.ErrCancelled)
 	}

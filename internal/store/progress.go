@@ -23,14 +23,14 @@ on conflict (id) do update set done = coalesce(excluded.done, job_progress.done)
 	updated_at = now()
 returning id`
 
-// Progress notes how far a claim is: [job.ErrLeaseLost] when it is no longer the latest.
+// Progress notes how far a claim is: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrGone] when the job was deleted.
 func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error {
 	found, err := rows(ctx, s, pgx.RowTo[int64], progressSQL, l.JobID, l.Fence, l.Pod, p.Done, p.Total, p.Message)
 	if err != nil {
 		return fmt.Errorf("note progress of job %d: %w", l.JobID, err)
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("note progress of job %d: %w", l.JobID, job.ErrLeaseLost)
+		return fmt.Errorf("note progress of job %d: %w", l.JobID, s.Lost(ctx, l))
 	}
 	return nil
 }

@@ -96,6 +96,7 @@ var statements = map[string]string{
 	"fannedOutSQL":         fannedOutSQL,
 	"fanOutSQL":            fanOutSQL,
 	"fateSQL":              fateSQL,
+	"goneSQL":              goneSQL,
 	"feedLagSQL":           feedLagSQL,
 	"feedNowSQL":           feedNowSQL,
 	"feedPageSQL":          feedPageSQL,

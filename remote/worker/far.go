@@ -104,7 +104,10 @@ func (f *far) patiently(ctx context.Context, call func(ctx context.Context) erro
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return told(err)
+		if err = told(err); errors.Is(err, job.ErrGone) {
+			f.lose(job.ErrGone)
+		}
+		return err
 	}
 }
 
@@ -114,7 +117,12 @@ func told(err error) error {
 		return nil
 	}
 	switch connect.CodeOf(err) {
-	case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodePermissionDenied:
+	case connect.CodeFailedPrecondition:
+		if strings.Contains(err.Error(), job.ErrGone.Error()) {
+			return fmt.Errorf("%w: %w", job.ErrGone, err)
+		}
+		return fmt.Errorf("%w: %w", job.ErrLeaseLost, err)
+	case connect.CodeAborted, connect.CodePermissionDenied:
 		return fmt.Errorf("%w: %w", job.ErrLeaseLost, err)
 	case connect.CodeNotFound:
 		return fmt.Errorf("%w: %w", job.ErrNotFound, err)

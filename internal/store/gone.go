@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// goneSQL finds those jobs that have been deleted: in jobs, or in every place that a job can be in. It runs only after a write was
+// refused. Plan: primary-key and done_by_id probes.
+const goneSQL = `
+select w.id from unnest($1::bigint[]) as w(id)
+where (select true from trapeze.jobs j where j.id = w.id limit 1) is null
+	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
+		(select true from trapeze.done d where d.id = w.id limit 1)) is null`
+
+// Gone returns those of some jobs that have been deleted.
+func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) {
+	found, err := rows(ctx, s, pgx.RowTo[int64], goneSQL, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for deleted jobs: %w", err)
+	}
+	gone := make(map[int64]bool, len(found))
+	for _, id := range found {
+		gone[id] = true
+	}
+	return gone, nil
+}
+
+// Lost returns why a claim's write was refused: [job.ErrGone], or [job.ErrLeaseLost], also when that cannot be learnt.
+func (s *Store) Lost(ctx context.Context, l job.Lease) error {
+	if gone, err := s.Gone(ctx, l.JobID); err == nil && gone[l.JobID] {
+		return job.ErrGone
+	}
+	return job.ErrLeaseLost
+}
+
+// lostIn is [Store.Lost] in the caller's transaction.
+func (s *Store) lostIn(ctx context.Context, db DB, l job.Lease) error {
+	if gone, err := ask(ctx, s, db, pgx.RowTo[int64], goneSQL, []int64{l.JobID}); err == nil && len(gone) > 0 {
+		return job.ErrGone
+	}
+	return job.ErrLeaseLost
+}
+
+// orGone returns [Store.Lost] in the place of [job.ErrLeaseLost], and every other error as it is.
+func (s *Store) orGone(ctx context.Context, l job.Lease, err error) error {
+	if errors.Is(err, job.ErrLeaseLost) {
+		return s.Lost(ctx, l)
+	}
+	return err
+}
