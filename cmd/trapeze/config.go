@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/kelseyhightower/envconfig"
 
+	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/runner"
@@ -190,7 +190,7 @@ func (c *config) validate() (errs []error) {
 		if url == "" || url == "off" && name != "DATABASE_URL" {
 			continue
 		}
-		_, err := pgconn.ParseConfig(url) // its error hides the password
+		_, err := dburl.Config(url) // its error hides the password
 		complain(err == nil, "%s: %w", name, err)
 	}
 	if c.LedgerURL != "" {

@@ -25,6 +25,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
+	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/migrations"
 )
 
@@ -81,7 +82,7 @@ func Status(ctx context.Context, url, schema string) ([]Migration, error) {
 
 // unmigrated lists the migrations as pending when the schema has no table of versions, and nil when it has one.
 func unmigrated(ctx context.Context, url, schema string) ([]Migration, error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := dburl.Connect(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("migration status: %w", err)
 	}
@@ -220,12 +221,13 @@ func within(ctx context.Context, url, schema string, do func(*goose.Provider) er
 	if !validSchema.MatchString(schema) {
 		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
 	}
-	config, err := pgx.ParseConfig(url)
+	config, err := dburl.Config(url)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	// No statement outlives its round trip, so a transaction pooler may sit in between.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	dburl.RequireWrites(config, true)
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1)
 	defer func() { err = errors.Join(err, db.Close()) }()

@@ -1,0 +1,29 @@
+// Package dburl reads the connection strings of the environment. Every command and every connection of ours outside a pool
+// goes through it, so that all of them take the same strings.
+package dburl
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Config parses a connection string for a single connection. Parameters of a pool, such as pool_max_conns, are checked and
+// left out: PostgreSQL refuses a session that names one.
+func Config(url string) (*pgx.ConnConfig, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	return config.ConnConfig, nil
+}
+
+// Connect opens a single connection.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := Config(url)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, config)
+}

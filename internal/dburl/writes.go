@@ -1,0 +1,56 @@
+package dburl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrReadOnly is matched by the error of a connection that [RequireWrites] refused.
+var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
+	"the address must lead to the primary, or list all hosts with target_session_attrs=read-write")
+
+// RequireWrites has connections refused whose server accepts no writes, so that the next host is tried, or the same again
+// later. A target_session_attrs of the user's own decides instead.
+func RequireWrites(config *pgx.ConnConfig, pooled bool) {
+	validate := config.ValidateConnect
+	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if validate == nil {
+			return acceptsWrites(ctx, conn, pooled)
+		}
+		err := validate(ctx, conn)
+		if _, second := errors.AsType[*pgconn.NotPreferredError](err); err == nil || second {
+			return err
+		}
+		return fmt.Errorf("%w (%w)", ErrReadOnly, err)
+	}
+}
+
+// endSession ends the session behind a transaction pooler that leads to a standby. The pooler would go on to hand it out:
+// closing our own connection does not close it. Sessions of a primary stay.
+const endSession = `select pg_terminate_backend(pg_backend_pid()) where pg_is_in_recovery()`
+
+func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error {
+	standby, off := conn.ParameterStatus("in_hot_standby"), conn.ParameterStatus("default_transaction_read_only")
+	if pooled || standby == "" || off == "" { // a pooler reports neither, or what was true when it started
+		result := conn.ExecParams(ctx, "show transaction_read_only", nil, nil, nil, nil).Read()
+		switch {
+		case result.Err != nil:
+			return result.Err
+		case len(result.Rows) == 1 && string(result.Rows[0][0]) == "on":
+			standby = "on"
+		default:
+			return nil
+		}
+	}
+	if standby == "on" || off == "on" {
+		if pooled {
+			_ = conn.Exec(ctx, endSession).Close() // it ends with an error
+		}
+		return ErrReadOnly
+	}
+	return nil
+}
