@@ -361,6 +361,7 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 		r.front.DropIDs() // the caller's next transaction has other ids
 	}
 	if err != nil {
+		store.CloseStale(tx.Conn(), err, false)
 		return 0, err
 	}
 	if !s.Duplicate && !r.deaf() {

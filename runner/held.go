@@ -35,6 +35,7 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 	}
 	over := false
 	defer func() { c.emitRest(over) }()
+	closed := 0
 	for wait := newPause(); ; {
 		if err := c.emissions.begin(ctx); err != nil {
 			return err
@@ -50,6 +51,10 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 		_ = r.dbError(err)
 		if c.isLost() {
 			return job.ErrLeaseLost
+		}
+		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
+			closed++ // each connection of the pool that leads to a former primary is closed by one try
+			continue
 		}
 		if wait.n > 50 && (ended == nil || !away(err)) || !wait.sleep(ctx) { // an end is owed, however long the database is away
 			return err
@@ -85,11 +90,13 @@ func (r *Runner) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 	}()
 	number, err := r.store.Hold(ctx, tx, c.lease, r.opts.LeaseFor)
 	if err != nil {
+		store.CloseStale(tx.Conn(), err, true)
 		return false, err
 	}
 	if err := do(ctx, tx); err != nil {
-		// A statement of the handler's that took too long (57014) would take as long again.
-		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014") && !tx.Conn().IsClosed() {
+		// A statement of the handler's that took too long (57014) would take as long again; one that may not write (25006) is in a
+		// transaction that the handler made read-only, since Hold has written in it.
+		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
 		return false, err

@@ -52,9 +52,18 @@ func (l *leader) role() role {
 // over. Then it is given up.
 func (l *leader) keep(ctx context.Context) {
 	defer l.resign()
-	for rest(ctx, l.wait()) {
+	for l.rest(ctx) {
 		l.look(ctx)
 	}
+}
+
+// rest waits for the next look: the pools were reset, or it is time. It reports whether ctx still goes on.
+func (l *leader) rest(ctx context.Context) bool {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.r.front.UntilReset(), cancel)()
+	_ = rest(waiting, l.wait())
+	return ctx.Err() == nil
 }
 
 // wait is the time until the next look: at most two poll intervals, and while no connection can be made longer and longer, up to a
@@ -97,7 +106,7 @@ func (l *leader) look(ctx context.Context) {
 	}
 	l.failed, l.alone = 0, false
 	held, err := l.r.front.TakeLead(asking, l.conn)
-	if err != nil {
+	if err != nil { // or it is a standby
 		l.drop()
 		return
 	}

@@ -20,14 +20,6 @@ const wakesApart = 50 * time.Millisecond
 // deaf reports whether notifications are off: behind a pooler without a direct connection.
 func (r *Runner) deaf() bool { return r.opts.DirectURL == "off" }
 
-// direct connects to PostgreSQL without a pooler in between.
-func (r *Runner) direct(ctx context.Context) (*pgx.Conn, error) {
-	if r.opts.DirectURL != "" {
-		return pgx.Connect(ctx, r.opts.DirectURL)
-	}
-	return pgx.ConnectConfig(ctx, r.pool.Config().ConnConfig)
-}
-
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
 func (r *Runner) listen(ctx context.Context) {
 	if r.deaf() || r.opts.Disabled {
@@ -73,14 +65,16 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	defer door.Wait()
 	defer stop()
 	for {
-		// Now and then a round trip shows that the connection is still there.
+		// Now and then, and when the pools were reset, a round trip shows that the connection still leads to the primary.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
+		undo := context.AfterFunc(r.front.UntilReset(), cancel)
 		note, err := conn.WaitForNotification(hearing)
 		quiet := hearing.Err() != nil && ctx.Err() == nil
+		undo()
 		cancel()
 		if quiet && !conn.IsClosed() {
 			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
-			err = conn.Ping(pinging)
+			err = r.front.CheckWrites(pinging, conn)
 			cancel()
 			if err == nil {
 				continue

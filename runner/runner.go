@@ -86,6 +86,24 @@ type Runner struct {
 	peers        chan struct{} // asks for a wake-up of the other pods
 }
 
+// The sizes of the runner's pools, and what it opens beside them.
+const (
+	storeConnections = 4
+	frontConnections = 3
+	heartConnections = 3 // one beats; a connection that died without a word is given up, and may take 15 s to be gone
+	watchConnections = 2
+	afarConnections  = 3
+	directLines      = 2 // LISTEN and the lock of the maintenance
+	exports          = 2 // at once, a connection each
+)
+
+// PodConnections is how many connections a pod opens at most beside the host's pool, RemoteConnections how many more while it
+// serves remote workers.
+const (
+	PodConnections    = storeConnections + frontConnections + heartConnections + watchConnections + directLines + exports
+	RemoteConnections = afarConnections
+)
+
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
 // not connect. It reports every mistake in the options at once.
 func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
@@ -94,24 +112,24 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		return nil, fmt.Errorf("runner options: %w", err)
 	}
 	ctx := context.Background()
-	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, Connections: 4})
+	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, Connections: storeConnections,
+		PodConnections: PodConnections})
 	if err != nil {
 		return nil, err
 	}
-	front, err := main.Beside(ctx, 3)
+	front, err := main.Beside(ctx, frontConnections)
 	if err != nil {
 		return nil, err
 	}
-	// One beats; a connection that died without a word is given up, and may take 15 s to be gone.
-	heart, err := main.Beside(ctx, 3)
+	heart, err := main.Steady(ctx, heartConnections)
 	if err != nil {
 		return nil, err
 	}
-	afar, err := main.Beside(ctx, 3)
+	afar, err := main.Beside(ctx, afarConnections)
 	if err != nil {
 		return nil, err
 	}
-	watch, err := main.Beside(ctx, 2)
+	watch, err := main.Beside(ctx, watchConnections)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +169,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.keepBalance(alive) })
 	life.Go(func() { r.keepStranded(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
+	life.Go(func() { r.beatAfterReset(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
@@ -207,6 +226,7 @@ func (r *Runner) start(ctx context.Context) error {
 	for _, name := range mine {
 		r.mine[name] = true
 	}
+	var said time.Time
 	for wait := newPause(); ; {
 		err := r.checkSchema(ctx)
 		if err == nil {
@@ -228,7 +248,10 @@ func (r *Runner) start(ctx context.Context) error {
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
-		r.log.WarnContext(ctx, "not started yet", telemetry.Err, err)
+		if time.Since(said) >= time.Minute {
+			said = time.Now()
+			r.log.WarnContext(ctx, "not started yet: waits for a database that accepts writes", telemetry.Err, err)
+		}
 	}
 }
 
@@ -243,22 +266,26 @@ func (r *Runner) sayDrained(ctx context.Context) {
 const warmAfter = 500 * time.Millisecond
 
 // warm opens connections and has the hot statements planned on them, so that the first jobs of an idle pod are as fast as
-// the next. A pod that has jobs at once is warm by then.
+// the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
+// once is warm by then.
 func (r *Runner) warm(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(warmAfter):
-	}
-	if r.opts.Disabled || r.runs.count() > 0 {
-		return
-	}
-	err := r.front.Warm(ctx, 1)
-	if err == nil {
-		err = r.store.Warm(ctx, flushers+1) // and one that claims
-	}
-	if err != nil && ctx.Err() == nil {
-		r.log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
+	for rest(ctx, warmAfter) {
+		if r.opts.Disabled {
+			return
+		}
+		if r.runs.count() == 0 {
+			err := r.front.Warm(ctx, 1)
+			if err == nil {
+				err = r.store.Warm(ctx, flushers+1) // and one that claims
+			}
+			if err != nil && ctx.Err() == nil {
+				r.log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.store.Closed():
+		}
 	}
 }
 

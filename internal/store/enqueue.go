@@ -197,8 +197,8 @@ func (s *Store) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	for try := 0; ; try++ {
-		err := pgx.BeginFunc(ctx, s.pool, do)
-		if try < 4 && (retryable(err) || unsent(err)) {
+		err := s.attempt(func() error { return pgx.BeginFunc(ctx, s.pool, do) })
+		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
 			continue
 		}
 		return err

@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // statements are all statements of the package. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two changes meet rarely.
 var statements = map[string]string{
+	"acceptsWritesSQL":     acceptsWritesSQL,
 	"madeSQL":              madeSQL,
 	"lookedPipelinesSQL":   lookedPipelinesSQL,
 	"deleteRetentionSQL":   deleteRetentionSQL,

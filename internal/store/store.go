@@ -45,6 +45,10 @@ type Options struct {
 	BehindPooler bool
 	// Connections is the size of the store's own pool. Default 4.
 	Connections int
+	// PodConnections is how many connections a pod opens at most beside the host's pool, for messages.
+	PodConnections int
+	// AnyServer accepts connections to a standby, for reads. Default: a server must accept writes.
+	AnyServer bool
 	// StatementTimeout bounds each statement of the store, in the client. Default 10s.
 	StatementTimeout time.Duration
 }
@@ -60,16 +64,18 @@ type Store struct {
 	schema string
 	pooled bool
 	// shortWait is how long a command waits for a row that somebody holds before it tells its handler instead.
-	shortWait time.Duration
-	wait      time.Duration
-	lookFor   time.Duration // see walk
-	ids       *ids
-	cluster   *cluster
-	plans     *plans
-	asked     *atomic.Int64 // questions for slots
-	stream    int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
-	named     *sync.Map     // statement as written → statement in this schema
-	turns     chan struct{} // of those that read at once; nil: however many find a connection
+	shortWait   time.Duration
+	wait        time.Duration
+	lookFor     time.Duration // see walk
+	ids         *ids
+	cluster     *cluster
+	plans       *plans
+	connections *connections
+	steady      bool          // for heartbeats: see Steady
+	asked       *atomic.Int64 // questions for slots
+	stream      int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
+	named       *sync.Map     // statement as written → statement in this schema
+	turns       chan struct{} // of those that read at once; nil: however many find a connection
 }
 
 // pins keep the planner on index plans: its estimates for arrays and for tables that fill and empty all day lead it to
@@ -116,11 +122,16 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if !o.BehindPooler {
 		plans.watch(config)
 	}
+	shared := newConnections(host, o.PodConnections)
+	if !o.AnyServer {
+		shared.guard(config, o.BehindPooler)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
-	s := &Store{pool: pool, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, lookFor: lookFor, ids: &ids{}, cluster: &cluster{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
+	shared.add(pool, true)
+	s := &Store{pool: pool, connections: shared, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, lookFor: lookFor, ids: &ids{}, cluster: &cluster{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}
@@ -135,13 +146,18 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)
+	return s.clone(ctx, config, false)
+}
+
+func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) (*Store, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open a pool of the runner's: %w", err)
 	}
-	beside := *s
-	beside.pool, beside.ids = pool, &ids{} // whoever waits for a block of ids waits for his own pool
-	return &beside, nil
+	s.connections.add(pool, !steady)
+	clone := *s
+	clone.pool, clone.steady, clone.ids = pool, steady, &ids{} // who waits for a block of ids waits for a connection of this pool
+	return &clone, nil
 }
 
 // Modest returns s for reads that may take long: at most n of them run at once, and the others wait for their turn, so that whoever uses s
@@ -166,7 +182,10 @@ func (s *Store) turn(ctx context.Context) (end func(), err error) {
 }
 
 // Close closes the store's own pool.
-func (s *Store) Close() { s.pool.Close() }
+func (s *Store) Close() {
+	s.connections.remove(s.pool)
+	s.pool.Close()
+}
 
 // Schema is the name of the schema in use.
 func (s *Store) Schema() string { return s.schema }
@@ -206,11 +225,15 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	}
 	defer end()
 	for try := 0; ; try++ {
-		list, err := once(ctx, s, scan, s.in(sql), args)
+		var list []T
+		err := s.attempt(func() (err error) {
+			list, err = once(ctx, s, scan, s.in(sql), args)
+			return err
+		})
 		if outdated(err) {
 			s.pool.Reset() // other connections have the same statement
 		}
-		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
+		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
 			continue
 		}
 		return list, err
@@ -337,9 +360,12 @@ func Transient(err error) bool {
 			return true
 		}
 		// Lock and idle timeouts; a standby after a failover.
-		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == "25006" || pg.Code == "XX000" || dayMissing(pg)
+		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
+		return true
+	}
+	if _, ok := errors.AsType[*unreachable](err); ok {
 		return true
 	}
 	// Migrations go through database/sql, which calls a connection that is gone a bad one.

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// outage keeps an outage of the database from making every request wait for connections that cannot be opened: after a
+// failed attempt to connect there is one attempt at a time, and who needs a connection meanwhile gets the latest error at
+// once. Heartbeats always try.
+type outage struct {
+	mu      sync.Mutex
+	latest  error // of the latest attempt; nil: it succeeded
+	trying  bool
+	attempt time.Time // end of the latest
+}
+
+// attemptsApart is the least time between two attempts to connect during an outage.
+const attemptsApart = 50 * time.Millisecond
+
+// unreachable is an attempt to connect that took longer than its statement may: nothing was sent.
+type unreachable struct{ err error }
+
+func (u *unreachable) Error() string {
+	return "the database was not reached in time: " + u.err.Error()
+}
+
+// try runs do, which needs a connection, unless it would only wait for another failure. idle says that a connection is
+// open, opening that one is being opened.
+func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
+	o.mu.Lock()
+	during := o.latest != nil && !always
+	if during && (o.trying || time.Since(o.attempt) < attemptsApart) && !idle() {
+		defer o.mu.Unlock()
+		return o.latest
+	}
+	if during {
+		o.trying = true
+	}
+	o.mu.Unlock()
+	err := do()
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	if errors.Is(err, context.DeadlineExceeded) && opening() {
+		refused, err = true, &unreachable{err}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if during {
+		o.trying = false
+	}
+	switch {
+	case refused:
+		o.latest, o.attempt = err, time.Now()
+	case err == nil:
+		o.latest = nil
+	}
+	return err
+}
+
+// attempt runs do, which uses a connection of the store's pool.
+func (s *Store) attempt(do func() error) error {
+	err := s.connections.outage.try(s.steady,
+		func() bool { return s.pool.Stat().IdleConns() > 0 },
+		func() bool { return s.pool.Stat().ConstructingConns() > 0 }, do)
+	return s.connections.explain(err)
+}
+
+// tooMany is the SQLSTATE of a server that has no connection left: too_many_connections.
+const tooMany = "53300"
+
+func (c *connections) explain(err error) error {
+	return ExplainTooMany(err, c.own, c.host)
+}
+
+// ExplainTooMany says with the error of a server that is full how many connections a pod takes: of its own, and in the
+// host's pool. Other errors come back as they are.
+func ExplainTooMany(err error, own int, host *pgxpool.Pool) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != tooMany {
+		return err
+	}
+	most := int(host.Config().MaxConns)
+	return fmt.Errorf("the database server has no connection left: a pod opens up to %d, %d of its own and %d in the host's pool; "+
+		"lower pool_max_conns, run fewer pods, put a pooler in between or raise max_connections: %w", own+most, own, most, err)
+}

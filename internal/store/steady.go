@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// renewal replaces the connections of a pool that must always have one: a new connection is opened beside an old one, which
+// is closed only then. A pool by itself closes a connection at the end of its life first, and on a server that is full, or
+// behind a network that is down for new connections, a pod would lose its lease so.
+type renewal struct {
+	life time.Duration
+	pool *pgxpool.Pool
+
+	mu      sync.Mutex
+	opening bool
+	cutoff  time.Time // connections opened before are closed
+	retry   time.Time // earliest time for another try
+}
+
+// openedAt is the key of when a connection was opened.
+const openedAt = "trapeze opened"
+
+// Steady returns a clone of s, like Beside, for heartbeats: its pool is not reset with the others, and its connections are
+// replaced as above.
+func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
+	config := s.pool.Config()
+	config.MaxConns = int4(connections)
+	r := &renewal{life: config.MaxConnLifetime}
+	config.MaxConnLifetime = 0
+	after, prepare := config.AfterConnect, config.PrepareConn
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		conn.PgConn().CustomData()[openedAt] = time.Now()
+		if after != nil {
+			return after(ctx, conn)
+		}
+		return nil
+	}
+	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		if !r.keep(conn) {
+			return false, nil
+		}
+		if prepare != nil {
+			return prepare(ctx, conn)
+		}
+		return true, nil
+	}
+	clone, err := s.clone(ctx, config, true)
+	if err != nil {
+		return nil, fmt.Errorf("open the pool of the heartbeats: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pool = clone.pool
+	return clone, nil
+}
+
+// keep reports whether a connection that is about to be used stays, and has one opened beside it at the end of its life.
+func (r *renewal) keep(conn *pgx.Conn) bool {
+	opened, _ := conn.PgConn().CustomData()[openedAt].(time.Time)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if opened.Before(r.cutoff) {
+		return false
+	}
+	if now := time.Now(); now.Sub(opened) > r.life && !r.opening && now.After(r.retry) {
+		r.opening, r.retry = true, now.Add(r.life/20)
+		go r.open() // while conn is in use: the pool has no other, and opens one
+	}
+	return true
+}
+
+func (r *renewal) open() {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	conn, err := r.pool.Acquire(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opening = false
+	if err != nil {
+		return // the old one is used on
+	}
+	defer conn.Release()
+	if opened, _ := conn.Conn().PgConn().CustomData()[openedAt].(time.Time); time.Since(opened) <= r.life {
+		r.cutoff = opened
+	}
+}

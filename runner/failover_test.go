@@ -1,0 +1,289 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// address is one address that leads to one server after another, as a name or a proxy does. Open connections stay where they
+// are.
+type address struct {
+	*faultnet.Proxy
+	port  atomic.Int64
+	dials atomic.Int64 // of the current server
+}
+
+func leadsTo(t *testing.T, node *pgtest.Node) *address {
+	t.Helper()
+	a := &address{}
+	a.lead(node)
+	proxy, err := faultnet.StartTo(func() (string, string) {
+		a.dials.Add(1)
+		return "tcp", "127.0.0.1:" + strconv.FormatInt(a.port.Load(), 10)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	a.Proxy = proxy
+	return a
+}
+
+func (a *address) lead(node *pgtest.Node) {
+	a.port.Store(int64(node.Port()))
+	a.dials.Store(0)
+}
+
+func (a *address) url() string {
+	return "postgres://postgres@" + a.Addr() + "/postgres?sslmode=disable"
+}
+
+// readOnly makes a primary one that stays up and refuses writes, in open sessions too.
+func readOnly(t *testing.T, node *pgtest.Node) {
+	t.Helper()
+	node.Exec(t, `alter system set default_transaction_read_only = on`)
+	node.Exec(t, `select pg_reload_conf()`)
+	pool := pgtest.Connect(t, node.URL())
+	pgtest.Wait(t, "the server refuses writes", func() bool {
+		return one[string](t, pool, `show default_transaction_read_only`) == "on"
+	})
+}
+
+// narrow is a pool of one connection.
+func narrow(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// sessions is the number of connections that the pods' own pools have open on a server.
+const sessions = `select count(*) from pg_stat_activity where application_name = 'trapeze'`
+
+func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	former := pgtest.Primary(t)
+	pgtest.Migrate(t, former.URL())
+	former.Exec(t, `create table written (n bigint)`)
+	next := former.AddStandby(t)
+	where := leadsTo(t, former)
+	wait, open := gate(t)
+	r := start(t, pgtest.Connect(t, where.url()), runner.Options{HeartbeatEvery: 2 * time.Second, LeaseFor: 8 * time.Second}, map[string]does{
+		"k": nothing,
+		"long": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			<-wait
+			return new(runner.Outcome).InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into written values ($1)`, j.ID())
+				return err
+			}), nil
+		},
+	})
+	ended(t, r, enqueue(t, r, of("k")))
+	long := begun(t, r, of("long"))
+	then := pgtest.Connect(t, next.URL())
+	const listens = `select count(*) from pg_stat_activity where query like 'listen %'`
+	const locks = `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021`
+	before := pgtest.Connect(t, former.URL())
+	pgtest.Wait(t, "the pod listens and leads", func() bool { return one[int](t, before, listens) > 0 && one[int](t, before, locks) > 0 })
+
+	readOnly(t, former)
+	next.CaughtUp(t)
+	next.Promote(t)
+	where.lead(next)
+	began := time.Now()
+	pgtest.WaitFor(t, 30*time.Second, "a job is accepted and runs", func() bool {
+		id, err := r.Enqueue(t.Context(), of("k"))
+		if err != nil {
+			return false
+		}
+		ended(t, r, id)
+		return true
+	})
+	t.Logf("jobs ran again %s after the change", time.Since(began))
+	is.True(time.Since(began) < 8*time.Second)
+	open()
+	is.Equal(ended(t, r, long).State, job.Succeeded) // which ran meanwhile, and writes through the host's pool
+	is.Equal(one[int](t, then, `select count(*) from written`), 1)
+	pgtest.Wait(t, "nothing of the pod's own stays on the former primary", func() bool { return one[int](t, before, sessions) == 0 })
+	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return one[int](t, then, listens) > 0 && one[int](t, then, locks) > 0 })
+	is.Equal(one[int](t, before, locks), 0)
+}
+
+func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	former := pgtest.Primary(t)
+	pgtest.Migrate(t, former.URL())
+	next, other := former.AddStandby(t), former.AddStandby(t)
+	where := leadsTo(t, former)
+	r := start(t, pgtest.Connect(t, where.url()), runner.Options{}, map[string]does{"k": nothing})
+	ended(t, r, enqueue(t, r, of("k")))
+	next.CaughtUp(t)
+	other.CaughtUp(t)
+
+	where.lead(other) // which stays a standby
+	former.Kill(t)
+	pgtest.Wait(t, "the pod has tried the standby", func() bool {
+		_, err := r.Enqueue(t.Context(), of("k"))
+		is.True(err != nil)
+		return where.dials.Load() > 20
+	})
+	next.Promote(t)
+	where.lead(next)
+	pgtest.Wait(t, "a job is accepted and runs", func() bool {
+		id, err := r.Enqueue(t.Context(), of("k"))
+		if err != nil {
+			return false
+		}
+		ended(t, r, id)
+		return true
+	})
+	is.Equal(one[int](t, pgtest.Connect(t, other.URL()), sessions), 0)
+	is.True(one[int](t, pgtest.Connect(t, next.URL()), sessions) > 0)
+}
+
+func TestWithSeveralHostsThePodChoosesThePrimaryByItself(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	primary := pgtest.Primary(t)
+	pgtest.Migrate(t, primary.URL())
+	standby := primary.AddStandby(t)
+	r := start(t, pgtest.Connect(t, pgtest.URLs(standby, primary)), runner.Options{}, map[string]does{"k": nothing})
+	ended(t, r, enqueue(t, r, of("k")))
+	is.Equal(one[int](t, pgtest.Connect(t, standby.URL()), sessions), 0)
+	there := pgtest.Connect(t, primary.URL())
+	pgtest.Wait(t, "it listens to the primary", func() bool {
+		return one[int](t, there, `select count(*) from pg_stat_activity where query like 'listen %'`) > 0
+	})
+}
+
+func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := pgtest.Server(t)
+	pgtest.Migrate(t, server.URL())
+	pool := narrow(t, server.URL())
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	pid := func() int { return one[int](t, pool, `select pg_backend_pid()`) }
+	enqueueIn := func(o pgx.TxOptions) error {
+		err := pgx.BeginTxFunc(t.Context(), pool, o, func(tx pgx.Tx) error {
+			_, err := r.EnqueueTx(t.Context(), tx, of("k"))
+			return err
+		})
+		var pg *pgconn.PgError
+		is.True(errors.As(err, &pg))
+		is.Equal(pg.Code, "25006")
+		return err
+	}
+	first := pid()
+	_ = enqueueIn(pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	is.Equal(pid(), first) // the transaction was the caller's own doing: its connection stays
+
+	other := pgtest.Connect(t, server.URL())
+	exec(t, other, `alter system set default_transaction_read_only = on`)
+	exec(t, other, `select pg_reload_conf()`)
+	pgtest.Wait(t, "the session hears of it", func() bool { return one[string](t, pool, `show default_transaction_read_only`) == "on" })
+	is.Equal(pid(), first)
+	_ = enqueueIn(pgx.TxOptions{})
+	is.True(pid() != first) // the server accepts no writes any more
+}
+
+func TestAHandlersReadOnlyTransactionEndsItsJobAtOnceAndKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := narrow(t, pgtest.URL(t))
+	var calls atomic.Int64
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		return new(runner.Outcome).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			calls.Add(1)
+			_, err := tx.Exec(ctx, `set transaction read only`)
+			if err == nil {
+				_, err = tx.Exec(ctx, `create table never (n int)`)
+			}
+			return err
+		}), nil
+	}})
+	before := one[int](t, pool, `select pg_backend_pid()`)
+	j := ended(t, r, enqueue(t, r, of("k")))
+	is.Equal(j.State, job.Failed)
+	is.True(strings.Contains(message(j), "25006"))
+	is.Equal(calls.Load(), int64(1))
+	is.Equal(one[int](t, pool, `select pg_backend_pid()`), before)
+}
+
+func TestTheHooksOfTheHostsPoolMakeTheDirectConnectionsToo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	is.NoErr(err)
+	// A token instead of a password: without the hook there is no user that PostgreSQL knows.
+	user := config.ConnConfig.User
+	config.ConnConfig.User = "nobody_of_this_name"
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.User = user; return nil }
+	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `set application_name = 'hooked'`)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	t.Cleanup(pool.Close)
+	start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
+	pgtest.Wait(t, "the pod listens and leads", func() bool {
+		return one[int](t, pool, `select count(*) from pg_stat_activity where application_name = 'hooked' and query like 'listen %' and datname = current_database()`) == 1 &&
+			one[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
+	})
+}
+
+func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	primary := pgtest.Primary(t)
+	pgtest.Migrate(t, primary.URL())
+	standby := primary.AddStandby(t)
+	primary.Kill(t)
+	where := leadsTo(t, standby)
+	var log page
+	r := make1(t, pgtest.Connect(t, where.url()), runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]does{"k": nothing})
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ran; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	pgtest.Wait(t, "it has tried several times", func() bool { return where.dials.Load() > 5 })
+	ready, reasons := r.Ready()
+	is.True(!ready)
+	is.Equal(reasons, []string{"not started"})
+	is.Equal(strings.Count(log.String(), "not started yet"), 1)
+	standby.Promote(t)
+	pgtest.Wait(t, "it is ready", func() bool { ready, _ := r.Ready(); return ready })
+	ended(t, r, enqueue(t, r, of("k")))
+}
