@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,7 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -24,14 +27,17 @@ const oldestPostgres = 14
 var errNoDatabase = usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
 	"such as the one that trapeze serve prints when it brings its own PostgreSQL, or act through a server: --server URL")
 
-// connect opens a pool and makes sure that a server answers which is new enough.
-func connect(ctx context.Context, c config) (*pgxpool.Pool, error) {
+// connect opens a pool and makes sure that a server answers which is new enough, and accepts writes when they are wanted.
+func connect(ctx context.Context, c config, writes bool) (*pgxpool.Pool, error) {
 	settings, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
 		return nil, usage("DATABASE_URL: %w", err)
 	}
 	if c.DirectURL != "" { // a transaction pooler sits in between: nothing may be left behind in a session
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	if writes {
+		dburl.RequireWrites(settings.ConnConfig, c.DirectURL != "")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
@@ -40,6 +46,12 @@ func connect(ctx context.Context, c config) (*pgxpool.Pool, error) {
 	var number int
 	if err := pool.QueryRow(ctx, `select current_setting('server_version_num')::int`).Scan(&number); err != nil {
 		pool.Close()
+		if full := store.ExplainTooMany(err, runner.PodConnections, pool); full != err {
+			return nil, unavailable("%w", full)
+		}
+		if errors.Is(err, dburl.ErrReadOnly) {
+			return nil, unavailable("%w", err)
+		}
 		return nil, unavailable("the database does not answer; check that it runs and that DATABASE_URL is right: %w", err)
 	}
 	if number/10000 < oldestPostgres {
@@ -68,7 +80,7 @@ func open(ctx context.Context) (*client, error) {
 	if c.DatabaseURL == "" {
 		return nil, errNoDatabase
 	}
-	pool, err := connect(ctx, c)
+	pool, err := connect(ctx, c, false)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +121,7 @@ func operator() string {
 
 // masked shows where a database is, without its password.
 func masked(databaseURL string) string {
-	c, err := pgx.ParseConfig(databaseURL)
+	c, err := dburl.Config(databaseURL)
 	if err != nil {
 		return "unknown"
 	}

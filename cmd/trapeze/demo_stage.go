@@ -55,7 +55,7 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 		whose = "thrown away after the demo"
 	}
 	var err error
-	if s.pool, err = connect(ctx, s.config); err != nil {
+	if s.pool, err = connect(ctx, s.config, false); err != nil {
 		return err
 	}
 	if err := migrate.Up(ctx, s.config.migrationURL(), s.config.Schema); err != nil {

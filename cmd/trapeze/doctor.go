@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 // health is how a finding is.
@@ -80,10 +81,11 @@ func (d *doctor) open(ctx context.Context) (err error) {
 	if d.config.DatabaseURL == "" {
 		return usage("doctor looks at the database itself, not through a server: export DATABASE_URL=postgres://user@host/database")
 	}
-	if d.pool, err = connect(ctx, d.config); err != nil {
+	if d.pool, err = connect(ctx, d.config, false); err != nil {
 		return err
 	}
-	d.store, err = store.New(ctx, d.pool, store.Options{Schema: d.config.Schema, BehindPooler: d.config.DirectURL != ""})
+	d.store, err = store.New(ctx, d.pool, store.Options{Schema: d.config.Schema, BehindPooler: d.config.DirectURL != "", AnyServer: true,
+		PodConnections: runner.PodConnections})
 	if err != nil {
 		d.pool.Close()
 	}

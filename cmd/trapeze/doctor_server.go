@@ -9,11 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/runner"
 )
-
-// podConnections is how many connections a pod opens at most beside the host's pool: see Connections in docs/operating.md.
-const podConnections = 16
 
 func (d *doctor) server(ctx context.Context) error {
 	s, err := d.store.Server(ctx)
@@ -61,9 +60,9 @@ func (d *doctor) durability(s store.Server) {
 func (d *doctor) connections(s store.Server) {
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
 	host := int(d.pool.Config().MaxConns)
-	demand := podConnections + host
-	says := fmt.Sprintf("%d of %d in use; a pod of this configuration opens up to %d (%d of its own, %d in the host's pool)",
-		s.Connections, most, demand, podConnections, host)
+	demand := runner.PodConnections + host
+	says := fmt.Sprintf("%d of %d in use; a pod of this configuration opens up to %d (%d of its own, %d in the host's pool): %d pods fit, %d more at this moment",
+		s.Connections, most, demand, runner.PodConnections, host, most/demand, max(free, 0)/demand)
 	switch {
 	case free <= most/20:
 		d.find("connections", failing, says, "raise max_connections, put a pooler in between, or end idle sessions: pods will be refused")
@@ -134,7 +133,7 @@ func (d *doctor) notify(ctx context.Context) error {
 func (d *doctor) echo(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, d.config.migrationURL())
+	conn, err := dburl.Connect(ctx, d.config.migrationURL())
 	if err != nil {
 		return 0, err
 	}

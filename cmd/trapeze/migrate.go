@@ -28,8 +28,8 @@ do it at once. serve does it at its start unless told not to.`,
 	return c
 }
 
-// migrating runs do with a configuration whose database answers.
-func migrating(c *cobra.Command, do func(ctx context.Context, config config) error) error {
+// migrating runs do with a configuration whose database answers, and accepts writes when they are wanted.
+func migrating(c *cobra.Command, writes bool, do func(ctx context.Context, config config) error) error {
 	config, err := loadConfig()
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func migrating(c *cobra.Command, do func(ctx context.Context, config config) err
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	pool, err := connect(c.Context(), config)
+	pool, err := connect(c.Context(), config, writes)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func newMigrateUp() *cobra.Command {
 		Short: "Apply every pending migration",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return migrating(c, func(ctx context.Context, config config) error {
+			return migrating(c, true, func(ctx context.Context, config config) error {
 				if err := migrate.Up(ctx, config.migrationURL(), config.Schema); err != nil {
 					return err
 				}
@@ -74,7 +74,7 @@ func newMigrateDown() *cobra.Command {
 			case to < 0 || to > migrate.Latest():
 				return usage("--to %d: want 0 to %d", to, migrate.Latest())
 			}
-			return migrating(c, func(ctx context.Context, config config) error {
+			return migrating(c, true, func(ctx context.Context, config config) error {
 				if err := migrate.Down(ctx, config.migrationURL(), config.Schema, to); err != nil {
 					return err
 				}
@@ -100,7 +100,7 @@ func newMigrateStatus() *cobra.Command {
 		Short: "List the migrations and when they were applied",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return migrating(c, func(ctx context.Context, config config) error {
+			return migrating(c, false, func(ctx context.Context, config config) error {
 				list, err := migrate.Status(ctx, config.migrationURL(), config.Schema)
 				if err != nil {
 					return err

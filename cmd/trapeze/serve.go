@@ -129,7 +129,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		}()
 		s.config.DatabaseURL, s.shown = server.URL(), server.URL()
 	}
-	pool, err := connect(ctx, s.config)
+	pool, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}

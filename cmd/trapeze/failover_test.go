@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestEveryCommandTakesThePoolsParametersInTheAddress(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, parameter := range []string{"pool_max_conns=2", "pool_min_conns=1", "pool_min_idle_conns=1", "pool_max_conn_lifetime=1h",
+		"pool_max_conn_lifetime_jitter=1m", "pool_max_conn_idle_time=30m", "pool_health_check_period=1m"} {
+		url := pgtest.EmptyURL(t)
+		db := database{t, url + map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + parameter}
+		is.Equal(db.run("migrate", "status").err, "")
+		is.Equal(db.run("migrate", "up").err, "")
+		db.ok("jobs")
+		is.True(strings.Contains(db.run("doctor").out, "a notification arrived")) // on a connection outside the pool
+	}
+	url := pgtest.EmptyURL(t)
+	db := database{t, url + map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "pool_max_conns=3"}
+	p := serve(t, db.url, []string{"TRAPEZE_DATABASE_DIRECT_URL=" + db.url})
+	pgtest.Wait(t, "it listens", func() bool { return strings.Contains(p.get(t, "/metrics"), "trapeze_listen_connected 1") })
+}
+
+func (p *pod) get(t *testing.T, path string) string {
+	t.Helper()
+	response, err := http.Get(p.HTTP + path)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	var text bytes.Buffer
+	_, _ = text.ReadFrom(response.Body)
+	return text.String()
+}
+
+// growing is a log that is read while it grows.
+type growing struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (g *growing) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.Write(b)
+}
+
+func (g *growing) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.String()
+}
+
+func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	primary := pgtest.Primary(t)
+	standby := primary.AddStandby(t)
+	primary.Kill(t)
+	for name, url := range map[string]string{
+		"one host":                 standby.URL(),
+		"two, chosen by attribute": pgtest.URLs(primary, standby) + "&target_session_attrs=read-write",
+	} {
+		up := database{t, url}.run("migrate", "up")
+		is.Equal(up.code, exitUnavailable)
+		is.True(strings.Contains(up.err, "accepts no writes: it is a standby")) // name: how it is refused
+		t.Log(name, up.err)
+	}
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	addr := listener.Addr().String()
+	is.NoErr(listener.Close())
+	var log growing
+	c := exec.Command(os.Args[0], "serve")
+	c.Env = environment("DATABASE_URL="+standby.URL(), "TRAPEZE_HTTP_ADDR="+addr)
+	c.Stderr = &log
+	out, err := c.StdoutPipe()
+	is.NoErr(err)
+	is.NoErr(c.Start())
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGKILL)
+		_ = c.Wait()
+	})
+	p := &pod{t: t, readyLine: readyLine{HTTP: "http://" + addr}}
+	pgtest.Wait(t, "it answers that it is not ready", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
+	is.Equal(p.status("/healthz"), http.StatusOK)
+	is.True(strings.Contains(p.get(t, "/readyz"), "accepts no writes"))
+	first := time.Now()
+	pgtest.Wait(t, "some more attempts", func() bool { return time.Since(first) > 3*primaryEvery })
+	is.Equal(strings.Count(log.String(), "not started yet"), 1)
+
+	standby.Promote(t)
+	lines := bufio.NewScanner(out)
+	is.True(lines.Scan()) // it starts by itself
+	is.NoErr(json.Unmarshal(lines.Bytes(), &p.readyLine))
+	is.Equal(p.status("/readyz"), http.StatusOK)
+}
