@@ -46,12 +46,16 @@ func (r *Runner) direct(ctx context.Context) (*pgx.Conn, error) {
 
 // beatAfterReset sends a heartbeat when the pools were reset: its connection leads to the same address as theirs did.
 func (r *Runner) beatAfterReset(ctx context.Context) {
-	for {
+	for seen := 0; ; {
+		until := r.heart.UntilReset()
+		if resets := r.heart.Resets(); resets != seen {
+			seen = resets
+			r.readAnew()
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.heart.UntilReset().Done():
-			r.readAnew()
+		case <-until.Done():
 		}
 	}
 }

@@ -52,16 +52,17 @@ func (l *leader) role() role {
 // over. Then it is given up.
 func (l *leader) keep(ctx context.Context) {
 	defer l.resign()
-	for l.rest(ctx) {
+	for until := l.r.front.UntilReset(); l.rest(ctx, until); {
+		until = l.r.front.UntilReset()
 		l.look(ctx)
 	}
 }
 
-// rest waits for the next look: the pools were reset, or it is time. It reports whether ctx still goes on.
-func (l *leader) rest(ctx context.Context) bool {
+// rest waits for the next look: until ends, or it is time. It reports whether ctx still goes on.
+func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(l.r.front.UntilReset(), cancel)()
+	defer context.AfterFunc(until, cancel)()
 	_ = rest(waiting, l.wait())
 	return ctx.Err() == nil
 }
@@ -82,7 +83,7 @@ func (l *leader) wait() time.Duration {
 func (l *leader) look(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer func() { l.r.metrics.Leader.Set(map[bool]float64{true: 1}[l.held || l.alone]) }()
+	defer func() { l.r.metrics.Leader.Set(map[bool]float64{true: 1}[l.held || l.alone && l.r.pod.trusted()]) }()
 	if l.r.deaf() {
 		l.alone = true
 		return

@@ -39,6 +39,7 @@ func (r *Runner) listen(ctx context.Context) {
 }
 
 func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
+	until := r.front.UntilReset()
 	conn, err := r.direct(ctx)
 	if err != nil {
 		return err
@@ -67,12 +68,13 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	for {
 		// Now and then, and when the pools were reset, a round trip shows that the connection still leads to the primary.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
-		undo := context.AfterFunc(r.front.UntilReset(), cancel)
+		undo := context.AfterFunc(until, cancel)
 		note, err := conn.WaitForNotification(hearing)
 		quiet := hearing.Err() != nil && ctx.Err() == nil
 		undo()
 		cancel()
 		if quiet && !conn.IsClosed() {
+			until = r.front.UntilReset()
 			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err = r.front.CheckWrites(pinging, conn)
 			cancel()

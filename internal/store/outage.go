@@ -68,6 +68,9 @@ func (s *Store) attempt(do func() error) error {
 	err := s.connections.outage.try(s.steady,
 		func() bool { return s.pool.Stat().IdleConns() > 0 },
 		func() bool { return s.pool.Stat().ConstructingConns() > 0 }, do)
+	if s.steady && err != nil {
+		s.connections.check()
+	}
 	return s.connections.explain(err)
 }
 

@@ -47,12 +47,14 @@ type connections struct {
 	host   *pgxpool.Pool
 	own    int // how many a pod opens beside those of host
 
-	mu     sync.Mutex
-	pools  map[*pgxpool.Pool]bool // true: reset with the others
-	reset  time.Time              // latest
-	next   context.Context        // ended by the next reset
-	end    context.CancelFunc
-	closed chan struct{} // takes one hint that a connection was closed
+	mu      sync.Mutex
+	pools   map[*pgxpool.Pool]bool // true: reset with the others
+	reset   time.Time              // latest
+	resets  int
+	checked time.Time       // latest end of next
+	next    context.Context // ended by the next reset, or check
+	end     context.CancelFunc
+	closed  chan struct{} // takes one hint that a connection was closed
 }
 
 func newConnections(host *pgxpool.Pool, own int) *connections {
@@ -106,7 +108,8 @@ func (c *connections) resetAll() {
 	if time.Since(c.reset) < resetsApart {
 		return
 	}
-	c.reset = time.Now()
+	c.reset, c.checked = time.Now(), time.Now()
+	c.resets++
 	for pool, resets := range c.pools {
 		if resets {
 			pool.Reset()
@@ -116,12 +119,31 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// UntilReset returns a context that ends when the pools are reset next. The owner of another connection to the same address
+// check has the owners of other connections check them: a heartbeat failed.
+func (c *connections) check() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.checked) < resetsApart {
+		return
+	}
+	c.checked = time.Now()
+	c.end()
+	c.next, c.end = context.WithCancel(context.Background())
+}
+
+// UntilReset returns a context that ends when the pools are reset next, or a heartbeat fails. The owner of another connection to the same address
 // checks it then.
 func (s *Store) UntilReset() context.Context {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()
 	return s.connections.next
+}
+
+// Resets returns how often the pools have been reset.
+func (s *Store) Resets() int {
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	return s.connections.resets
 }
 
 // Closed returns a channel with a hint that connections of the pools were closed, for one reader.

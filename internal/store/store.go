@@ -233,7 +233,7 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		if outdated(err) {
 			s.pool.Reset() // other connections have the same statement
 		}
-		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
+		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
 			continue
 		}
 		return list, err

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	proxy := pgtest.NewProxy(t, pgtest.URL(t))
+	s, err := New(t.Context(), pgtest.Connect(t, proxy.URL()), Options{Connections: 2})
+	is.NoErr(err)
+	defer s.Close()
+	proxy.Refuse()
+	_, err = s.Pods(t.Context(), true)
+	is.True(Transient(err))
+	before := s.pool.Stat().NewConnsCount()
+	failed := 0
+	for began := time.Now(); failed < 1000 && time.Since(began) < 10*time.Second; failed++ {
+		_, err := s.Pods(t.Context(), true)
+		is.True(Transient(err) && !Unknown(err)) // nothing was sent
+	}
+	dials := int(s.pool.Stat().NewConnsCount() - before)
+	t.Logf("%d requests dialled %d times", failed, dials)
+	is.True(dials < failed/3)
+	proxy.Pass()
+	pgtest.Wait(t, "the database answers again", func() bool { _, err := s.Pods(t.Context(), true); return err == nil })
+}
+
+func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := pgtest.Server(t, "max_connections", "8", "superuser_reserved_connections", "0", "max_wal_senders", "0")
+	pgtest.Migrate(t, server.URL())
+	config, err := pgxpool.ParseConfig(server.URL())
+	is.NoErr(err)
+	config.MaxConns = 5
+	host, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	defer host.Close()
+	s, err := New(t.Context(), host, Options{PodConnections: 16})
+	is.NoErr(err)
+	defer s.Close()
+	var taken []*pgx.Conn
+	for {
+		conn, err := pgx.Connect(t.Context(), server.URL())
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == tooMany {
+			break
+		}
+		is.NoErr(err)
+		taken = append(taken, conn)
+	}
+	_, err = s.Pods(t.Context(), true)
+	is.True(Transient(err))
+	is.True(strings.Contains(err.Error(), "no connection left: a pod opens up to 21, 16 of its own and 5 in the host's pool"))
+	for _, conn := range taken {
+		is.NoErr(conn.Close(t.Context()))
+	}
+	pgtest.Wait(t, "there are connections again", func() bool { _, err := s.Pods(t.Context(), true); return err == nil })
+}
+
+func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	proxy := pgtest.NewProxy(t, pgtest.URL(t))
+	config, err := pgxpool.ParseConfig(proxy.URL())
+	is.NoErr(err)
+	config.MaxConnLifetime = 100 * time.Millisecond // the host's own, which is shorter than ours
+	host, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	defer host.Close()
+	s, err := New(t.Context(), host, Options{})
+	is.NoErr(err)
+	defer s.Close()
+	heart, err := s.Steady(t.Context(), 3)
+	is.NoErr(err)
+	defer heart.Close()
+	backend := func() int {
+		pids, err := rows(t.Context(), heart, pgx.RowTo[int], `select pg_backend_pid()`)
+		is.NoErr(err)
+		return pids[0]
+	}
+	first := backend()
+	pgtest.Wait(t, "it is replaced", func() bool { return backend() != first })
+
+	kept := backend()
+	proxy.Refuse() // new connections
+	began := time.Now()
+	pgtest.Wait(t, "it has lived for long", func() bool { is.Equal(backend(), kept); return time.Since(began) > time.Second })
+	proxy.Pass()
+	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return backend() != kept })
+}
+
+func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	primary := pgtest.Primary(t)
+	pgtest.Migrate(t, primary.URL())
+	standby := primary.AddStandby(t)
+	var port atomic.Int64
+	port.Store(int64(standby.Port()))
+	proxy, err := faultnet.StartTo(func() (string, string) { return "tcp", fmt.Sprintf("127.0.0.1:%d", port.Load()) })
+	is.NoErr(err)
+	t.Cleanup(proxy.Close)
+	config, err := pgxpool.ParseConfig(pgtest.Pooler(t, "postgres://postgres@"+proxy.Addr()+"/postgres", 3))
+	is.NoErr(err)
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	host, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	t.Cleanup(host.Close)
+
+	// The address leads to the standby for a while, and the pooler keeps the sessions that it opens there.
+	var others sync.WaitGroup
+	for range 3 {
+		others.Go(func() { _, _ = host.Exec(t.Context(), `select pg_sleep(0.5)`) })
+	}
+	others.Wait()
+	there := pgtest.Connect(t, standby.URL())
+	stay := func() (n int) {
+		is.NoErr(there.QueryRow(t.Context(), `select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()`).Scan(&n))
+		return n
+	}
+	is.Equal(stay(), 3)
+	port.Store(int64(primary.Port()))
+
+	s, err := New(t.Context(), host, Options{BehindPooler: true})
+	is.NoErr(err)
+	t.Cleanup(s.Close)
+	pgtest.Wait(t, "a write succeeds", func() bool {
+		return s.Register(t.Context(), PodInfo{Boot: uuid.NewString(), Name: "a", Kinds: []string{"k"}}, time.Minute) == nil
+	})
+	is.True(stay() < 3)
+}

@@ -1,0 +1,32 @@
+package store
+
+import (
+	"context"
+	"regexp"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// repeatable reports whether a statement whose connection broke under it may be sent again, whatever became of it: it reads
+// only, or is a heartbeat. The first use of a connection after a failover fails so; the write reaches a socket whose other
+// end is gone.
+func repeatable(ctx context.Context, sql string, err error) bool {
+	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (sql == heartbeatSQL || readsOnly(sql))
+}
+
+// writes matches what a statement of ours that changes something, or takes a lock, has in it: our own functions as well.
+var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update\s+trapeze|delete\s+from|truncate|for\s+(no\s+key\s+)?update|for\s+(key\s+)?share|` +
+	`nextval|setval|pg_notify|set_config|pg_(try_)?advisory\w*|trapeze\.\w+\s*\()`)
+
+// reading remembers which statements only read.
+var reading sync.Map // statement → bool
+
+func readsOnly(sql string) bool {
+	if known, ok := reading.Load(sql); ok {
+		return known.(bool)
+	}
+	reads := !writes.MatchString(sql)
+	reading.Store(sql, reads)
+	return reads
+}
