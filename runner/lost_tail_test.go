@@ -1,0 +1,200 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// failover is a primary whose standby is going to be promoted without the last commits.
+type failover struct {
+	t                *testing.T
+	primary, standby *pgtest.Node
+	old              *pgxpool.Pool // on the primary
+}
+
+// newFailover starts both, with a migrated schema in which a pod has run.
+func newFailover(t *testing.T) *failover {
+	t.Helper()
+	f := &failover{t: t, primary: pgtest.Primary(t)}
+	pgtest.Migrate(t, f.primary.URL())
+	f.old = pgtest.Connect(t, f.primary.URL())
+	f.standby = f.primary.AddStandby(t)
+	return f
+}
+
+// pool is that of a pod which finds whichever server accepts writes.
+func (f *failover) pool() *pgxpool.Pool {
+	return pgtest.Connect(f.t, pgtest.URLs(f.primary, f.standby)+"&target_session_attrs=read-write")
+}
+
+// loseTail has the standby miss what is committed from now on, and every block of ids among it.
+func (f *failover) loseTail() {
+	f.t.Helper()
+	f.standby.CaughtUp(f.t)
+	f.standby.LoseTail(f.t)
+	// A standby has the sequence as far as its primary has logged it, 32 blocks ahead.
+	now := pgtest.Connect(f.t, f.standby.URL())
+	logged := one[int64](f.t, now, `select last_value from trapeze.job_ids`)
+	for one[int64](f.t, f.old, `select nextval('trapeze.job_ids')`) < logged {
+	}
+}
+
+// promote ends the primary and has the standby take its place.
+func (f *failover) promote() *pgxpool.Pool {
+	f.t.Helper()
+	f.primary.Kill(f.t)
+	f.standby.Promote(f.t)
+	return pgtest.Connect(f.t, f.standby.URL())
+}
+
+// load is a few submissions of each shape.
+func load(t *testing.T, r *runner.Runner) (ids []int64) {
+	t.Helper()
+	for i := range 5 {
+		ids = append(ids, enqueue(t, r, of("lone")), enqueue(t, r, of("first")), enqueue(t, r, of("fans")),
+			enqueue(t, r, of("lone"), runner.IdempotencyKey(fmt.Sprint(time.Now().UnixNano(), i))))
+	}
+	many, err := r.EnqueueMany(t.Context(), many("lone", 300))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(ids, many...)
+}
+
+func shapes() map[string]does {
+	return map[string]does{
+		"lone":   nothing,
+		"first":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("second")), nil },
+		"second": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("third")), nil },
+		"third":  nothing,
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("lone", 3)...).Join(of("third")), nil
+		},
+	}
+}
+
+func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	f := newFailover(t)
+	survivor := start(t, f.pool(), named("survivor"), shapes())
+	for _, id := range load(t, survivor) {
+		ended(t, survivor, id)
+	}
+	f.loseTail()
+	killed := start(t, pgtest.Connect(t, f.primary.URL()), named("killed"), shapes()) // it will never reach the other server
+	before := load(t, killed)
+	for _, id := range before {
+		ended(t, killed, id)
+	}
+	before = column[int64](t, f.old, `select id from trapeze.jobs`)
+	now := f.promote()
+	kept := column[int64](t, now, `select id from trapeze.jobs`)
+	is.True(len(kept) < len(before)) // the tail is lost
+	used := map[int64]bool{}
+	for _, id := range before {
+		used[id] = true
+	}
+	fresh := start(t, pgtest.Connect(t, f.standby.URL()), named("fresh"), shapes())
+	var submitted []int64
+	for _, r := range []*runner.Runner{fresh, survivor} {
+		submitted = append(submitted, load(t, r)...)
+	}
+	for _, id := range submitted {
+		is.True(!used[id])
+		pgtest.Wait(t, "the pipeline ends", func() bool {
+			p, err := fresh.Store().Pipeline(t.Context(), id)
+			return err == nil && p.Status == job.PipelineSucceeded
+		})
+	}
+	for _, id := range column[int64](t, now, `select id from trapeze.jobs where id <> all($1)`, kept) {
+		is.True(!used[id])
+	}
+	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind in ('first', 'second')`), 2*15)
+	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // of each chain, and each fan-out
+	is.Equal(one[int](t, now, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
+	is.Equal(one[int](t, now, `select epoch from trapeze.cluster`), 1) // both pods noticed, one began it
+	checkHistory(t, now, fresh)
+}
+
+func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	f := newFailover(t)
+	exec(t, f.old, `insert into trapeze.lanes (name, enabled) values ('later', false)`)
+	fences := make(chan int64, 2)
+	over, release := gate(t)
+	var calls atomic.Int32
+	r := start(t, f.pool(), named("a"), map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		fences <- j.Fence()
+		if calls.Add(1) == 1 {
+			<-over
+		}
+		return nil, nil
+	}})
+	id := enqueue(t, r, of("k"), runner.Lane("later"))
+	events := stream(t, r, feed.Beginning)
+	seen := events.Cursor
+	f.loseTail()
+	exec(t, f.old, `update trapeze.lanes set enabled = true where name = 'later'`)
+	before := <-fences
+	is.Equal(before, int64(1))
+	seen = readUntil(t, events, "job.claimed") // of which the standby does not know
+	now := f.promote()
+	is.Equal(one[int64](t, now, `select fence from trapeze.live where id = $1`, id), int64(0)) // the claim is lost
+	exec(t, now, `update trapeze.lanes set enabled = true where name = 'later'`)
+	after := <-fences
+	is.Equal(after, int64(10_000_000_001)) // on the same pod
+	pgtest.Wait(t, "the job ends", func() bool { return one[int](t, now, `select count(*) from trapeze.done where id = $1`, id) == 1 })
+	release()
+	// The stream ends, and who comes back is told that events may be missing.
+	pgtest.Wait(t, "the stream has ended", func() bool {
+		_, err := events.Next(t.Context(), time.Millisecond)
+		return err != nil
+	})
+	pgtest.Wait(t, "the history is another one", func() bool { return one[int](t, now, `select epoch from trapeze.cluster`) == 1 })
+	again := stream(t, r, seen)
+	is.True(again.Reset != "")
+	is.Equal(value(t, r, "trapeze_history_changes_total"), 1.0)
+}
+
+func stream(t *testing.T, r *runner.Runner, after string) *feed.Stream {
+	t.Helper()
+	var s *feed.Stream
+	pgtest.Wait(t, "a stream", func() (ok bool) {
+		var err error
+		s, err = r.Feed().All(t.Context(), "", after)
+		return err == nil
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// readUntil reads a stream up to an event, and returns its cursor.
+func readUntil(t *testing.T, s *feed.Stream, event string) (cursor string) {
+	t.Helper()
+	pgtest.Wait(t, "an event "+event, func() bool {
+		list, err := s.Next(t.Context(), 10*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list {
+			if i.Event == event {
+				cursor = i.ID
+			}
+		}
+		return cursor != ""
+	})
+	return cursor
+}
