@@ -82,25 +82,25 @@ begin
 end $$;
 -- +goose StatementEnd
 
--- Moves the sequence of job ids above the ids in use, unless it is there.
+-- Moves the sequence of job ids far above an id of a block that was reserved and is in use, unless that is done.
 -- +goose StatementBegin
-create function trapeze.advance_job_ids() returns boolean
+create function trapeze.advance_job_ids(in_use bigint) returns boolean
     language plpgsql security definer set search_path = pg_catalog, trapeze, pg_temp as $$
 declare
-    highest bigint;
+    last bigint;
 begin
     perform from trapeze.cluster for update;
-    highest := (select max(id) from trapeze.jobs);
-    if highest < (select last_value from trapeze.job_ids) then
+    last := (select last_value from trapeze.job_ids);
+    if last >= in_use + 4294967296 then
         return false;
     end if;
-    perform setval('trapeze.job_ids', highest + 4294967296);
+    perform setval('trapeze.job_ids', greatest((select max(id) from trapeze.jobs), last) + 4294967296);
     return true;
 end $$;
 -- +goose StatementEnd
 
 -- +goose Down
-drop function trapeze.advance_job_ids();
+drop function trapeze.advance_job_ids(bigint);
 drop function trapeze.settle_history();
 drop function trapeze.history();
 drop function trapeze.cluster_identity();

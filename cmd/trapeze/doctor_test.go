@@ -81,7 +81,7 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	p.join("web-1", 600, "a.kind")
 	said := p.run("doctor", "--transactions", "24h")
 	is.Equal(said.code, 0) // nothing fails
-	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "tables", "partitions", "pods", "lanes", "schedules"} {
+	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "history", "ids", "tables", "partitions", "pods", "lanes", "schedules"} {
 		is.True(strings.Contains(said.out, "ok    "+check)) // examined, and well
 	}
 	for line := range strings.Lines(said.out) {
@@ -101,6 +101,22 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 	}{
 		{"a kind without a handler", func(p patient) { p.enqueue("lost.kind") }, "kinds", failing, `"lost.kind": 1 job waits`, nil},
 		{"no pod at all", func(p patient) {}, "pods", warning, "none of 0 open pods", nil},
+		{"a standby that was promoted, and no pod since", func(p patient) {
+			p.exec(`select trapeze.settle_history()`)
+			p.exec(`update trapeze.cluster set timeline = timeline + 1`)
+		}, "history", warning, "timeline changed", nil},
+		{"a standby that was promoted today", func(p patient) {
+			p.exec(`select trapeze.settle_history()`)
+			p.exec(`update trapeze.cluster set timeline = timeline + 1`)
+			p.exec(`select trapeze.settle_history()`)
+		}, "history", warning, "timeline changed", nil},
+		{"a standby that was promoted last week", func(p patient) {
+			p.exec(`select trapeze.settle_history()`)
+			p.exec(`update trapeze.cluster set epoch = 1, changed_at = now() - interval '7 days'`)
+		}, "history", healthy, "as the pods know it", nil},
+		{"a sequence that a restore left behind", func(p patient) {
+			p.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (5001, 'k', 'default', '{}', 5001)`)
+		}, "ids", failing, "sequence behind ids", nil},
 		{"pods of different leases", func(p patient) {
 			p.join("web-1", 8)
 			p.join("web-2", 60)

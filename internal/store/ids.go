@@ -23,8 +23,8 @@ select b.first, b.history,
 	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 order by j.id limit 1), false)
 from b`
 
-// advanceIDsSQL moves the sequence above the ids in use. Plan: jobs_pkey backwards, one row.
-const advanceIDsSQL = `select trapeze.advance_job_ids()`
+// advanceIDsSQL moves the sequence far above an id that is in use. Plan: jobs_pkey backwards, one row.
+const advanceIDsSQL = `select trapeze.advance_job_ids($1)`
 
 // ids hands out job ids from blocks of the sequence, so that a job's id is known before its row is committed.
 type ids struct {
@@ -97,8 +97,11 @@ func (s *Store) reserveBlocks(ctx context.Context, n int) (spans []span, history
 		if history = list[0].history; history == "" {
 			history = settled // we can read a part of the identity that the owner of the functions cannot
 		}
+		var inUse int64
 		for _, b := range list {
-			if !b.inUse {
+			if b.inUse {
+				inUse = b.first
+			} else {
 				spans = append(spans, span{b.first, b.first + blockSize})
 			}
 		}
@@ -106,7 +109,7 @@ func (s *Store) reserveBlocks(ctx context.Context, n int) (spans []span, history
 			s.cluster.learn(history)
 			return spans, history, nil
 		}
-		if _, err := rows(ctx, s, pgx.RowTo[bool], advanceIDsSQL); err != nil {
+		if _, err := rows(ctx, s, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
 			return nil, "", err
 		}
 	}

@@ -1,0 +1,39 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// clusterStateSQL reads what the pods have agreed on about the cluster, and what is so now. Plan: cluster_pkey; jobs_pkey backwards, one row.
+const clusterStateSQL = `
+select coalesce(c.timeline, 0), coalesce(i.timeline, 0), coalesce(i.system_id, 0) <> 0, trapeze.history() is not null, c.epoch, c.changed_at,
+	coalesce((select j.id from trapeze.jobs j order by j.id desc limit 1), 0), (select s.last_value from trapeze.job_ids s)
+from trapeze.cluster c cross join trapeze.cluster_identity() i where c.one`
+
+// ClusterState is what a doctor wants to know of the cluster's identity.
+type ClusterState struct {
+	Agreed   int  // the timeline that the pods know; 0: none
+	Timeline int  // now; 0: PostgreSQL does not tell
+	Known    bool // PostgreSQL tells the system identifier
+	Settled  bool // the identity is the one that the pods know
+	Epoch    int64
+	Changed  *time.Time // when pods last found another identity; nil: never
+	Highest  int64      // the highest id of a job
+	Sequence int64      // the block of ids that was reserved last
+}
+
+// Behind reports whether the sequence is going to hand out ids that are in use.
+func (c ClusterState) Behind() bool { return c.Highest >= c.Sequence+blockSize }
+
+// ClusterState reads the state of the cluster's identity.
+func (s *Store) ClusterState(ctx context.Context) (ClusterState, error) {
+	found, err := rows(ctx, s, pgx.RowToStructByPos[ClusterState], clusterStateSQL)
+	if err != nil {
+		return ClusterState{}, fmt.Errorf("read the identity of the cluster: %w", err)
+	}
+	return found[0], nil
+}
