@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// doubtFor is for how long after a lost reply the table is looked through for jobs that are ours without our knowing. A
+// doubtFor is for how long after a lost reply, or a failed heartbeat, the table is looked through for jobs that are ours without our knowing. A
 // statement whose reply was lost may still be committed after a first look: by a server that was frozen, say.
 const doubtFor = 2 * time.Minute
 
-// doubts remember that a reply was lost. Looks are due at once, then whenever the time since then has doubled.
+// doubts remember that a reply was lost, or that a heartbeat failed. Looks are due at once, then whenever the time since then has doubled.
 type doubts struct {
 	mu     sync.Mutex
 	raised time.Time // zero: none
@@ -71,10 +71,7 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 		}
 	}
 	known := map[job.Lease]bool{}
-	for _, id := range r.flights.list() {
-		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
-	}
-	r.runs.each(func(one *run) { known[one.lease] = true })
+	r.knows(known)
 	var strays []job.Lease
 	var cancelled []store.Ending
 	for _, h := range held {
@@ -89,11 +86,11 @@ func (r *Runner) handBackStrays(ctx context.Context) error {
 		}
 	}
 	if len(strays) > 0 {
-		back, err := r.store.HandBack(ctx, boot, strays, "the reply to its claim was lost")
+		back, err := r.store.HandBack(ctx, boot, strays, "its pod does not know of it: a reply or an end was lost")
 		if err != nil {
 			return r.dbError(err)
 		}
-		r.log.WarnContext(ctx, "jobs handed back whose claim's reply was lost", telemetry.Jobs, len(back), telemetry.Pod, r.opts.Name)
+		r.log.WarnContext(ctx, "jobs handed back that the table gives to this pod, which does not know of them: a reply or an end was lost", telemetry.Jobs, len(back), telemetry.Pod, r.opts.Name)
 		r.wake()
 		r.wakePeers()
 	}

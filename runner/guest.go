@@ -70,6 +70,7 @@ func (g *Guest) live(ctx context.Context) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var life sync.WaitGroup
 	life.Go(func() { g.r.beat(alive) })
+	life.Go(func() { g.r.compare(alive) })
 	life.Go(func() { g.r.flusher.run(alive) })
 	life.Go(func() { g.r.keepBalance(alive) })
 	var claims sync.WaitGroup

@@ -99,6 +99,7 @@ func (r *Runner) within(o GuestOptions) *Runner {
 		tracing: r.tracing, count: r.count, kinds: map[string]*kind{}, started: true, mine: map[string]bool{}, mineAll: []string{},
 		lanes: newLanes(o.Slots, guestPollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: r.peers,
+		comparing: make(chan struct{}, 1),
 	}
 	in.pod.boot = o.ID
 	in.lanes.mayUse = o.Lane // nil: all

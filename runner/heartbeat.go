@@ -176,6 +176,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	b, err := r.heartbeat(asking, boot)
 	if err != nil {
 		r.pod.missed()
+		r.doubt.raise() // the server that answers next may lack the latest commits
 		if ctx.Err() == nil {
 			r.log.WarnContext(ctx, "heartbeat failed", telemetry.Err, r.dbError(err))
 		}
@@ -238,6 +239,7 @@ func (r *Runner) told(b store.Beat) {
 		r.unbalanced.lookAround()
 	}
 	r.lookForStranded()
+	r.compareSoon()
 }
 
 // cancelRun ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended

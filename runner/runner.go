@@ -70,6 +70,8 @@ type Runner struct {
 		sync.Mutex
 		id string
 	}
+	comparing    chan struct{} // asks for a comparison of the claims with the table
+	pass         slowPass
 	closing      atomic.Bool
 	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
 	mayNotVacuum atomic.Bool  // has been said
@@ -138,6 +140,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		tracing: tracing{o.TracerProvider},
 		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
+		comparing: make(chan struct{}, 1), pass: slowPass{every: passEvery},
 	}
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
@@ -165,6 +168,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	var claimers, life sync.WaitGroup
 	life.Go(func() { r.beat(alive) })
 	life.Go(func() { r.watchTrust(alive) })
+	life.Go(func() { r.compare(alive) })
 	life.Go(func() { r.flusher.run(alive) })
 	life.Go(func() { r.keepBalance(alive) })
 	life.Go(func() { r.keepStranded(alive) })

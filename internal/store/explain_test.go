@@ -24,7 +24,7 @@ var hot = map[string]string{
 	"enqueue": enqueueSQL, "claim": claimSQL, "claim_subjects": claimSubjectsSQL, "finish": finishSQL, "finish_alone": endSQL,
 	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
 	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL, "keep": keepSQL, "emit": emitSQL, "emit_many": emitManySQL, "over": overSQL,
-	"whereabouts": whereaboutsSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
+	"whereabouts": whereaboutsSQL, "missing_claims": missingClaimsSQL, "held_page": heldPageSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
 	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
 	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
 	"board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL, "standing": standingSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL,

@@ -24,6 +24,7 @@ const (
 	First        = "first"      // the name of the first of several
 	Goroutines   = "goroutines" // a dump of all stacks
 	JobID        = "job_id"
+	JobIDs       = "job_ids"
 	Jobs         = "jobs" // a number of them
 	Kind         = "kind"
 	Kinds        = "kinds"

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// missingClaimsSQL finds, among the claims that a process works on, those that the table does not give to it, with the reason of the
+// command that ended them, if there was one. A standby may lag behind: it has no answer.
+// Plan: a probe of live_pkey a claim, and of cancel_requests for those that are missing.
+const missingClaimsSQL = `
+select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = $1 and c.job_id = w.id and c.fence = w.fence), '')
+from unnest($2::bigint[], $3::bigint[]) as w(id, fence)
+where not pg_is_in_recovery()
+	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = $1::uuid offset 0)`
+
+// MissingClaim is a claim that the table does not give to the process that works on it.
+type MissingClaim struct {
+	ID, Fence int64
+	Reason    job.Reason // stopped or deadline; empty: nobody ended it, as far as the table says
+}
+
+// MissingClaims returns those of some claims of a pod that the table does not give to it.
+func (s *Store) MissingClaims(ctx context.Context, boot string, claims []job.Lease) ([]MissingClaim, error) {
+	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i], fences[i] = c.JobID, c.Fence
+	}
+	list, err := rows(ctx, s, pgx.RowToStructByPos[MissingClaim], missingClaimsSQL, boot, ids, fences)
+	if err != nil {
+		return nil, fmt.Errorf("compare the claims of pod %s with the table: %w", boot, err)
+	}
+	return list, nil
+}
+
+// heldPageSQL lists, in one page of live, the claims that the table gives to some pods and that are older than $4 milliseconds. Its only
+// row has id 0 when there are none. Plan: Index Scan on live_pkey over the page.
+const heldPageSQL = `
+with page as materialized (
+	select l.id, l.fence, l.pod, l.claimed_at from trapeze.live l where l.id > $2 order by l.id limit $3
+), read as (
+	select coalesce(max(id), $2) as last, count(*) as seen from page
+)
+select r.last, r.seen, coalesce(p.pod::text, ''), coalesce(p.id, 0), coalesce(p.fence, 0)
+from read r left join page p on p.pod = any($1::uuid[]) and p.claimed_at < now() - $4::bigint * interval '1 millisecond'`
+
+// HeldPage is a page of live.
+type HeldPage struct {
+	Last   int64 // the last id read
+	Full   bool  // there may be more behind it
+	Claims []job.Lease
+}
+
+// HeldPage lists the claims older than age that the table gives to some pods, among the next limit rows of live after an id.
+func (s *Store) HeldPage(ctx context.Context, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
+	type row struct {
+		Last      int64
+		Seen      int
+		Pod       string
+		ID, Fence int64
+	}
+	list, err := rows(ctx, s, pgx.RowToStructByPos[row], heldPageSQL, boots, after, limit, age.Milliseconds())
+	if err != nil {
+		return HeldPage{}, fmt.Errorf("list the claims of pods %v: %w", boots, err)
+	}
+	page := HeldPage{Last: list[0].Last, Full: list[0].Seen >= limit}
+	for _, r := range list {
+		if r.ID != 0 {
+			page.Claims = append(page.Claims, job.Lease{JobID: r.ID, Fence: r.Fence, Pod: r.Pod})
+		}
+	}
+	return page, nil
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestMissingClaimsAreThoseThatTheTableDoesNotGive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	w.put(plain, plain, plain, plain)
+	held, others, stopped, ended := leaseOf(a, w.one(a)), leaseOf(b, w.one(b)), leaseOf(a, w.one(a)), w.one(a)
+	_, err := w.Cancel(w.ctx(), stopped.JobID, true, "ann", func(job.Lease) {})
+	w.is.NoErr(err)
+	_, ok := w.end(a, ending(ended))
+	w.is.True(ok)
+	older := held
+	older.Fence = 7
+	missing, err := w.MissingClaims(w.ctx(), a, []job.Lease{held, others, stopped, leaseOf(a, ended), older})
+	w.is.NoErr(err)
+	want := []MissingClaim{{others.JobID, others.Fence, ""}, {stopped.JobID, stopped.Fence, job.ReasonStopped}, {ended.ID, ended.Fence, ""}, {older.JobID, 7, ""}}
+	slices.SortFunc(missing, func(a, b MissingClaim) int {
+		return slices.Index(want, a) - slices.Index(want, b)
+	})
+	w.is.Equal(missing, want)
+}
+
+func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.pod("a"), w.pod("b")
+	for range 12 {
+		w.put(plain)
+	}
+	var of = map[string][]job.Lease{}
+	for _, boot := range []string{a, b, "", a, b, a, ""} {
+		if boot != "" {
+			of[boot] = append(of[boot], leaseOf(boot, w.one(boot)))
+		}
+	}
+	young := leaseOf(a, w.one(a))
+	w.exec(`update trapeze.live set claimed_at = now() - interval '1 minute' where state = 'running' and id <> $1`, young.JobID)
+	walk := func(boots ...string) (found []job.Lease, pages int) {
+		for after := int64(0); ; {
+			page, err := w.HeldPage(w.ctx(), boots, after, 5, 30*time.Second)
+			w.is.NoErr(err)
+			found, after = append(found, page.Claims...), page.Last
+			if pages++; !page.Full {
+				return found, pages
+			}
+		}
+	}
+	found, pages := walk(a)
+	w.is.Equal(found, of[a]) // and not the one that has just been claimed
+	w.is.Equal(pages, 3)
+	found, _ = walk(a, b)
+	w.is.Equal(len(found), len(of[a])+len(of[b]))
+}
+
+func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
+	t.Parallel()
+	touches := func(n int) map[string]touched {
+		w := newWorld(t)
+		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
+		boot := w.pod("a")
+		w.put(plain)
+		c := w.one(boot)
+		w.seedPending(n)
+		w.exec(`vacuum analyze trapeze.live`)
+		conn := pinned(t, w.pool.Config().ConnString())
+		return map[string]touched{
+			"missing_claims": read(t, explain(t, conn, "missing_claims", missingClaimsSQL, "analyze, buffers, format json",
+				literals(boot, fmt.Sprintf("{%d}", c.ID), fmt.Sprintf("{%d}", c.Fence))...)),
+			"held_page": read(t, explain(t, conn, "held_page", heldPageSQL, "analyze, buffers, format json", literals("{"+boot+"}", "0", "300", "0")...)),
+		}
+	}
+	small, large := touches(400), touches(20_000)
+	for name, s := range small {
+		t.Logf("%-15s small %+v, large %+v", name, s, large[name])
+		if l := large[name]; l.Rows > s.Rows+20 || l.Buffers > 2*s.Buffers {
+			t.Errorf("%s touches %+v behind a backlog fifty times as long, %+v behind a short one", name, l, s)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// forgetsClaim makes the table what it is when the server has lost the commit of a claim. Later claims have higher fences, as those of
+// another timeline do.
+const forgetsClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`
+
+func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	causes := make(chan error, 10)
+	var log logged
+	r := start(t, pool, runner.Options{Logger: log.logger(), Slots: 1, LeaseFor: time.Minute}, map[string]does{
+		"lost": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Fence() == 1 {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return runner.Then(of("next")).Result("refused"), nil
+			}
+			return runner.Done("accepted"), nil
+		},
+		"next": nothing,
+	})
+	id := begun(t, r, of("lost"))
+	exec(t, pool, forgetsClaim, id)
+	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // though every heartbeat was answered
+	j := ended(t, r, id)                                     // in the only slot of the pod
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(string(j.Result), `"accepted"`)
+	is.Equal(j.Attempt, 1)
+	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 0)
+	is.Equal(log.count("handlers cancelled whose claims are missing in the table"), 1)
+}
+
+// An operator's stop is one, however soon after it the handlers are compared with the table.
+func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	const jobs = 10
+	causes := make(chan error, jobs)
+	o := runner.Options{Slots: jobs, HeartbeatEvery: 10 * time.Millisecond, LeaseFor: time.Minute}
+	r := start(t, pool, o, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, nil
+	}})
+	operator := make1(t, pool, runner.Options{}, nil)
+	for range jobs {
+		id := begun(t, r, of("k"))
+		_, err := operator.Stop(t.Context(), id, "ann")
+		is.NoErr(err)
+		is.True(errors.Is(soonest(t, causes), job.ErrStopped))
+	}
+}
+
+// soonest waits for the next value of a channel, though not for ever.
+func soonest[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing came in 20s")
+	}
+	return v
+}
+
+// claimUnknown makes a job that the table gives to a pod which does not know of it: its claim's reply, or the commit of its end, was lost.
+func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
+	t.Helper()
+	id = enqueue(t, by, of("unknown"), runner.Foreign())
+	found, err := by.Store().Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+	if err != nil || len(found.Jobs) != 1 || found.Jobs[0].ID != id {
+		t.Fatal(found, err)
+	}
+	return id
+}
+
+func TestAClaimThatItsPodDoesNotKnowIsHandedBackAfterAFailedHeartbeat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := make1(t, pgtest.Connect(t, url), runner.Options{}, nil)
+	proxy, cut := cable(t, url)
+	o := named("a")
+	o.LeaseFor = time.Minute
+	r := start(t, cut, o, map[string]does{"k": nothing})
+	id := claimUnknown(t, direct, r.Boot())
+	fails := value(t, r, "trapeze_db_errors_total")
+	proxy.Refuse()
+	proxy.Reset()
+	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
+	time.Sleep(2 * o.HeartbeatEvery) // one that is sent again at once fails as well
+	is.Equal(get(t, direct, id).State, job.Running)
+	proxy.Pass()
+	pgtest.WaitFor(t, 20*time.Second, "the job waits again", func() bool { return get(t, direct, id).State == job.Pending })
+	is.True(slices.Contains(told(t, direct, id), "job.handed_back"))
+	is.Equal(get(t, direct, id).Attempt, 0) // unspent
+}
+
+func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
+	pool := r.Store().Pool()
+	id := foreign(t, r, of("far"))
+	first := w.takes(t, r)
+	exec(t, pool, forgetsClaim, id)
+	pgtest.Wait(t, "the worker is told", func() bool {
+		verdict, listed := w.beats(t, r)[id]
+		return listed && verdict.Lost && errors.Is(verdict.Cause, job.ErrLeaseLost)
+	})
+	w.mu.Lock()
+	delete(w.runs, id)
+	w.mu.Unlock()
+	again := w.takes(t, r) // in its only slot
+	is.True(again.Fence > first.Fence)
+	_, err := w.reports(t, r, again, runner.Done("accepted"), nil)
+	is.NoErr(err)
+	is.Equal(string(ended(t, r, id).Result), `"accepted"`)
+}
