@@ -35,7 +35,8 @@ func TestARemoteWorkerIsToldThatItsJobWasDeleted(t *testing.T) {
 	_, err := pool.Exec(t.Context(), `with l as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
 	is.NoErr(err)
 	close(deleted)
-	is.True(errors.Is(<-refused, job.ErrGone))
+	err = <-refused
+	is.True(errors.Is(err, job.ErrGone))
 	is.True(errors.Is(<-cause, job.ErrGone))
 	pgtest.Wait(t, "the pod has closed the claim", func() bool { return p.Running() == 0 })
 	var n int

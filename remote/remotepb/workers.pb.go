@@ -91,6 +91,8 @@ const (
 	JobVerdict_CAUSE_DEADLINE    JobVerdict_Cause = 5
 	JobVerdict_CAUSE_SHUTDOWN    JobVerdict_Cause = 6
 	JobVerdict_CAUSE_LEASE_LOST  JobVerdict_Cause = 7
+	// The job has been deleted. Who does not know it takes it for CAUSE_LEASE_LOST.
+	JobVerdict_CAUSE_GONE JobVerdict_Cause = 8
 )
 
 // Enum value maps for JobVerdict_Cause.
@@ -104,6 +106,7 @@ var (
 		5: "CAUSE_DEADLINE",
 		6: "CAUSE_SHUTDOWN",
 		7: "CAUSE_LEASE_LOST",
+		8: "CAUSE_GONE",
 	}
 	JobVerdict_Cause_value = map[string]int32{
 		"CAUSE_UNSPECIFIED": 0,
@@ -114,6 +117,7 @@ var (
 		"CAUSE_DEADLINE":    5,
 		"CAUSE_SHUTDOWN":    6,
 		"CAUSE_LEASE_LOST":  7,
+		"CAUSE_GONE":        8,
 	}
 )
 
@@ -2398,7 +2402,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\bverdicts\x18\x01 \x03(\v2\x16.trapeze.v1.JobVerdictR\bverdicts\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
 	"\x0fheartbeat_every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0eheartbeatEvery\x12\x10\n" +
-	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xac\x03\n" +
+	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xbc\x03\n" +
 	"\n" +
 	"JobVerdict\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2410,7 +2414,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\n" +
 	"VERDICT_OK\x10\x01\x12\x12\n" +
 	"\x0eVERDICT_CANCEL\x10\x02\x12\x10\n" +
-	"\fVERDICT_LOST\x10\x03\"\xa8\x01\n" +
+	"\fVERDICT_LOST\x10\x03\"\xb8\x01\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCAUSE_CANCELLED\x10\x01\x12\x11\n" +
@@ -2419,7 +2423,9 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\vCAUSE_STALE\x10\x04\x12\x12\n" +
 	"\x0eCAUSE_DEADLINE\x10\x05\x12\x12\n" +
 	"\x0eCAUSE_SHUTDOWN\x10\x06\x12\x14\n" +
-	"\x10CAUSE_LEASE_LOST\x10\a\"\xfe\x02\n" +
+	"\x10CAUSE_LEASE_LOST\x10\a\x12\x0e\n" +
+	"\n" +
+	"CAUSE_GONE\x10\b\"\xfe\x02\n" +
 	"\x13ReportResultRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\x03R\x05jobId\x12\x14\n" +

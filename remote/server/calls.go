@@ -56,6 +56,9 @@ func verdict(v runner.GuestVerdict) *remotepb.JobVerdict {
 }
 
 func cause(err error) remotepb.JobVerdict_Cause {
+	if errors.Is(err, job.ErrGone) { // which is an ErrLeaseLost too
+		return remotepb.JobVerdict_CAUSE_GONE
+	}
 	for is, m := range map[error]remotepb.JobVerdict_Cause{
 		job.ErrCancelled: remotepb.JobVerdict_CAUSE_CANCELLED, job.ErrStopped: remotepb.JobVerdict_CAUSE_STOPPED, job.ErrTimeout: remotepb.JobVerdict_CAUSE_TIMEOUT,
 		job.ErrStale: remotepb.JobVerdict_CAUSE_STALE, job.ErrDeadline: remotepb.JobVerdict_CAUSE_DEADLINE, job.ErrShutdown: remotepb.JobVerdict_CAUSE_SHUTDOWN,

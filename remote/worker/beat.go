@@ -140,6 +140,8 @@ func cause(c remotepb.JobVerdict_Cause) error {
 		return job.ErrDeadline
 	case remotepb.JobVerdict_CAUSE_SHUTDOWN:
 		return job.ErrShutdown
+	case remotepb.JobVerdict_CAUSE_GONE:
+		return job.ErrGone
 	}
 	return job.ErrLeaseLost
 }
