@@ -31,7 +31,7 @@ func (v *view) job(j job.Job) job.Job {
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
 	var args, result, plan bool
-	hidden.Args, args = mask.Hide(j.Args)
+	hidden.Args, args = mask.Strict().Hide(j.Args)
 	hidden.Result, result = mask.Hide(j.Result)
 	hidden.Planned, plan = v.masks.plan(j.Planned)
 	if !bare {
@@ -129,7 +129,7 @@ func (s *server) present(c echo.Context, what any) (any, error) {
 
 // setting is what people say of a schedule, called name, as its reader may see it: its job is nobody's own.
 func (v *view) setting(name string, one job.ScheduleSetting) job.ScheduleSetting {
-	args, hid := v.masks.of(one.Kind).Hide(one.Args)
+	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
 	case !v.to.Sees(access.JobsArgs, ""):
 		one.Args = args
@@ -149,7 +149,7 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 		return access.MaskAll.Hide(planned)
 	}
 	for i, step := range steps {
-		args, found := m.of(step.Kind).Hide(step.Args)
+		args, found := m.of(step.Kind).Strict().Hide(step.Args)
 		steps[i].Args, hid = args, hid || found
 	}
 	raw, err := encodeJSON(steps)

@@ -62,3 +62,23 @@ func TestSecretsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 		is.True(strings.Contains(shown.text, "token")) // of a kind without a type the names are
 	}
 }
+
+func TestArgumentsOfAnotherShapeShowNoSecret(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const secret = "47110815"
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"operator"}})}, func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) { return nil, nil })
+	})
+	for _, args := range []string{`{"password":` + secret + `}`, `"` + secret + `"`, secret, `[` + secret + `]`, `[{"password":"` + secret + `"}]`} {
+		made := h.send("POST", "/jobs", `{"kind":"login","args":`+args+`,"chain":[{"kind":"login","args":`+args+`}]}`, "X-Who", "root")
+		is.Equal(made.status, http.StatusAccepted)
+		id := made.body["id"].(string)
+		h.untilAs(id, job.Failed, "X-Who", "root")
+		for _, path := range []string{"/jobs/" + id, "/jobs", "/pipelines/" + id, "/jobs/" + id + "/events", "/ui/jobs/" + id} {
+			shown := h.send("GET", path, "", "X-Who", "ana")
+			is.Equal(shown.status, http.StatusOK)
+			is.True(!strings.Contains(shown.text, secret)) // not in the arguments, the planned step or the error
+		}
+	}
+}

@@ -69,8 +69,8 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	}
 	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
 		j := &Job[A]{core: c}
-		if err := json.Unmarshal(c.claimed.Args, &j.Args); err != nil {
-			return nil, job.Permanent(fmt.Errorf("%w: decode the args of %s: %w", job.ErrInvalidArgs, name, err))
+		if err := decodeArgs(name, c.claimed.Args, &j.Args); err != nil {
+			return nil, err
 		}
 		return handler(ctx, j)
 	})

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Secrets says which of a kind's arguments are shown only to those who may see them, as JSON pointers in which * stands for every
@@ -34,12 +35,12 @@ func (r *Runner) Secrets(name string) (pointers []string, known bool) {
 	return slices.Clone(k.secrets), k.secretsKnown
 }
 
-// secretsOf finds the fields of a type that are marked secret. It is not known of a type that is JSON in a way of its own.
+// secretsOf finds the fields of a type that are marked secret. It is not known of a type with a JSON encoding of its own.
 func secretsOf(t reflect.Type) (pointers []string, known bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || customJSON(t) {
+	if t.Kind() != reflect.Struct || opaque(t) {
 		return nil, false
 	}
 	var s secretWalk
@@ -55,32 +56,73 @@ var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-func customJSON(t reflect.Type) bool {
+// opaque reports whether a type has a JSON encoding of its own, which its fields need not follow. Times and [json.RawMessage] are as they
+// look, and scalars have no fields.
+func opaque(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
+	default:
+		return false
+	}
+	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[json.RawMessage]() {
+		return false
+	}
 	p := reflect.PointerTo(t)
 	return p.Implements(marshaler) || p.Implements(unmarshaler)
 }
 
-// secretWalk collects pointers to what is marked secret, and to where a struct holds itself: there no end is in sight, and if
-// anything is secret, it is hidden whole.
+// marked reports whether a field below a type is marked secret, whether or not encoding/json would see it.
+func marked(t reflect.Type, within []reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return marked(t.Elem(), within)
+	case reflect.Struct:
+		if slices.Contains(within, t) {
+			return false
+		}
+		within = append(slices.Clone(within), t)
+		for field := range t.Fields() {
+			if field.Tag.Get("secret") == "true" || marked(field.Type, within) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// secretWalk collects pointers to what is marked secret, and to where nobody can tell what is: where a struct holds itself, there no end
+// is in sight, and where a type has an encoding of its own. If anything is secret, these are hidden whole.
 type secretWalk struct{ found, again []string }
 
 // walk looks at a value of type t at a place. within are the structs it is in; hidden: all its fields are secret.
 func (s *secretWalk) walk(t reflect.Type, at string, within []reflect.Type, hidden bool) {
+	switch {
+	case !opaque(t):
+	case marked(t, nil):
+		s.found = append(s.found, at)
+		return
+	default:
+		s.again = append(s.again, at)
+		return
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		s.walk(t.Elem(), at, within, hidden)
 	case reflect.Slice, reflect.Array, reflect.Map:
 		s.walk(t.Elem(), at+"/*", within, hidden)
 	case reflect.Struct:
-		switch {
-		case slices.Contains(within, t):
-			s.again = append(s.again, at)
-		case !customJSON(t):
-			within = append(slices.Clone(within), t)
-			for field := range t.Fields() {
-				s.field(field, at, within, hidden)
-			}
-		}
+		s.fields(t, at, within, hidden)
+	}
+}
+
+func (s *secretWalk) fields(t reflect.Type, at string, within []reflect.Type, hidden bool) {
+	if slices.Contains(within, t) {
+		s.again = append(s.again, at)
+		return
+	}
+	within = append(slices.Clone(within), t)
+	for field := range t.Fields() {
+		s.field(field, at, within, hidden)
 	}
 }
 
@@ -90,8 +132,8 @@ func (s *secretWalk) field(f reflect.StructField, at string, within []reflect.Ty
 	switch {
 	case f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous:
 		return
-	case f.Anonymous && name == "": // its fields are those of the struct that it is in
-		s.walk(f.Type, at, within, hidden)
+	case f.Anonymous && name == "" && target(f.Type).Kind() == reflect.Struct: // its fields are those of the struct that it is in, whatever its encoding
+		s.fields(target(f.Type), at, within, hidden)
 		return
 	case name == "":
 		name = f.Name
@@ -102,6 +144,14 @@ func (s *secretWalk) field(f reflect.StructField, at string, within []reflect.Ty
 		return
 	}
 	s.walk(f.Type, below, within, false)
+}
+
+// target is the type that a pointer points to; any other type is its own.
+func target(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
 }
 
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")

@@ -25,6 +25,22 @@ type list struct {
 	Name string
 }
 
+type (
+	Token  string
+	Users  []inner
+	First  struct{ inner }
+	Second struct{ Name string }
+	hides  struct {
+		key string `secret:"true"`
+	}
+	plainly struct{ Text string }
+)
+
+func (*First) UnmarshalJSON([]byte) error   { return nil }
+func (*Second) UnmarshalJSON([]byte) error  { return nil }
+func (h *hides) UnmarshalJSON([]byte) error { h.key = ""; return nil }
+func (*plainly) UnmarshalJSON([]byte) error { return nil }
+
 func TestTheTypeOfArgumentsSaysWhatIsSecret(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -60,6 +76,27 @@ func TestTheTypeOfArgumentsSaysWhatIsSecret(t *testing.T) {
 		{"holds itself and has no secret", list{}, nil, true},
 		{"a time", struct{ At time.Time }{}, nil, true},
 		{"JSON of its own", Raw{}, nil, false},
+		{"embedded text", struct {
+			Token `secret:"true"`
+		}{}, []string{"/Token"}, true},
+		{"an embedded list", struct{ Users }{}, []string{"/Users/*/Key"}, true},
+		{"embedded with JSON of its own that is not used", struct {
+			First
+			Second
+		}{}, []string{"/Key"}, true},
+		{"a member with JSON of its own and a secret", struct{ In First }{}, []string{"/In"}, true},
+		{"a member with JSON of its own and a secret in a field that is not exported", struct{ In *hides }{}, []string{"/In"}, true},
+		{"a member with JSON of its own beside a secret", struct {
+			Key string `secret:"true"`
+			In  plainly
+			All map[string]plainly
+		}{}, []string{"/All/*", "/In", "/Key"}, true},
+		{"a member with JSON of its own and no secret anywhere", struct{ In plainly }{}, nil, true},
+		{"a moment and raw JSON beside a secret", struct {
+			Key string `secret:"true"`
+			At  time.Time
+			Raw json.RawMessage
+		}{}, []string{"/Key"}, true},
 		{"no struct", json.RawMessage{}, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -12,12 +14,20 @@ const Masked = `"***"`
 
 // Mask hides secrets in JSON. The zero value hides nothing.
 type Mask struct {
-	paths [][]string
-	all   bool
+	paths  [][]string
+	all    bool
+	strict bool
 }
 
 // MaskAll hides every value and shows the names of members alone: for what nobody here knows the secrets of.
 var MaskAll = Mask{all: true}
+
+// Strict returns a mask that also hides a value that has another shape than its pointers expect: text where an object with a secret
+// should be, or a list of them. It is for arguments, whose shape the pointers describe; a result has any shape.
+func (m Mask) Strict() Mask {
+	m.strict = true
+	return m
+}
 
 // MaskOf makes a mask of JSON pointers (RFC 6901), in which * stands for every member and every element. Names of members are found
 // whatever their case, as encoding/json does when it decodes.
@@ -85,7 +95,7 @@ func (m Mask) value(d *json.Decoder, out *masked, paths [][]string) error {
 	case json.Delim('['):
 		err = m.elements(d, out, paths)
 	default:
-		if m.all && token != nil {
+		if (m.all || m.strict) && token != nil {
 			out.hide()
 			return nil
 		}
@@ -125,12 +135,26 @@ func (m Mask) elements(d *json.Decoder, out *masked, paths [][]string) error {
 		if i > 0 {
 			out.text.WriteByte(',')
 		}
+		if m.strict && slices.ContainsFunc(paths, ofMember) {
+			var hidden json.RawMessage
+			out.hide()
+			if err := d.Decode(&hidden); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := m.below(d, out, paths, fmt.Sprint(i)); err != nil {
 			return err
 		}
 	}
 	out.text.WriteByte(']')
 	return nil
+}
+
+// ofMember reports whether a pointer leads on to a member of an object, which no list has.
+func ofMember(path []string) bool {
+	_, err := strconv.Atoi(path[0])
+	return err != nil && path[0] != "*"
 }
 
 // below copies the value of a member or element, or hides it.

@@ -37,6 +37,27 @@ func TestSecretsAreHiddenWhereThePointersLead(t *testing.T) {
 	}
 }
 
+func TestAStrictMaskHidesWhatHasAnotherShapeThanItsPointers(t *testing.T) {
+	for _, c := range []struct{ pointer, raw, want string }{
+		{"/password", `"hunter2"`, `"***"`},
+		{"/password", `17`, `"***"`},
+		{"/password", `["hunter2",{"password":"hunter2"}]`, `["***","***"]`},
+		{"/auth/key", `{"auth":"hunter2","user":"u"}`, `{"auth":"***","user":"u"}`},
+		{"/auth/key", `{"auth":["hunter2"],"user":"u"}`, `{"auth":["***"],"user":"u"}`},
+		{"/auth/key", `{"auth":null,"user":["u"]}`, `{"auth":null,"user":["u"]}`},
+		{"/users/*/key", `{"users":"hunter2","n":1}`, `{"users":"***","n":1}`},
+		{"/users/*/key", `{"users":["hunter2",{"key":"k","n":1}]}`, `{"users":["***",{"key":"***","n":1}]}`},
+		{"/1", `["a","hunter2"]`, `["a","***"]`},
+	} {
+		is := is.New(t)
+		m, err := MaskOf(c.pointer)
+		is.NoErr(err)
+		shown, hid := m.Strict().Hide(json.RawMessage(c.raw))
+		is.Equal(string(shown), c.want)
+		is.Equal(hid, shown != nil && string(shown) != c.raw)
+	}
+}
+
 func TestWhatNobodyKnowsIsHiddenButForItsNames(t *testing.T) {
 	is := is.New(t)
 	got := MaskAll.JSON(json.RawMessage(`{"a":"s","b":[1,true,null,{"c":-1.5}],"d":{}}`))

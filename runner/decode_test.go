@@ -1,0 +1,58 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type account struct {
+	PIN string  `json:"pin" secret:"true"`
+	Key keyText `json:"key" secret:"true"`
+	Age int     `json:"age"`
+}
+
+func (account) Kind() string { return "account" }
+
+// keyText quotes what it refuses, as time.Parse does.
+type keyText string
+
+func (*keyText) UnmarshalJSON(raw []byte) error { return fmt.Errorf("no key: %s", raw) }
+
+func TestArgsThatDoNotDecodeFailForGoodWithoutShowingAValue(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var log strings.Builder
+	r, err := runner.New(pgtest.Pool(t), runner.Options{MaxAttempts: 5, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	is.NoErr(err)
+	handled := false
+	runner.Handle(r, func(context.Context, *runner.Job[account]) (*runner.Outcome, error) { handled = true; return nil, nil })
+	stop := run(t, r)
+	for args, says := range map[string]string{
+		`{"pin":471108151}`:   "field pin: want string, have number",
+		`{"key":"471108151"}`: "a decoder of its type refused a value",
+		`{"age":471108151.5}`: "field age: want int, have number",
+		`"471108151"`:         "have string",
+		`[471108151]`:         "have array",
+	} {
+		id, err := r.Enqueue(t.Context(), runner.Raw{Name: "account", JSON: []byte(args)})
+		is.NoErr(err)
+		j := ended(t, r, id)
+		is.Equal(j.State, job.Failed)
+		is.Equal(*j.Reason, job.ReasonInvalidArgs)
+		is.Equal(j.Attempt, 1) // the same arguments would not decode the next time
+		is.True(strings.Contains(*j.Error, says))
+		is.True(!strings.Contains(*j.Error, "471108151"))
+	}
+	stop()
+	is.True(!handled)
+	is.True(!strings.Contains(log.String(), "471108151"))
+}
