@@ -73,9 +73,11 @@ func (goneError) Is(target error) bool { return target == ErrLeaseLost }
 // EndError says that a job which somebody waited for did not succeed.
 type EndError struct {
 	ID      int64
-	State   State  // failed or cancelled
-	Reason  Reason // why
-	Message string // the handler's error, where there was one
+	State   State      // failed or cancelled
+	Reason  Reason     // why
+	Message string     // the handler's error, where there was one
+	Class   ErrorClass // of a job that failed
+	Code    string     // an SQLSTATE, or the handler's own; empty: none
 }
 
 // Error is one line, whatever the handler said.

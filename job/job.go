@@ -75,6 +75,8 @@ type Job struct {
 	Outcome         *Quality        `json:"outcome"`
 	Reason          *Reason         `json:"reason"`
 	Error           *string         `json:"error"`
+	ErrorClass      *ErrorClass     `json:"error_class"` // of a job that failed
+	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE, or the handler's own
 	Progress        *Progress       `json:"progress"`
 	UniqueKey       *string         `json:"unique_key"`
 	Submitter       string          `json:"submitter"`

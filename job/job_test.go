@@ -59,8 +59,8 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 
 func TestTheErrorOfAJobThatDidNotSucceedIsOneLine(t *testing.T) {
 	is := is.New(t)
-	is.Equal((&EndError{7, Failed, ReasonError, "torn\nwith a stack"}).Error(), "job 7 ended failed (error): torn")
-	is.Equal((&EndError{7, Cancelled, ReasonCancelled, ""}).Error(), "job 7 ended cancelled (cancelled)")
+	is.Equal((&EndError{7, Failed, ReasonError, "torn\nwith a stack", ClassError, ""}).Error(), "job 7 ended failed (error): torn")
+	is.Equal((&EndError{7, Cancelled, ReasonCancelled, "", "", ""}).Error(), "job 7 ended cancelled (cancelled)")
 }
 
 func TestAJobThatIsPutOffWaitsTwiceAsLongEachTimeUpToALimit(t *testing.T) {

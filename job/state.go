@@ -1,5 +1,10 @@
 package job
 
+import (
+	"maps"
+	"slices"
+)
+
 // State is where a job stands. On the fast path a new job is born running.
 //
 //	awaiting_approval ──approve──▶ pending ──claim──▶ running ──finish──▶ succeeded
@@ -83,7 +88,27 @@ const (
 	ReasonChildrenFailed    Reason = "children_failed" // branches of its fan-out failed: some of them (it succeeded), or too many
 	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
 	ReasonExpired           Reason = "expired"         // nobody approved it in time
+	ReasonScheduled         Reason = "scheduled"       // pending: waits for its delay
+	ReasonRetry             Reason = "retry"           // pending: waits for another try
+	ReasonRetryLater        Reason = "retry_later"     // pending: waits for when its handler asked to be called
+	ReasonCancelRequested   Reason = "cancel_requested"
+	ReasonApproval          Reason = "approval"
+	ReasonChildren          Reason = "children"
 )
+
+var reasons = map[Reason][]State{
+	ReasonOK: {Succeeded}, ReasonError: {Failed}, ReasonAttemptsExhausted: {Failed}, ReasonCrashed: {Failed}, ReasonTimeout: {Failed},
+	ReasonStale: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
+	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonAborted: {Cancelled},
+	ReasonExpired: {Cancelled}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonRetryLater: {Pending},
+	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
+}
+
+// States returns the states of jobs that can have the reason; none for a reason that is not known.
+func (r Reason) States() []State { return reasons[r] }
+
+// Reasons lists every reason, sorted.
+func Reasons() []Reason { return slices.Sorted(maps.Keys(reasons)) }
 
 // Quality is the outcome of a job that ended: ok, warning or error.
 type Quality string

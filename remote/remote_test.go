@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
@@ -354,4 +356,34 @@ func TestAResultThatIsTooLargeFailsItsJobAlone(t *testing.T) {
 	ends(t, p, submit(t, p, raw("large", `100000000`)), job.Failed)
 	ends(t, p, submit(t, p, raw("large", `100`)), job.Succeeded)
 	is.True(true)
+}
+
+func TestARemoteHandlersErrorClassAndCodeReachThePod(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
+	fails := map[string]struct {
+		class, code string
+		handler     func() error
+	}{
+		"plain":    {"error", "", func() error { return errors.New("no") }},
+		"coded":    {"error", "card_declined", func() error { return job.Permanent(job.Code("card_declined", errors.New("no"))) }},
+		"panics":   {"panic", "", func() error { panic("no") }},
+		"database": {"database", "23505", func() error { return &pgconn.PgError{Code: "23505", Message: "duplicate key"} }},
+		"args":     {"invalid_args", "", func() error { return fmt.Errorf("%w: no", job.ErrInvalidArgs) }},
+	}
+	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+		for kind, f := range fails {
+			runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, f.handler() })
+		}
+	})
+	for kind, f := range fails {
+		j := ends(t, p, submit(t, p, raw(kind, "{}")), job.Failed)
+		is.Equal(string(*j.ErrorClass), f.class)
+		if f.code == "" {
+			is.True(j.ErrorCode == nil)
+		} else {
+			is.Equal(*j.ErrorCode, f.code)
+		}
+	}
 }

@@ -140,7 +140,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
 		}
 		if e.Outcome = job.Warning; w.Failed == w.Branches || w.Failed > 0 && w.FailFast {
-			e.State, e.Outcome, e.Result = job.Failed, job.Error, nil
+			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil
 		}
 	}
 	boot, reserved := r.Boot(), false
@@ -170,7 +170,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 		ended, ok, err = r.readWaitingBack(ctx, boot, e)
 	case store.Refused(err):
 		// The step that follows cannot be stored: that can.
-		e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonUnstorable
+		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
 		e.Error = clean("the step that follows could not be stored: "+err.Error(), 1000)
 		next := e.Next
 		e.Next = nil
@@ -183,7 +183,13 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	r.count.finished(e.State).Inc()
+	if ended.Here {
+		r.count.ends.count(e.State, e.Class, w.Kind)
+	}
+	if e.State == job.Failed {
+		r.log.WarnContext(ctx, "job failed", telemetry.JobID, w.ID, telemetry.Kind, w.Kind, telemetry.Lane, w.Lane, telemetry.Pipeline, w.PipelineID,
+			telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class, telemetry.Err, e.Error)
+	}
 	r.waiters.seen(w.ID)
 	if ended.Next == store.PlacedPending {
 		r.wake()
@@ -216,6 +222,7 @@ func (r *Runner) readWaitingBack(ctx context.Context, boot string, e store.Endin
 			}
 			return store.EndedWaiting{}, false, nil
 		}
+		ended.Here = at.EndedHere
 		ended.OffBalance = e.Group // if it is not, a look at it costs little
 		if ended.Next = store.PlacedPending; at.ChildRunning {
 			ended.Next = store.PlacedRunning
@@ -288,6 +295,7 @@ func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string
 			return more, err
 		}
 		d = nil
+		r.count.ends.count(job.Cancelled, "", c.Kinds...)
 		more = append(more, c.OffBalance...)
 		seen(c.Ended...)
 		for _, l := range c.Asked {

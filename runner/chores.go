@@ -72,7 +72,11 @@ func (r *Runner) expire(ctx context.Context, goOn store.Pace) (total int, err er
 	if r.opts.ApprovalTTL < 0 {
 		return 0, nil
 	}
-	return dry(ctx, goOn, choresAtOnce, r.opts.ApprovalTTL, r.front.Expire)
+	return dry(ctx, goOn, choresAtOnce, r.opts.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {
+		kinds, err := r.front.Expire(ctx, age, limit)
+		r.count.ends.count(job.Cancelled, "", kinds...)
+		return len(kinds), err
+	})
 }
 
 // endOverdue fails what is too old, and tells the handlers of this pod; those of others learn it by their heartbeat.
@@ -85,14 +89,23 @@ func (r *Runner) endOverdue(ctx context.Context, goOn store.Pace) (total int, er
 		if err != nil {
 			return total, err
 		}
-		ended := 0
+		ended, failed := 0, 0
 		for _, o := range list {
-			if o.Ended {
+			switch {
+			case o.Ended == nil:
+			case *o.Ended == job.Failed:
+				r.count.ends.count(job.Failed, job.ClassDeadline, o.Kind)
+				ended, failed = ended+1, failed+1
+			default:
+				r.count.ends.count(*o.Ended, "", o.Kind)
 				ended++
 			}
 			if one := r.runs.find(o.ID, o.Fence); one != nil && o.Pod != nil && one.lease.Pod == *o.Pod {
 				r.cancelRun(one, job.ReasonDeadline)
 			}
+		}
+		if failed > 0 {
+			r.log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
 		if total += ended; ended > 0 {
 			r.wake() // what waited for their subjects

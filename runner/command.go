@@ -61,6 +61,9 @@ func (r *Runner) ended(id int64, c store.Cancellation, why job.Reason, err error
 	if err != nil {
 		return Cancelled{State: c.State}, r.dbError(err)
 	}
+	if c.EndedKind != "" {
+		r.count.ends.count(job.Cancelled, "", c.EndedKind)
+	}
 	if c.Pod != nil {
 		// Ours is told now; another pod by its heartbeat.
 		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {

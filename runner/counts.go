@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/job"
 )
 
 // leaseLapsed is why jobs are recovered.
@@ -12,8 +11,8 @@ const leaseLapsed = "lease_lapsed"
 
 // counts are the counters that every job passes, looked up by their labels once instead of for each.
 type counts struct {
-	fast, poll                   prometheus.Counter
-	succeeded, failed, cancelled prometheus.Counter
+	fast, poll prometheus.Counter
+	ends       *ends
 }
 
 func newCounts(m *telemetry.Metrics) counts {
@@ -28,8 +27,7 @@ func newCounts(m *telemetry.Metrics) counts {
 	}
 	return counts{
 		fast: m.Handoffs.WithLabelValues("fast"), poll: m.Handoffs.WithLabelValues("poll"),
-		succeeded: m.Finished.WithLabelValues(string(job.Succeeded)), failed: m.Finished.WithLabelValues(string(job.Failed)),
-		cancelled: m.Finished.WithLabelValues(string(job.Cancelled)),
+		ends: &ends{finished: m.Finished, known: map[string]*endCounters{}},
 	}
 }
 
@@ -38,14 +36,4 @@ func (c *counts) started(path string) prometheus.Counter {
 		return c.fast
 	}
 	return c.poll
-}
-
-func (c *counts) finished(s job.State) prometheus.Counter {
-	switch s {
-	case job.Succeeded:
-		return c.succeeded
-	case job.Failed:
-		return c.failed
-	}
-	return c.cancelled
 }

@@ -35,5 +35,6 @@
 // ([job.ErrTimeout]), gave no sign of life ([job.ErrStale]) or is too old ([job.ErrDeadline]), the pod stops ([job.ErrShutdown]) or lost its lease ([job.ErrLeaseLost]), or the job was deleted ([job.ErrGone]).
 //
 // An error fails the job at once, unless its kind has a [Retry] policy or the error asks for another try: wrap it with
-// [job.Retryable], [job.RetryAfter] or [job.Permanent]. When its pod dies, a job runs again on another one.
+// [job.Retryable], [job.RetryAfter] or [job.Permanent]. [job.Code] gives an error a code, by which lists filter. When its pod dies, a
+// job runs again on another one.
 package runner

@@ -99,7 +99,7 @@ func (r *Runner) perform(one *run) (next *run) {
 	outcome, err = one.kind.run(one.ctx, one.core)
 	if err != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
-		_, _ = err.Error(), errors.Is(err, context.Canceled)
+		readOnce(err)
 	}
 	returned = true
 	return nil
@@ -245,14 +245,16 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 	}
 	one.traceError(reason, err)
 	message := clean(err.Error(), job.MaxErrorBytes)
+	class, code := classed(reason, err)
 	limit, wish := r.attemptsOf(one, err)
 	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
 		wait := one.kind.backoff.Random(one.claimed.Attempt)
 		if wish.After != nil {
 			wait = *wish.After
 		}
-		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.Err, message)...)
-		if r.park(one, wait, message) {
+		r.log.WarnContext(one.ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, class, telemetry.ErrorCode, code,
+			telemetry.Err, message)...)
+		if r.park(one, wait, store.Retry{Message: message, Class: class, Code: code}) {
 			one.traceEvent("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			return nil
 		}
@@ -260,11 +262,11 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 	} else if reason == job.ReasonError && limit > 1 && !wish.Permanent {
 		reason = job.ReasonAttemptsExhausted
 	}
-	state := job.Failed
+	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: reason, Error: message, Class: class, Code: code}
 	if reason == job.ReasonCancelled {
-		state = job.Cancelled
+		e.State, e.Class, e.Code = job.Cancelled, "", ""
 	}
-	return r.finish(one, store.Ending{State: state, Outcome: job.Error, Reason: reason, Error: message}, nil)
+	return r.finish(one, e, nil)
 }
 
 // because adds to a handler's error why its context ended, which the error itself need not say.

@@ -93,7 +93,7 @@ func (r *Runner) pursue(w *flush) *run {
 		// What the handler returned cannot be stored: its failure can.
 		r.steppedBack(one, next)
 		r.log.ErrorContext(one.ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
-		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable,
+		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: clean("what the handler returned could not be stored: "+err.Error(), 1000)}
 		next = nil
 		ended, err = r.flusher.submit(one, e)
@@ -127,9 +127,11 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 	// who asks has to look.
 	one.wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
-	r.count.finished(ended.State).Inc()
+	if !ended.Found || ended.Here {
+		r.count.ends.countRun(one.kind, ended.State, e.Class)
+	}
 	one.traceState(ended.State)
-	r.logEnd(one, e.Reason, ended.State)
+	r.logEnd(one, e, ended.State)
 	if one.claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
 		r.poller.Wake()
@@ -180,14 +182,15 @@ func (r *Runner) steppedBack(one *run, next *store.NewJob) {
 	}
 }
 
-// logEnd says how a job ended. A cancel that was committed first wins over the reason that its handler gave.
-func (r *Runner) logEnd(one *run, reason job.Reason, state job.State) {
+// logEnd logs how a job ended: of a failure the error, which holds the stack of a panic. A cancel that was committed first wins over the
+// reason that its handler gave.
+func (r *Runner) logEnd(one *run, e store.Ending, state job.State) {
 	switch {
-	case state != job.Succeeded:
-		if state == job.Cancelled {
-			reason = job.ReasonCancelled
-		}
-		r.log.WarnContext(one.ctx, "job "+string(state), append(one.attrs(), telemetry.Reason, reason)...)
+	case state == job.Failed:
+		r.log.WarnContext(one.ctx, "job failed", append(one.attrs(), telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class,
+			telemetry.ErrorCode, e.Code, telemetry.Err, e.Error)...)
+	case state == job.Cancelled:
+		r.log.WarnContext(one.ctx, "job cancelled", append(one.attrs(), telemetry.Reason, job.ReasonCancelled)...)
 	case r.log.Enabled(one.ctx, slog.LevelDebug):
 		r.log.DebugContext(one.ctx, "job succeeded", one.attrs()...)
 	}
@@ -258,10 +261,12 @@ func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.T
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("panic in InTx: %v\n%s", p, debug.Stack())
+				err = fmt.Errorf("in InTx: %w", &panicked{fmt.Sprint(p), debug.Stack()})
 			}
 		}()
-		err = write(ctx, tx)
+		if err = write(ctx, tx); err != nil {
+			readOnce(err)
+		}
 	}()
 	<-done
 	return err

@@ -15,13 +15,14 @@ import (
 
 // flush is one end on its way, answered once.
 type flush struct {
-	one    *run
-	ending store.Ending
-	next   *store.NewJob
-	ended  store.Ended
-	err    error
-	done   chan struct{} // closed with the answer; nil: landed goes on
-	tries  int           // times that its row was held by somebody
+	one     *run
+	ending  store.Ending
+	next    *store.NewJob
+	ended   store.Ended
+	err     error
+	done    chan struct{} // closed with the answer; nil: landed goes on
+	tries   int           // times that its row was held by somebody
+	unknown bool          // the reply to a statement with it was lost
 }
 
 // weight is about how many bytes an end is on the wire.
@@ -75,6 +76,11 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			return
 		}
 		_ = f.r.dbError(err)
+		if store.Unknown(err) {
+			for _, w := range batch {
+				w.unknown = true
+			}
+		}
 		switch {
 		case store.Refused(err) && len(batch) > 1:
 			var sent sync.WaitGroup
@@ -198,7 +204,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 			if mutant.Is(mutant.DoubleChain) {
 				f.r.chainTwice(ctx, w.ending.Next)
 			}
-			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning, Found: true}, nil)
+			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning, Found: true, Here: w.unknown && at.EndedHere}, nil)
 		case at.Held:
 			again = append(again, w)
 		case gone[w.ending.ID]:

@@ -62,7 +62,7 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	for _, status := range []string{"accepted", "duplicate", "stale"} {
 		is.Equal(collected(t, r)["remote_reports_total/"+status], 1.0)
 	}
-	is.Equal(collected(t, r)["jobs_finished_total/succeeded"], 1.0) // a job that ran elsewhere is one of the pod's
+	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job that ran elsewhere is one of the pod's
 	is.Equal(collected(t, r)["claims_total"], 1.0)
 
 	foreign(t, r, of("far"))

@@ -18,7 +18,9 @@ type GuestReport struct {
 	GuestClaim
 	Outcome    *Outcome // nil: Done(nil)
 	Err        error
-	HandedBack bool // the worker stops: the job is given back
+	Class      job.ErrorClass // of Err: see [ErrorOf]
+	Code       string         // of Err; empty: none
+	HandedBack bool           // the worker stops: the job is given back
 	Why        string
 }
 
@@ -103,7 +105,7 @@ func (report GuestReport) answer() *answer {
 		}
 		return &answer{err: &released{why: why}}
 	case report.Err != nil:
-		return &answer{err: report.Err}
+		return &answer{err: reported(report.Err, report.Class, report.Code)}
 	}
 	return &answer{outcome: report.Outcome}
 }

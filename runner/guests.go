@@ -17,27 +17,12 @@ type guests struct {
 
 	lookout lookout
 
-	measuring sync.Mutex
-	measured  map[string]bool // kinds
+	measured kindLabels
 }
-
-// maxMeasured bounds the kinds whose runs are measured apart: what a worker calls its kinds is its own affair, and each takes memory of the
-// pod for ever. The others are one kind, "(other)".
-const maxMeasured = 1000
 
 // ran measures a run of a kind that only remote workers have.
 func (s *guests) ran(m *telemetry.Metrics, kind string, seconds float64) {
-	s.measuring.Lock()
-	if s.measured == nil {
-		s.measured = map[string]bool{}
-	}
-	if !s.measured[kind] && len(s.measured) >= maxMeasured {
-		kind = "(other)"
-	} else {
-		s.measured[kind] = true
-	}
-	s.measuring.Unlock()
-	m.RunSeconds.WithLabelValues(kind).Observe(seconds)
+	m.RunSeconds.WithLabelValues(s.measured.label(kind)).Observe(seconds)
 }
 
 func (s *guests) find(id string) *Guest {

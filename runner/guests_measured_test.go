@@ -14,10 +14,10 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	is := is.New(t)
 	var s guests
 	m := telemetry.New()
-	for i := range 3 * maxMeasured {
+	for i := range 3 * maxKindLabels {
 		s.ran(m, "kind "+strconv.Itoa(i), 1)
 	}
-	series := make(chan prometheus.Metric, 4*maxMeasured)
+	series := make(chan prometheus.Metric, 4*maxKindLabels)
 	m.RunSeconds.Collect(series)
-	is.Equal(len(series), maxMeasured+1) // however many they make up
+	is.Equal(len(series), maxKindLabels+1) // however many they make up
 }

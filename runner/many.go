@@ -65,6 +65,7 @@ func (r *Runner) cancelBatch(ctx context.Context, ids []int64, actor string, d *
 	if err != nil {
 		return nil, 0, err
 	}
+	r.count.ends.count(job.Cancelled, "", c.Kinds...)
 	seen := make(map[int64]bool, len(ids))
 	for _, id := range c.Ended {
 		seen[id] = true

@@ -9,6 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // net is what the poller sweeps: lapsed pods, due moments, and the lanes.
@@ -158,14 +159,17 @@ func (r *Runner) recover(ctx context.Context) error {
 	if err != nil || len(boots) == 0 {
 		return err
 	}
-	recovered, passed := 0, 0
+	recovered, passed, crashed := 0, 0, 0
 	for after := int64(0); ; {
 		page, err := r.store.RecoverPage(ctx, boots, after, recoverPage, r.opts.MaxCrashes)
 		if err != nil {
 			return err
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
-		recovered += page.Pending + page.Ended
+		r.count.ends.count(job.Failed, job.ClassCrashLimit, page.Crashed...)
+		r.count.ends.count(job.Cancelled, "", page.Cancelled...)
+		crashed += len(page.Crashed)
+		recovered += page.Pending + len(page.Crashed) + len(page.Cancelled)
 		passed += page.Passed
 		after = page.Last
 		if page.Seen < recoverPage {
@@ -188,6 +192,9 @@ func (r *Runner) recover(ctx context.Context) error {
 	for _, l := range lapsed {
 		r.log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.Boot, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
 		r.metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
+	}
+	if crashed > 0 {
+		r.log.WarnContext(ctx, "jobs failed", telemetry.Jobs, crashed, telemetry.ErrorClass, job.ClassCrashLimit)
 	}
 	if recovered > 0 {
 		r.metrics.Recovered.WithLabelValues(leaseLapsed).Add(float64(recovered))

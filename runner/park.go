@@ -12,9 +12,9 @@ import (
 
 // park ends a claim with a wait before another try, and reports whether it did: not when the lease is lost or a cancel was
 // committed.
-func (r *Runner) park(one *run, wait time.Duration, message string) bool {
+func (r *Runner) park(one *run, wait time.Duration, why store.Retry) bool {
 	return r.parkBy(one, wait, func(ctx context.Context) error {
-		_, err := r.store.Park(ctx, one.lease, wait, message)
+		_, err := r.store.Park(ctx, one.lease, wait, why)
 		return err
 	})
 }

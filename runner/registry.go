@@ -57,6 +57,7 @@ type kind struct {
 	secretsKnown bool
 	run          func(ctx context.Context, c *core) (*Outcome, error)
 	runSeconds   prometheus.Observer
+	ends         *endCounters // nil: a kind that only remote workers have
 }
 
 // Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
@@ -101,7 +102,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name)}
+	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name), ends: r.count.ends.of(name)}
 	for _, o := range options {
 		o(k)
 	}

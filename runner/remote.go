@@ -116,7 +116,7 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far
 		}()
 		o, err = k.run(ctx, c)
 		if err != nil {
-			_ = err.Error() // a panic of it is the handler's
+			readOnce(err) // a panic of it is the handler's
 		}
 	}()
 	<-done

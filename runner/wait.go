@@ -55,5 +55,11 @@ func endError(j job.Job) error {
 	if j.Error != nil {
 		e.Message = *j.Error
 	}
+	if j.ErrorClass != nil {
+		e.Class = *j.ErrorClass
+	}
+	if j.ErrorCode != nil {
+		e.Code = *j.ErrorCode
+	}
 	return e
 }

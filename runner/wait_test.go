@@ -191,7 +191,7 @@ func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
 	_, err = runner.Result[int](t.Context(), client, id)
 	var end *job.EndError
 	is.True(errors.As(err, &end))
-	is.Equal(*end, job.EndError{ID: id, State: job.Failed, Reason: job.ReasonError, Message: "torn\nin the middle"})
+	is.Equal(*end, job.EndError{ID: id, State: job.Failed, Reason: job.ReasonError, Message: "torn\nin the middle", Class: job.ClassError})
 	j, err := client.Wait(t.Context(), id) // which has ended already
 	is.NoErr(err)                          // a failure of the job is none of Wait
 	is.Equal(j.State, job.Failed)

@@ -108,6 +108,8 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	line("waits because", because)
 	line("outcome", text(j.Outcome))
 	line("reason", text(j.Reason))
+	line("error class", text(j.ErrorClass))
+	line("error code", text(j.ErrorCode))
 	line("error", text(j.Error))
 	line("progress", progressOf(j.Progress))
 	line("lane", j.Lane)

@@ -233,6 +233,11 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	reasons = append(reasons, strings.Split(strings.Trim(why[0], "'"), "', '")...)
 	same(t, "reasons", names(t, heading, "reason"), reasons)
 	same(t, "events", names(t, heading, "event"), events)
+	var classes []string
+	for _, class := range job.ErrorClasses() {
+		classes = append(classes, string(class))
+	}
+	same(t, "error classes", names(t, heading, "error class"), classes)
 }
 
 func TestReferenceListsEveryKind(t *testing.T) {

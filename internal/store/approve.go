@@ -75,14 +75,14 @@ with late as materialized (
 	select id, event_no + 1, fence, 'awaiting_approval', 'cancelled', 'job.cancelled', 'warn', 'nobody approved it in time',
 		'{"reason":"expired"}'::json from gone
 )
-select count(*) from gone`
+select kind from gone`
 
 // Expire cancels jobs that have awaited approval for longer than a time, counted from when they would have become due, at
-// most limit of them, and returns how many.
-func (s *Store) Expire(ctx context.Context, after time.Duration, limit int) (int, error) {
-	n, err := rows(ctx, s, pgx.RowTo[int], expireSQL, after.Milliseconds(), limit)
+// most limit of them, and returns their kinds.
+func (s *Store) Expire(ctx context.Context, after time.Duration, limit int) ([]string, error) {
+	kinds, err := rows(ctx, s, pgx.RowTo[string], expireSQL, after.Milliseconds(), limit)
 	if err != nil {
-		return 0, fmt.Errorf("expire what nobody approved: %w", err)
+		return nil, fmt.Errorf("expire what nobody approved: %w", err)
 	}
-	return n[0], nil
+	return kinds, nil
 }

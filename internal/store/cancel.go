@@ -44,7 +44,8 @@ with held as materialized (
 	union all
 	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
 ), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
-select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence from held`
+select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
+	coalesce((select kind from gone), '') from held`
 
 // cancelParkedSQL cancels a job that waits: for its moment, for approval, or for its children, whose cancellation it calls for.
 // Plan: Index Scan on parked_pkey, one row.
@@ -62,18 +63,19 @@ with gone as (
 ), ` + failedBranchesTailSQL + `parents as (
 	select id from gone where why = 'children'
 ), ` + countTailSQL + `
-select 'cancelled', null::text, fence from gone`
+select 'cancelled', null::text, fence, kind from gone`
 
 const (
-	doneStateSQL = `select state, null::text, fence from trapeze.done where id = $1 order by epoch desc limit 1`
+	doneStateSQL = `select state, null::text, fence, '' from trapeze.done where id = $1 order by epoch desc limit 1`
 	jobExistsSQL = `select id from trapeze.jobs where id = $1`
 )
 
 // Cancellation is what a cancel or stop came to.
 type Cancellation struct {
-	State job.State // cancelled; running while its owner is being told; with [job.ErrAlreadyTerminal], where it ended
-	Pod   *string   // the owner, when it was running
-	Fence int64
+	State     job.State // cancelled; running while its owner is being told; with [job.ErrAlreadyTerminal], where it ended
+	Pod       *string   // the owner, when it was running
+	Fence     int64
+	EndedKind string // the kind of the job, which ended by this; empty: it did not
 }
 
 // Cancel ends a job that does not run, at once, and asks a running one to end; with stop it ends a running one too. It

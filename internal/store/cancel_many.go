@@ -23,14 +23,14 @@ with wanted as materialized (
 ), gone_live as (
 	delete from trapeze.live l using held h where l.id = h.id and h.state = 'pending'
 	returning l.id, l.state, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.started_at, l.claim_xid,
-		l.unique_while, '' as why
+		l.unique_while, l.kind, '' as why
 ), waits as materialized (
 	select p.id from wanted w join trapeze.parked p on p.id = w.id order by p.id for update of p skip locked
 ), gone_parked as (
 	delete from trapeze.parked p using waits w where p.id = w.id
 	returning p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state,
 		p.fence, p.event_no, p.epoch, p.attempt, p.crashes, p.priority, p.lane, p.started_at, null::xid8 as claim_xid,
-		p.unique_while, p.why
+		p.unique_while, p.kind, p.why
 ), gone as materialized (
 	select * from gone_live union all select * from gone_parked
 ), request as (
@@ -50,13 +50,14 @@ with wanted as materialized (
 ), ` + failedBranchesTailSQL + `parents as (
 	select id from gone where why = 'children'
 ), ` + countTailSQL + `
-select id, null::bigint, null::text, null::bigint from gone
-union all select id, fence, pod::text, null from asked
-union all select null, null, null, id from counted where due`
+select id, null::bigint, null::text, null::bigint, kind from gone
+union all select id, fence, pod::text, null, null from asked
+union all select null, null, null, id, null from counted where due`
 
 // CancelledMany is what became of many jobs that were to be cancelled.
 type CancelledMany struct {
 	Ended      []int64     // cancelled
+	Kinds      []string    // of those
 	Asked      []job.Lease // running: their owners are told
 	OffBalance []int64     // fan-outs that this leaves off balance
 }
@@ -68,6 +69,7 @@ func (s *Store) CancelMany(ctx context.Context, ids []int64, reason job.Reason, 
 		ID, Fence *int64
 		Pod       *string
 		Due       *int64
+		Kind      *string
 	}
 	var found []row
 	if d == nil {
@@ -91,7 +93,7 @@ func (s *Store) CancelMany(ctx context.Context, ids []int64, reason job.Reason, 
 		case f.Pod != nil:
 			c.Asked = append(c.Asked, job.Lease{JobID: *f.ID, Fence: *f.Fence, Pod: *f.Pod})
 		default:
-			c.Ended = append(c.Ended, *f.ID)
+			c.Ended, c.Kinds = append(c.Ended, *f.ID), append(c.Kinds, *f.Kind)
 		}
 	}
 	return c, nil

@@ -105,7 +105,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 
 	c = w.one(a)
 	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand back gives the attempt back, the fence rises
-	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, "boom")
+	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
 

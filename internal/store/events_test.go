@@ -38,7 +38,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.NoErr(err)
 	again := w.one(a)
 	w.is.Equal(again.ID, first[0].ID)
-	_, err = w.Park(w.ctx(), leaseOf(a, again), 0, "later")
+	_, err = w.Park(w.ctx(), leaseOf(a, again), 0, Retry{Message: "later"})
 	w.is.NoErr(err)
 	w.promote(1)
 	w.is.Equal(w.one(a).ID, again.ID)

@@ -20,6 +20,8 @@ type Ending struct {
 	Reason  job.Reason
 	Result  json.RawMessage // nil: none
 	Error   string          // empty: none
+	Class   job.ErrorClass  // of a job that failed
+	Code    string          // empty: none
 	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
 	Branch                  // of the job that ends
 	EventNo int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
@@ -31,6 +33,7 @@ type Ended struct {
 	ChildRunning bool      // the next step is ours, with fence 1
 	OffBalance   *int64    // the fan-out that its end leaves off balance: see [Store.FanOut]
 	Found        bool      // nothing was written now: the claim had ended, by an earlier try or by somebody who spoke for it
+	Here         bool      // Found, and it was an earlier try of this pod, whose reply was lost
 }
 
 // goneTailSQL is how every end begins. The fence decides first: only rows with this id, fence and pod are locked and
@@ -48,38 +51,46 @@ free as materialized (
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
 		case when l.cancel_requested then 'error' else e.outcome end as outcome,
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,
-		case when not l.cancel_requested then e.result end as result, e.error, l.fence, l.epoch, l.attempt, l.crashes,
+		case when not l.cancel_requested then e.result end as result, e.error,
+		case when not l.cancel_requested then e.error_class end as error_class,
+		case when not l.cancel_requested then e.error_code end as error_code, l.fence, l.epoch, l.attempt, l.crashes,
 		l.priority, l.lane, l.kind, l.subject, l.started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
 		l.claim_xid`
 
 // endedTailSQL is how every end goes on: its row in done, its unique key, what was to be told to its pod, its event.
 const endedTailSQL = `
 ended as (
-	insert into trapeze.done (id, state, outcome, reason, result, error, fence, pod, event_no, epoch, attempt, crashes,
-		priority, lane, started_at, xid, claim_xid)
-	select id, state, outcome, reason, result::json, error, fence, $8::uuid, event_no, epoch, attempt, crashes, priority,
+	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
+		attempt, crashes, priority, lane, started_at, xid, claim_xid)
+	select id, state, outcome, reason, result::json, error, error_class, error_code, fence, $8::uuid, event_no, epoch, attempt, crashes, priority,
 		lane, started_at, pg_current_xact_id(), claim_xid from gone
 ), ` + freeKeysTailSQL + `, told as (
 	delete from trapeze.cancel_requests c using gone g
 	where g.cancel_requested and c.pod = $8::uuid and c.job_id = g.id and c.fence = g.fence
 ), end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
-		message)
+		message, fields)
 	select array_agg(id), array_agg(event_no), array_agg(fence), null, null, null, $8::uuid, 'running', 'succeeded',
-		'job.succeeded', null, null from gone where state = 'succeeded' and outcome = 'ok' having count(*) > 0
+		'job.succeeded', null, null, null from gone where state = 'succeeded' and outcome = 'ok' having count(*) > 0
 	union all
 	select null, null, null, id, event_no, fence, $8::uuid, 'running', state, 'job.' || state,
-		case when state = 'failed' then 'error' when outcome = 'warning' then 'warn' end, left(error, 500)
+		case when state = 'failed' then 'error' when outcome = 'warning' then 'warn' end, left(error, 500),
+		case when state = 'failed' then ` + failureFields + ` end
 	from gone where state <> 'succeeded' or outcome <> 'ok'
 )`
 
-// The arrays of ends, and what they are called. The steps that follow come after $8, the pod.
+// failureFields are the fields of the event of a failure.
+const failureFields = `json_build_object('reason', reason, 'error_class', error_class, 'error_code', error_code)`
+
+// The arrays of ends, and what they are called. The steps that follow come after the pod, $8, and the classes and codes of
+// errors, which are null where no job of the batch failed.
 const (
-	endArrays  = `$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]`
-	endColumns = `id, fence, state, outcome, reason, result, error`
-	nextArrays = `$9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::int[],
-		$17::text[], $18::int[], $19::int[], $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::bigint[],
-		$26::boolean[], $27::text[], $28::bigint[], $29::int[], $30::boolean[], $31::text[]`
+	endArrays = `$1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $9::text[],
+		$10::text[]`
+	endColumns = `id, fence, state, outcome, reason, result, error, error_class, error_code`
+	nextArrays = `$11::bigint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::bigint[], $18::int[],
+		$19::text[], $20::int[], $21::int[], $22::text[], $23::text[], $24::text[], $25::text[], $26::int[], $27::bigint[],
+		$28::boolean[], $29::text[], $30::bigint[], $31::int[], $32::boolean[], $33::text[]`
 	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
 		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 )
@@ -131,7 +142,7 @@ select id, state, false as child_running, null::bigint as due from gone`
 // Plan: as endSQL; fan_outs_pkey.
 const endBranchesSQL = `
 with ends as materialized (
-	select * from unnest(` + endArrays + `, $9::bigint[], $10::boolean[]) as e(` + endColumns + `, of_group, was_impaired)
+	select * from unnest(` + endArrays + `, $11::bigint[], $12::boolean[]) as e(` + endColumns + `, of_group, was_impaired)
 ), ` + goneTailSQL + `, e.of_group, e.was_impaired
 ), ` + endedRunsTailSQL + endedTailSQL + `, branches as (
 	select of_group, state, was_impaired from gone where of_group is not null
@@ -150,7 +161,7 @@ select id, state, next is not null and id in (select parent_id from placed where
 // Plan: as finishSQL; fan_outs_pkey.
 const finishBranchesSQL = `
 with ends as materialized (
-	select * from unnest(` + endArrays + `, ` + nextArrays + `, $32::bigint[], $33::boolean[])
+	select * from unnest(` + endArrays + `, ` + nextArrays + `, $34::bigint[], $35::boolean[])
 		as e(` + endColumns + `, ` + nextColumns + `, of_group, was_impaired)
 ), ` + goneTailSQL + `, e.of_group, e.was_impaired` + nextTailSQL + endedTailSQL + `, branches as (
 	select of_group, state, was_impaired from gone where of_group is not null and next is null
@@ -187,13 +198,18 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 		ids, fences               []int64
 		states, outcomes, reasons []string
 		results, errs             []*string
+		classes, codes            []*string // nil, which costs nothing, where no job failed
 		groups                    []*int64
 		impaired                  []bool
 		children                  columns
 	)
 	handsOver := slices.ContainsFunc(list, func(e Ending) bool { return e.Next != nil })
 	branches := slices.ContainsFunc(list, func(e Ending) bool { return e.Group != nil })
+	failed := slices.ContainsFunc(list, func(e Ending) bool { return e.Class != "" })
 	for _, e := range list {
+		if failed {
+			classes, codes = append(classes, some(string(e.Class))), append(codes, some(e.Code))
+		}
 		ids, fences = append(ids, e.ID), append(fences, e.Fence)
 		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
 		reasons = append(reasons, string(e.Reason))
@@ -208,7 +224,7 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 			groups, impaired = append(groups, e.Group), append(impaired, e.Impaired)
 		}
 	}
-	sql, args := endSQL, []any{ids, fences, states, outcomes, reasons, results, errs, boot}
+	sql, args := endSQL, []any{ids, fences, states, outcomes, reasons, results, errs, boot, classes, codes}
 	if handsOver {
 		sql, args = finishSQL, append(args, children.all()...)
 	}
@@ -267,7 +283,9 @@ select w.id, w.fence,
 	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = $3::uuid limit 1), false) as held,
 	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod is null limit 1), false) as pending,
 	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = $3::uuid
-		and l.claimed_at = l.ready_at limit 1), false) as child_running
+		and l.claimed_at = l.ready_at limit 1), false) as child_running,
+	coalesce((select true from trapeze.done d where d.id = w.id and d.fence = w.fence and d.pod = $3::uuid and d.xid is not null limit 1),
+		false) as ended_here
 from unnest($1::bigint[], $2::bigint[], $4::bigint[]) as w(id, fence, child)`
 
 // Whereabouts is what became of a claim whose commit was in doubt.
@@ -278,6 +296,7 @@ type Whereabouts struct {
 	Held         bool // still ours: nothing was written
 	Pending      bool // handed back
 	ChildRunning bool // its next step was born running and is ours, so that nobody but its parent's run can start it
+	EndedHere    bool // [Store.Finish] or [Store.EndWaiting] ended it for this pod: no command, recovery or maintenance did
 }
 
 // Whereabouts reads back claims by (id, fence); children[i] is the id of the step that was to follow claims[i], or of

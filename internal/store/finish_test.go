@@ -181,7 +181,7 @@ func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
 	c := w.claims(a, 5)
 	child := w.new(then(c[0]))[0]
 	w.end(a, endingWith(c[0], child))
-	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), time.Hour, "boom")
+	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), time.Hour, Retry{Message: "boom"})
 	w.is.NoErr(err)
 	_, err = w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c[2])}, "why")
 	w.is.NoErr(err)

@@ -15,18 +15,18 @@ const jobOf = `(
 		j.args, j.planned, p.result, p.outcome, p.reason, p.error,
 		coalesce(g.done, f.branches - f.open) as progress_done, coalesce(g.total, f.branches) as progress_total,
 		g.message as progress_message, j.unique_key, j.submitter, j.created_at, p.run_after, p.started_at, p.finished_at,
-		p.cancel_requested, p.event_no, j.group_id, j.child_no, j.impaired
+		p.cancel_requested, p.event_no, j.group_id, j.child_no, j.impaired, p.error_class, p.error_code
 	from trapeze.jobs j
 	cross join lateral (
 		(select l.lane, l.state, l.priority, l.attempt, l.crashes, l.fence, l.epoch, l.pod, null::json as result, null::text as outcome,
 			case when l.cancel_requested then 'cancel_requested' end as reason, null::text as error,
 			case when l.ready_at > 'epoch' then l.ready_at end as run_after, l.started_at, null::timestamptz as finished_at,
-			l.cancel_requested, l.event_no
+			l.cancel_requested, l.event_no, null::text as error_class, null::text as error_code
 		from trapeze.live l where l.id >= j.id and l.id <= j.id order by l.id limit 1)
 		union all
 		(select k.lane, case k.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end, k.priority,
 			k.attempt, k.crashes, k.fence, k.epoch, null::uuid, null::json, null::text, k.why, null::text, k.run_after, k.started_at,
-			null::timestamptz, false, k.event_no
+			null::timestamptz, false, k.event_no, null::text, null::text
 		from trapeze.parked k where k.id = j.id limit 1)
 		union all
 		(select ` + endOf + ` from trapeze.done_succeeded d where ` + endedSince + ` limit 1)
@@ -44,7 +44,7 @@ const jobOf = `(
 
 const (
 	endOf = `d.lane, d.state, d.priority, d.attempt, d.crashes, d.fence, d.epoch, d.pod, d.result, d.outcome, d.reason, d.error,
-			null::timestamptz, d.started_at, d.finished_at, false, d.event_no`
+			null::timestamptz, d.started_at, d.finished_at, false, d.event_no, d.error_class, d.error_code`
 	endedSince = `d.id = j.id and d.finished_at >= j.created_at - interval '1 day'`
 )
 

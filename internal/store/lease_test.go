@@ -74,7 +74,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		w.is.True(!ok)
 		lost(second(w.FinishIn(w.ctx(), w.pool, a, ending(c))))
 		lost(w.Progress(w.ctx(), old, job.Progress{Done: ptr(int64(1))}))
-		lost(second(w.Park(w.ctx(), old, 0, "boom")))
+		lost(second(w.Park(w.ctx(), old, 0, Retry{Message: "boom"})))
 		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
 		lost(w.Emit(w.ctx(), old, Emission{Event: "my.event"}))
 		lost(second(w.Hold(w.ctx(), w.pool, old, time.Minute))) // what checkpoints go through

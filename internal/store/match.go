@@ -12,14 +12,14 @@ import (
 // planner from beginning with jobs, all of them, on whose few it counts because of so many conditions.
 const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
-		and ($8::timestamptz is null or j.created_at >= $8) and ($10 or j.group_id is null)`
+		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`
 
 // matchOpenSQL lists jobs that have neither ended nor been asked to, in the order of their ids.
 // Plan: live_pkey and parked_pkey from an id on, each until the limit; jobs_pkey for those of the kind, lane, subject and state.
 const matchOpenSQL = `
 (
 	select s.id from trapeze.live s ` + ofJob + ` offset 0) j
-	where s.id > $1 and not s.cancel_requested and ($2::text[] is null or s.state = any($2)) and ($3::text is null or s.kind = $3)
+	where s.id > $1 and not s.cancel_requested and $10::text is null and $11::text is null and $12::text is null and ($2::text[] is null or s.state = any($2)) and ($3::text is null or s.kind = $3)
 		and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
 	order by s.id limit $9
 ) union all (
@@ -27,6 +27,7 @@ const matchOpenSQL = `
 	where s.id > $1 and ($2::text[] is null
 			or case s.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end = any($2))
 		and ($3::text is null or s.kind = $3) and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+		and ($10::text is null or s.why = $10) and $11::text is null and $12::text is null
 	order by s.id limit $9
 )
 order by id limit $9`
@@ -37,6 +38,7 @@ const matchEndedSQL = `
 select s.id from trapeze.done s ` + ofJob + `
 		and ($3::text is null or j.kind = $3) and ($5::text is null or j.subject = $5) offset 0) j
 where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::text[]) and ($4::text is null or s.lane = $4)
+	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
 order by s.id limit $9`
 
 // Match lists the ids of jobs that a filter selects, as a list of the same filter shows them, in their order and after the given one: with
@@ -56,7 +58,7 @@ func (s *Store) Match(ctx context.Context, f Filter, ended bool, after int64, li
 		since = &f.Since
 	}
 	list, err := rows(ctx, s, pgx.RowTo[int64], sql, after, states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline),
-		someID(f.Parent), since, limit, f.WithChildren())
+		someID(f.Parent), since, limit, some(string(f.Reason)), some(string(f.ErrorClass)), some(f.ErrorCode), f.WithChildren())
 	if err != nil {
 		return nil, fmt.Errorf("find jobs: %w", err)
 	}
@@ -81,7 +83,8 @@ func (f Filter) WithChildren() bool {
 // Asked says what a filter asks for, in words as of the HTTP API.
 func (f Filter) Asked() map[string]any {
 	asked := map[string]any{}
-	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject} {
+	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject, "reason": string(f.Reason),
+		"error_class": string(f.ErrorClass), "error_code": f.ErrorCode} {
 		if value != "" {
 			asked[name] = value
 		}

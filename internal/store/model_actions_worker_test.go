@@ -55,7 +55,8 @@ func (b *bench) drawChain(t *rapid.T) []verb {
 func (b *bench) drawFail(t *rapid.T) []verb {
 	l := b.drawLease(t)
 	return []verb{finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Error: "boom",
-		Reason: draw(t, "reason", job.ReasonError, job.ReasonAttemptsExhausted, job.ReasonTimeout)})}
+		Reason: draw(t, "reason", job.ReasonError, job.ReasonAttemptsExhausted, job.ReasonTimeout),
+		Class:  draw(t, "class", job.ClassError, job.ClassPanic), Code: draw(t, "code", "", "23505", "card_declined")})}
 }
 
 func (b *bench) drawPark(t *rapid.T) []verb {

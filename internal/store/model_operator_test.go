@@ -44,6 +44,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (Cancellation, error) 
 		}
 	}
 	m.end(j, job.Cancelled, job.Error, reason, event)
+	c.EndedKind = j.Kind
 	return c, nil
 }
 
@@ -83,6 +84,7 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 	m.move(j, job.Pending, modelEvent{event: "job.operator_retry", actor: actor, fence: &[]int64{j.fence}[0]})
 	j.place, j.at, j.retries, j.attempt, j.crashes, j.writes = "live", m.now, j.retries+1, 0, 0, 0
 	j.pod, j.outcome, j.reason, j.result, j.failure, j.old = "", "", "", "", "", false
+	j.class, j.code, j.finished = "", "", false
 	return []int64{id}, nil
 }
 
@@ -116,7 +118,7 @@ func (m *model) CloseLapsed(by string) (boots []string) {
 func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := RecoveredPage{Last: after, Seen: len(page)}
+	r := RecoveredPage{Last: after, Seen: len(page), Crashed: []string{}, Cancelled: []string{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(boots, j.pod) {
@@ -148,9 +150,15 @@ func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) 
 		}
 		event.event, event.level = "job."+string(to), "error"
 		j.failure = "the pod " + p.name + " that ran it died or lost its lease"
+		if j.cancel {
+			r.Cancelled = append(r.Cancelled, j.Kind)
+		} else {
+			j.class, r.Crashed = "crash_limit", append(r.Crashed, j.Kind)
+		}
 		m.end(j, to, job.Error, reason, event)
-		r.Ended++
 	}
+	slices.Sort(r.Crashed)
+	slices.Sort(r.Cancelled)
 	return r
 }
 

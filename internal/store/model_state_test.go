@@ -42,7 +42,9 @@ type modelJob struct {
 	outcome                     job.Quality
 	reason                      job.Reason
 	result, failure, checkpoint string
-	putOff                      int // how often its handler put it off
+	class, code                 string
+	finished                    bool // by its own pod, not by a command or a recovery
+	putOff                      int  // how often its handler put it off
 	progress                    *job.Progress
 	old                         bool // it ended on a day that retention may drop
 }

@@ -20,7 +20,7 @@ import (
 const tableSQL = `
 select json_build_array('job', id, kind, lane, subject, state, is_current, priority, attempt, crashes, fence,
 	epoch, pod, pipeline_id, parent_id, step, args::text, result::text, outcome, reason, error, progress_done, progress_total,
-	progress_message, unique_key, submitter, started_at is not null, finished_at is not null, cancel_requested, event_no)::text
+	progress_message, unique_key, submitter, started_at is not null, finished_at is not null, cancel_requested, event_no, error_class, error_code)::text
 from trapeze.job
 union all select json_build_array('live', lane, row_number() over (partition by lane order by priority desc, ready_at, id),
 	id, isolated, unique_while, writes, ready_at = 'epoch')::text from trapeze.live
@@ -36,7 +36,7 @@ union all select json_build_array('pod', boot, name, draining, closed_at is null
 union all select json_build_array('lane', name, slots_per_pod, enabled, drained)::text from trapeze.lanes
 union all select json_build_array('gate', paused)::text from trapeze.gate
 union all select json_build_array('event', coalesce(job, 0), case when job is null then 0 else event_no end, from_state, to_state,
-	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count'))::text
+	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count', fields->>'error_code'))::text
 from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
 where not exists (select from trapeze.job v where v.id = j.id)`
@@ -125,7 +125,8 @@ func (m *model) row(j *modelJob) []any {
 	}
 	return []any{j.ID, j.Kind, j.Lane, j.Subject, j.state, m.runs[j.key()].job == j.ID, j.Priority, j.attempt,
 		j.crashes, j.fence, 1 + j.retries, none(j.pod), j.PipelineID, j.ParentID, j.Step, string(j.Args), none(j.result), none(string(j.outcome)),
-		none(reason), none(j.failure), p.Done, p.Total, p.Message, j.UniqueKey, j.Submitter, j.started, j.done(), j.cancel, j.eventNo}
+		none(reason), none(j.failure), p.Done, p.Total, p.Message, j.UniqueKey, j.Submitter, j.started, j.done(), j.cancel, j.eventNo, none(j.class),
+		none(j.code)}
 }
 
 // none is nil for what is empty.

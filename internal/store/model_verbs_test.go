@@ -132,7 +132,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 				_, err := s.PutOff(ctx, l, int(l.Fence), wait, "boom")
 				return err
 			}
-			_, err := s.Park(ctx, l, wait, "boom")
+			_, err := s.Park(ctx, l, wait, Retry{Message: "boom"})
 			return err
 		},
 		func(m *model) error { return m.Park(l, why, millis, "boom") })

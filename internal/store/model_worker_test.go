@@ -42,13 +42,13 @@ func (m *model) finish(j *modelJob, e Ending) job.State {
 	case j.cancel:
 		event.event = "job.cancelled"
 		delete(m.told, j.lease())
-		e.State, e.Outcome, e.Reason, e.Result = job.Cancelled, job.Error, job.ReasonCancelled, nil
+		e.State, e.Outcome, e.Reason, e.Result, e.Class, e.Code = job.Cancelled, job.Error, job.ReasonCancelled, nil, "", ""
 	case e.State == job.Failed:
-		event.level = "error"
+		event.level, event.note = "error", e.Code
 	case e.Outcome == job.Warning:
 		event.level = "warn"
 	}
-	j.result, j.failure = string(e.Result), e.Error
+	j.result, j.failure, j.class, j.code, j.finished = string(e.Result), e.Error, string(e.Class), e.Code, true
 	m.end(j, e.State, e.Outcome, e.Reason, event)
 	return e.State
 }
@@ -175,7 +175,7 @@ func (m *model) Whereabouts(l job.Lease) Whereabouts {
 	case j == nil || j.fence != l.Fence:
 	case j.done():
 		state := string(j.state)
-		w.Ended = &state
+		w.Ended, w.EndedHere = &state, j.finished && j.pod == l.Pod
 	case j.parked():
 		w.Parked = true
 	case j.pod == "":

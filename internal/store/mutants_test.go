@@ -126,7 +126,7 @@ func TestNoFenceLetsAZombieGiveAwayTheJobOfAnother(t *testing.T) {
 	back, err := w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, old[0])}, "late")
 	w.is.NoErr(err)
 	w.is.True(back[old[0].ID])
-	_, err = w.Park(w.ctx(), leaseOf(a, old[1]), time.Hour, "late")
+	_, err = w.Park(w.ctx(), leaseOf(a, old[1]), time.Hour, Retry{Message: "late"})
 	w.is.NoErr(err)
 	_, err = w.Hold(w.ctx(), w.pool, leaseOf(a, old[2]), time.Minute)
 	w.is.NoErr(err) // and writes under its lease

@@ -25,10 +25,10 @@ select s.id from (
 where s.state = any($1::text[]) and ($2::text is null or s.kind = $2) and ($3::text is null or s.lane = $3)
 	and ($4::text is null or s.subject = $4) limit $5`
 
-// openJobsSQL lists some of the jobs $12 newest first: those that are open still, of one submitter unless $13 is null. Its moments are such
+// openJobsSQL lists some of the jobs $15 newest first: those that are open still, of one submitter unless $16 is null. Its moments are such
 // that no index can begin with them. Plan: primary keys of what is open, then a sort of that; no history is read.
-const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($12::bigint[])
-	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($13::text is null or submitter = $13 and submitter <> '')
+const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($15::bigint[])
+	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($16::text is null or submitter = $16 and submitter <> '')
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
 // rareOpen reports whether a filter is for open jobs only, of which there are few, and their ids, more than it selects. A list that began

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // overdueSQL fails jobs that are older than their lane lets them be: pending or running for that long since they became due.
@@ -35,15 +37,16 @@ with old as materialized (
 	delete from trapeze.live l using held h where l.id = h.id
 	returning l.*, case when l.cancel_requested then 'cancelled' else 'failed' end as ends,
 		case when l.cancel_requested then 'cancelled' else 'deadline' end as why,
-		case when not l.cancel_requested then 'not ended within ' || h.age || ' of becoming due' end as error
+		case when not l.cancel_requested then 'not ended within ' || h.age || ' of becoming due' end as error,
+		case when not l.cancel_requested then 'deadline' end as class
 ), told as (
 	insert into trapeze.cancel_requests (pod, job_id, fence, reason)
 	select pod, id, fence, 'deadline' from old where pod is not null
 	on conflict (pod, job_id, fence) do nothing
 ), ended as (
-	insert into trapeze.done (id, state, outcome, reason, error, fence, pod, event_no, epoch, attempt, crashes, priority, lane,
-		started_at, claim_xid)
-	select id, ends, 'error', why, error, fence, pod, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
+	insert into trapeze.done (id, state, outcome, reason, error, error_class, fence, pod, event_no, epoch, attempt, crashes, priority,
+		lane, started_at, claim_xid)
+	select id, ends, 'error', why, error, class, fence, pod, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		claim_xid from gone
 ), ` + freeKeysTailSQL + `, ended_runs as (
 	update trapeze.current_runs c set state = 'ended' from gone g
@@ -51,15 +54,18 @@ with old as materialized (
 		and c.state = 'running'
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message, fields)
-	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why) from gone
+	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
 ), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
-select id, fence, pod::text, id in (select id from gone) from old`
+select id, fence, pod::text, ends, kind from gone
+union all
+select id, fence, pod::text, null, '' from old where id not in (select id from gone)`
 
 // Overdue is a job that was found to be too old.
 type Overdue struct {
 	ID, Fence int64
-	Pod       *string // its owner, which is to be told; nil: it was pending
-	Ended     bool    // false: somebody held its row, so look again
+	Pod       *string    // its owner, which is to be told; nil: it was pending
+	Ended     *job.State // nil: somebody held its row, so look again
+	Kind      string     // of one that ended
 }
 
 // EndOverdue fails jobs that have been pending or running for longer than their lane's max_age_s, or than age where the lane

@@ -17,7 +17,7 @@ func (w *world) overdue(limit int) (ended, passed []int64) {
 	list, err := w.EndOverdue(w.ctx(), aDay, limit)
 	w.is.NoErr(err)
 	for _, o := range list {
-		if o.Ended {
+		if o.Ended != nil {
 			ended = append(ended, o.ID)
 		} else {
 			passed = append(passed, o.ID)

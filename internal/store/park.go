@@ -34,25 +34,33 @@ with gone as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, level, message,
 		fields)
 	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when $4 = 'retry' then 'job.retried' else 'job.retry_later' end,
-		'handler', 'warn', $6, case when $4 = 'retry' then json_build_object('attempt', attempt, 'delay_ms', $5::bigint)
+		'handler', 'warn', $6, case when $4 = 'retry' then json_build_object('attempt', attempt, 'delay_ms', $5::bigint, 'error_class', $8::text, 'error_code', $9::text)
 		else json_build_object('count', $7::int, 'delay_ms', $5::bigint) end from gone
 )
 select run_after from parked`
 
-// Park ends a claim with a wait before another try; message is the error. It returns the moment at which the job becomes
+// Retry is why a job is tried again.
+type Retry struct {
+	Message string // the handler's error
+	Class   job.ErrorClass
+	Code    string // empty: none
+}
+
+// Park ends a claim with a wait before another try. It returns the moment at which the job becomes
 // due, or [job.ErrLeaseLost], also when a cancel was committed: then finish it.
-func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, message string) (time.Time, error) {
-	return s.park(ctx, l, "retry", 0, wait, message)
+func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why Retry) (time.Time, error) {
+	return s.park(ctx, l, "retry", 0, wait, why)
 }
 
 // PutOff ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
 // counted from 1; why is the handler's reason. Returns as [Store.Park].
 func (s *Store) PutOff(ctx context.Context, l job.Lease, times int, wait time.Duration, why string) (time.Time, error) {
-	return s.park(ctx, l, "retry_later", times, wait, why)
+	return s.park(ctx, l, "retry_later", times, wait, Retry{Message: why})
 }
 
-func (s *Store) park(ctx context.Context, l job.Lease, why string, times int, wait time.Duration, message string) (time.Time, error) {
-	due, err := rows(ctx, s, pgx.RowTo[time.Time], parkSQL, l.JobID, l.Fence, l.Pod, why, wait.Milliseconds(), message, times)
+func (s *Store) park(ctx context.Context, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
+	due, err := rows(ctx, s, pgx.RowTo[time.Time], parkSQL, l.JobID, l.Fence, l.Pod, place, wait.Milliseconds(), why.Message, times,
+		some(string(why.Class)), some(why.Code))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}

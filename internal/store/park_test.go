@@ -17,7 +17,7 @@ func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
 	ids := w.put(delayed(3), delayed(1), delayed(2), delayed(3_600_000))
 	retried := w.put(func(n *NewJob) { n.Priority, n.Subject = 20, "s" })
 	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, "boom")
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, Retry{Message: "boom"})
 	w.is.NoErr(err)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
@@ -64,7 +64,7 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	c := w.one(boot)
 	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
 	w.is.NoErr(err)
-	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, "boom")
+	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, Retry{Message: "boom"})
 	w.is.True(err != nil) // not parked
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
 	w.is.NoErr(err)

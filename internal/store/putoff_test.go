@@ -57,7 +57,7 @@ func TestARetryIsNotCountedAsPutOff(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, "boom")
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // an error costs nothing there
 	w.promote(1)

@@ -40,7 +40,7 @@ select (select count(*) from (
 		limit $3
 	) o)`
 
-// endedJobsSQL lists jobs that failed or were cancelled, newest first: of those that were made since $7. $12: of one submitter.
+// endedJobsSQL lists jobs that failed or were cancelled, newest first: of those that were made since $7. $15: of one submitter.
 // Plan: the days of these classes since then, gathered into an array, for the planner would begin with the newest of all jobs otherwise;
 // jobs_pkey for each, a sort; the view for as many as are listed.
 const endedJobsSQL = `
@@ -48,11 +48,13 @@ select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j
 	where j.id = any(array(
 			select d.id from trapeze.done d
-			where ` + rareEnd + ` and d.finished_at >= coalesce($7::timestamptz, '-infinity') and ($3::text is null or d.lane = $3)))
+			where ` + rareEnd + ` and d.finished_at >= coalesce($7::timestamptz, '-infinity') and ($3::text is null or d.lane = $3)
+				and ($12::text is null or d.reason = $12) and ($13::text is null or d.error_class = $13)
+				and ($14::text is null or d.error_code = $14)))
 		and ($7 is null or j.created_at >= $7) and ($8::timestamptz is null or (j.created_at, j.id) < ($8, $9::bigint))
 		and ($2::text is null or j.kind = $2) and ($4::text is null or j.subject = $4) and ($5::bigint is null or j.pipeline_id = $5)
 		and ($6::bigint is null or j.parent_id = $6) and ($11 or j.group_id is null)
-		and ($12::text is null or j.submitter = $12 and j.submitter <> '')
+		and ($15::text is null or j.submitter = $15 and j.submitter <> '')
 	order by j.created_at desc, j.id desc limit $10
 )) and state in ('failed', 'cancelled') and state = any($1) and finished_at >= coalesce($7, '-infinity')
 order by created_at desc, id desc`
@@ -116,7 +118,8 @@ func (s *Store) rareJobs(ctx context.Context, f Filter, args []any, at *time.Tim
 		return nil, false, false, nil
 	}
 	most := mostRare
-	if f.Kind != "" || f.Lane != "" || f.Subject != "" || f.Pipeline != 0 || f.Parent != 0 || f.Owner != "" {
+	if f.Kind != "" || f.Lane != "" || f.Subject != "" || f.Pipeline != 0 || f.Parent != 0 || f.Owner != "" ||
+		f.Reason != "" || f.ErrorClass != "" || f.ErrorCode != "" {
 		most = mostRareOfAKind
 	}
 	states, since := args[0].([]string), args[6].(*time.Time)

@@ -109,7 +109,7 @@ func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
 		found := map[string]touched{}
 		for name, args := range map[string][]string{
 			"rare_count":     literals("{failed}", "-infinity", "10001"),
-			"ended_jobs":     append(append(literals("{failed}"), "null", "null", "null", "null", "null", "null", "null", "null"), "'50'", "'false'", "null"),
+			"ended_jobs":     append(append(literals("{failed}"), "null", "null", "null", "null", "null", "null", "null", "null"), "'50'", "'false'", "null", "null", "null", "null"),
 			"rare_pipelines": append(literals("{failed}"), "null", "null", "null", "null", "'50'"),
 		} {
 			found[name] = read(t, explain(t, conn, name, hot[name], "analyze, buffers, format json", args...))

@@ -18,7 +18,7 @@ const (
 	pod::text, pipeline_id, parent_id, step, args, `
 	columnsFromResult = `, result, outcome, reason, error, progress_done, progress_total,
 	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no,
-	group_id, child_no`
+	group_id, child_no, error_class, error_code`
 )
 
 // jobSQL reads one job. Plan: as jobOf, primary keys and done_by_id.
@@ -38,17 +38,20 @@ func (s *Store) Job(ctx context.Context, id int64) (job.Job, error) {
 
 // Filter selects jobs; zero fields select all.
 type Filter struct {
-	States   []job.State
-	Kind     string
-	Lane     string
-	Subject  string
-	Pipeline int64
-	Parent   int64
-	Children *bool // whether jobs of the branches of fan-outs count, see [Filter.WithChildren]
-	Since    time.Time
-	Owner    string // who submitted them
-	Limit    int    // default 50, at most 1000
-	Cursor   string // of the page before, from [Page]
+	States     []job.State
+	Kind       string
+	Lane       string
+	Subject    string
+	Pipeline   int64
+	Parent     int64
+	Children   *bool // whether jobs of the branches of fan-outs count, see [Filter.WithChildren]
+	Since      time.Time
+	Reason     job.Reason // why they stand where they stand
+	ErrorClass job.ErrorClass
+	ErrorCode  string
+	Owner      string // who submitted them
+	Limit      int    // default 50, at most 1000
+	Cursor     string // of the page before, from [Page]
 }
 
 // Page is one page of jobs, newest first: with fewer than the limit where they are large or few of many match, which the cursor tells
@@ -59,23 +62,24 @@ type Page struct {
 	Searched time.Time // the search went back to jobs of this moment and was not over; zero: it was, or the page is full
 }
 
-// jobsSQL lists jobs newest first, down to the job ($12, $13). A null argument selects all. Plan: jobs_by_age backwards, from the cursor
+// jobsSQL lists jobs newest first, down to the job ($15, $16). A null argument selects all. Plan: jobs_by_age backwards, from the cursor
 // on to that job or to the moment that is named, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
-const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $14 and submitter <> '' and ` + jobsChosen
+const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
 // jobsChosen has its moments as coalesce: that can begin and end a scan of an index, and "is null or" cannot, for the plan must do for
 // all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
-	and (created_at, id) >= (coalesce($12::timestamptz, '-infinity'), $13::bigint)` + jobsOrdered
+	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
 
 const jobsMatched = `
 	($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
 	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
-	and ($11 or group_id is null)`
+	and ($11 or group_id is null) and ($12::text is null or reason = $12) and ($13::text is null or error_class = $13)
+	and ($14::text is null or error_code = $14)`
 
 const jobsOrdered = `
 order by created_at desc, id desc limit $10`
@@ -88,6 +92,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	}
 	limit = min(limit, 1000)
 	var states []string
+	f.States = f.Possible()
 	for _, state := range f.States {
 		states = append(states, string(state))
 	}
@@ -100,7 +105,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, err
 	}
 	args := []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
-		at, before, limit, f.WithChildren()}
+		at, before, limit, f.WithChildren(), some(string(f.Reason)), some(string(f.ErrorClass)), some(f.ErrorCode)}
 	list, full, until, err := s.chosen(ctx, f, args, at, limit)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
@@ -182,7 +187,7 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
 		&j.Crashes, &j.Fence, &j.Epoch, &j.Pod, &j.PipelineID, &j.ParentID, &j.Step, &args, &planned, &result, &j.Outcome,
 		&j.Reason, &j.Error, &p.Done, &p.Total, &p.Message, &j.UniqueKey, &j.Submitter, &j.CreatedAt, &j.RunAfter,
-		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo)
+		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo, &j.ErrorClass, &j.ErrorCode)
 	j.Args, j.Planned, j.Result = json.RawMessage(args), planned, result
 	if p != (job.Progress{}) {
 		j.Progress = &p

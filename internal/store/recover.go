@@ -95,11 +95,12 @@ with page as materialized (
 	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
 	returning l.*, h.crashes as crashes_now, h.name as pod_name
 ), ended as (
-	insert into trapeze.done (id, state, outcome, reason, error, fence, pod, event_no, epoch, attempt, crashes, priority,
+	insert into trapeze.done (id, state, outcome, reason, error, error_class, fence, pod, event_no, epoch, attempt, crashes, priority,
 		lane, started_at, claim_xid)
 	select id, case when cancel_requested then 'cancelled' else 'failed' end, 'error',
 		case when cancel_requested then 'cancelled' else 'crashed' end,
-		'the pod ' || pod_name || ' that ran it died or lost its lease', fence, pod, event_no + 1, epoch, attempt,
+		'the pod ' || pod_name || ' that ran it died or lost its lease',
+		case when not cancel_requested then 'crash_limit' end, fence, pod, event_no + 1, epoch, attempt,
 		crashes_now, priority, lane, started_at, claim_xid
 	from gone
 ), ` + freeKeysTailSQL + `, over as materialized (
@@ -115,19 +116,21 @@ with page as materialized (
 	select id, event_no + 1, claim_xid, fence, pod, 'running', case when cancel_requested then 'cancelled' else 'failed' end,
 		case when cancel_requested then 'job.cancelled' else 'job.failed' end, 'error',
 		json_build_object('reason', case when cancel_requested then 'cancelled' else 'crashed' end, 'pod', pod_name,
-			'boot', pod, 'crashes', crashes_now) from gone
+			'boot', pod, 'crashes', crashes_now, 'error_class', case when not cancel_requested then 'crash_limit' end) from gone
 ), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
 select coalesce((select max(id) from page), $2), (select count(*) from page),
-	(select count(*) from again), (select count(*) from gone),
+	(select count(*) from again), array(select kind from gone where not cancel_requested order by kind),
+	array(select kind from gone where cancel_requested order by kind),
 	(select count(*) from page where pod = any($1::uuid[])) - (select count(*) from hit)`
 
 // RecoveredPage is what one page of a recovery did.
 type RecoveredPage struct {
-	Last    int64 // the last id looked at
-	Seen    int   // rows looked at: fewer than the limit means the end of the table
-	Pending int   // jobs that are pending again
-	Ended   int   // jobs that failed as crashed, or were to be cancelled
-	Passed  int   // jobs that were passed by, because somebody holds their row: look again
+	Last      int64    // the last id looked at
+	Seen      int      // rows looked at: fewer than the limit means the end of the table
+	Pending   int      // jobs that are pending again
+	Crashed   []string // the kinds of jobs that failed as crashed
+	Cancelled []string // the kinds of jobs that were to be cancelled
+	Passed    int      // jobs that were passed by, because somebody holds their row: look again
 }
 
 // RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the

@@ -73,7 +73,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 			w.dies(boot, w.pod("b"))
 		},
 		"cancelled while it waited for its retry": func(w *world, boot string, c Claimed) {
-			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, "boom")
+			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, Retry{Message: "boom"})
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, c.ID)

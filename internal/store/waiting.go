@@ -89,14 +89,15 @@ with gone as (
 		pipeline, group_id, child_no, impaired, traceparent)
 	where exists (select from gone)
 ), ` + placeSQL + `, ended as (
-	insert into trapeze.done (id, state, outcome, reason, result, error, fence, pod, event_no, epoch, attempt, crashes, priority,
-		lane, started_at, xid)
-	select id, $3, $4, $5, $6::json, $7, fence, $8::uuid, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
+	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, fence, pod, event_no, epoch, attempt, crashes,
+		priority, lane, started_at, xid)
+	select id, $3, $4, $5, $6::json, $7, $35::text, fence, $8::uuid, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		pg_current_xact_id() from gone
 ), ` + freeKeysTailSQL + `, end_event as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
+	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, $8::uuid, 'waiting', $3, 'job.' || $3,
-		case when $3 = 'failed' then 'error' when $4 = 'warning' then 'warn' end, left($7, 500) from gone
+		case when $3 = 'failed' then 'error' when $4 = 'warning' then 'warn' end, left($7, 500),
+		case when $3 = 'failed' then json_build_object('reason', $5::text, 'error_class', $35::text, 'error_code', null) end from gone
 ), branches as (
 	select $32::bigint, $3::text, $33::boolean from gone where $32::bigint is not null and not exists (select from placed)
 ), parents as (
@@ -108,6 +109,7 @@ select coalesce((select place from placed), ''), (select c.id from counted c whe
 type EndedWaiting struct {
 	Next       Place  // where the step that follows was put; empty: there is none
 	OffBalance *int64 // the fan-out around it that this leaves off balance
+	Here       bool   // this pod ended it
 }
 
 // EndWaiting ends a job that waited. ok is false when somebody else has, when nothing calls for it, or when it has changed since it was
@@ -119,7 +121,7 @@ func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended En
 		c.add(*e.Next)
 	}
 	args := append([]any{e.ID, e.Fence, string(e.State), string(e.Outcome), string(e.Reason), text(e.Result), some(e.Error), boot},
-		append(c.all(), e.Group, e.Impaired, e.EventNo)...)
+		append(c.all(), e.Group, e.Impaired, e.EventNo, some(string(e.Class)))...)
 	found, err := rows(ctx, s, func(row pgx.CollectableRow) (x EndedWaiting, err error) {
 		return x, row.Scan(&x.Next, &x.OffBalance)
 	}, endWaitingSQL, args...)
@@ -129,5 +131,6 @@ func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended En
 	if len(found) == 0 {
 		return EndedWaiting{}, false, nil
 	}
+	found[0].Here = true
 	return found[0], true, nil
 }

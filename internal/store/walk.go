@@ -88,11 +88,11 @@ func (s *Store) walkJobs(ctx context.Context, args []any, owner string, limit in
 		return rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
 	}, func(from looked, down *looked, limit int) ([]job.Job, bool, error) {
 		args[7], args[8], args[9] = from.At, from.ID, limit
-		return rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:11:11], down.bounds()...), whose...)...)
+		return rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:14:14], down.bounds()...), whose...)...)
 	})
 }
 
-// jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $12: of one submitter.
+// jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $15: of one submitter.
 // Plan: jobs_pkey and jobs_of_pipeline, a sort of what matches; a probe of its place for each, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
@@ -104,11 +104,12 @@ select ` + jobColumns + ` from (
 	where ($2::text is null or o.kind = $2) and ($4::text is null or o.subject = $4) and ($6::bigint is null or o.parent_id = $6)
 		and ($11 or o.group_id is null) and ($7::timestamptz is null or o.created_at >= $7)
 		and ($8::timestamptz is null or (o.created_at, o.id) < ($8, $9::bigint))
-		and ($12::text is null or o.submitter = $12 and o.submitter <> '')
+		and ($15::text is null or o.submitter = $15 and o.submitter <> '')
 	order by o.created_at desc, o.id desc offset 0
 ) w cross join lateral (
 	select ` + jobColumns + ` from ` + jobOf + ` job
-	where id = w.wanted and ($1::text[] is null or state = any($1)) and ($3::text is null or lane = $3) offset 0
+	where id = w.wanted and ($1::text[] is null or state = any($1)) and ($3::text is null or lane = $3)
+		and ($12::text is null or reason = $12) and ($13::text is null or error_class = $13) and ($14::text is null or error_code = $14) offset 0
 ) job
 order by w.made desc, w.wanted desc limit $10`
 

@@ -105,7 +105,7 @@ func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
 		w.seedEnded(n, 20)
 		conn := pinned(t, w.pool.Config().ConnString())
 		return read(t, explain(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL, "analyze, buffers, format json",
-			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null"))
+			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"))
 	}
 	small, large := look(500), look(20_000)
 	t.Logf("small %+v, large %+v", small, large)
@@ -123,7 +123,7 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 	at, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[looked], lookedSQL, nil, nil, 0, 999)
 	w.is.NoErr(err)
 	found := read(t, explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
-		"null", "null", "'50'", "'true'", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
+		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
 	w.is.Equal(found.Rows, 1000)
 	ends := read(t, explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
 	w.is.Equal(ends.Rows, 1000)

@@ -155,7 +155,7 @@ func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	for after := int64(0); ; {
 		page, err := w.RecoverPage(w.ctx(), boots, after, pageSize, 3)
 		w.is.NoErr(err)
-		pending, ended, after = pending+page.Pending, ended+page.Ended, page.Last
+		pending, ended, after = pending+page.Pending, ended+len(page.Crashed)+len(page.Cancelled), page.Last
 		passed += page.Passed
 		if page.Seen < pageSize {
 			break

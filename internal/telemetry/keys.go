@@ -16,8 +16,10 @@ const (
 	Dead         = "dead" // rows of a table
 	Dir          = "dir"
 	Err          = "err"
-	Events       = "events" // a number of them
-	Failed       = "failed" // branches
+	ErrorClass   = "error_class" // of a failure: see job.ErrorClass
+	ErrorCode    = "error_code"  // an SQLSTATE, or the handler's own
+	Events       = "events"      // a number of them
+	Failed       = "failed"      // branches
 	FailedBefore = "failed_before"
 	Fence        = "fence"
 	FireAt       = "fire_at"    // when a schedule was to fire

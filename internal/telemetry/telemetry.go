@@ -7,7 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Metrics struct {
 	Enqueued        prometheus.Counter
 	Claims          prometheus.Counter
-	Finished        *prometheus.CounterVec // outcome
+	Finished        *prometheus.CounterVec // error_class: empty unless it failed; kind; outcome
 	Handoffs        *prometheus.CounterVec // path: fast, poll
 	HandoffSeconds  prometheus.Histogram
 	Recovered       *prometheus.CounterVec // reason
@@ -83,7 +83,7 @@ func New() *Metrics {
 	}
 	m.Enqueued = counter("trapeze_jobs_enqueued_total", "Jobs submitted by this pod.")
 	m.Claims = counter("trapeze_claims_total", "Jobs claimed by this pod's poller.")
-	m.Finished = counters("trapeze_jobs_finished_total", "Jobs that ended on this pod.", "outcome")
+	m.Finished = counters("trapeze_jobs_finished_total", "Jobs that this pod ended, whatever ended them.", ErrorClass, Kind, "outcome")
 	m.Handoffs = counters("trapeze_handoffs_total", "Starts of jobs: born running (fast) or claimed by the poller (poll).", "path")
 	m.HandoffSeconds = histogram("trapeze_handoff_seconds", "From the commit of a step to the start of the next.", short)
 	m.Recovered = counters("trapeze_orphans_recovered_total", "Jobs that this pod took back from pods that died or lapsed.", "reason")

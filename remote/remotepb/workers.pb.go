@@ -1515,7 +1515,11 @@ type Failure struct {
 	// The wait before it; not set: as the kind says.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The arguments could not be decoded.
-	InvalidArgs   bool `protobuf:"varint,5,opt,name=invalid_args,json=invalidArgs,proto3" json:"invalid_args,omitempty"`
+	InvalidArgs bool `protobuf:"varint,5,opt,name=invalid_args,json=invalidArgs,proto3" json:"invalid_args,omitempty"`
+	// What kind of failure: error, panic, or database. Empty: error. The pod decides on timeouts and the like.
+	ErrorClass string `protobuf:"bytes,6,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
+	// A code: the SQLSTATE of a database's error, or the handler's own. At most 64 bytes of A-Z a-z 0-9 _ - . : and /; empty: none.
+	ErrorCode     string `protobuf:"bytes,7,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1583,6 +1587,20 @@ func (x *Failure) GetInvalidArgs() bool {
 		return x.InvalidArgs
 	}
 	return false
+}
+
+func (x *Failure) GetErrorClass() string {
+	if x != nil {
+		return x.ErrorClass
+	}
+	return ""
+}
+
+func (x *Failure) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
 }
 
 // HandedBack: the worker stops and did not end the job: no attempt is spent.
@@ -2470,14 +2488,18 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\n" +
 	"RetryLater\x12-\n" +
 	"\x04wait\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\xbe\x01\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\xfe\x01\n" +
 	"\aFailure\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\x12\x1c\n" +
 	"\tretryable\x18\x03 \x01(\bR\tretryable\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12!\n" +
-	"\finvalid_args\x18\x05 \x01(\bR\vinvalidArgs\"\x1e\n" +
+	"\finvalid_args\x18\x05 \x01(\bR\vinvalidArgs\x12\x1f\n" +
+	"\verror_class\x18\x06 \x01(\tR\n" +
+	"errorClass\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\a \x01(\tR\terrorCode\"\x1e\n" +
 	"\n" +
 	"HandedBack\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\"\xb6\x01\n" +

@@ -109,6 +109,7 @@ func reportOf(m *remotepb.ReportResultRequest) (r runner.GuestReport, err error)
 		r.Outcome = runner.RetryLater(is.RetryLater.GetWait().AsDuration(), is.RetryLater.GetWhy())
 	case *remotepb.ReportResultRequest_Failure:
 		r.Err = failure(is.Failure)
+		r.Class, r.Code = job.ErrorClass(is.Failure.GetErrorClass()), is.Failure.GetErrorCode()
 	case *remotepb.ReportResultRequest_HandedBack:
 		r.HandedBack, r.Why = true, is.HandedBack.GetWhy()
 	default:

@@ -174,7 +174,8 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *runner.Outcome, err erro
 
 func failure(err error) *remotepb.Failure {
 	wish := job.WishOf(err)
-	f := &remotepb.Failure{Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
+	class, code := runner.ErrorOf(err)
+	f := &remotepb.Failure{ErrorClass: string(class), ErrorCode: code, Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
 	if wish.After != nil {
 		f.RetryAfter = durationpb.New(*wish.After)
 	}

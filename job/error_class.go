@@ -1,0 +1,99 @@
+package job
+
+import (
+	"errors"
+	"strings"
+)
+
+// ErrorClass groups failures by their cause. The set is closed, so that metrics can carry it as a label.
+type ErrorClass string
+
+// The classes of errors.
+const (
+	ClassError          ErrorClass = "error"           // the handler returned an error
+	ClassPanic          ErrorClass = "panic"           // the handler panicked, or ended its goroutine without returning
+	ClassDatabase       ErrorClass = "database"        // the handler returned a database error; its code is the SQLSTATE
+	ClassTimeout        ErrorClass = "timeout"         // the handler ran longer than its timeout
+	ClassStale          ErrorClass = "stale"           // the handler gave no sign of life for too long
+	ClassDeadline       ErrorClass = "deadline"        // the job exceeded its lane's maximum age
+	ClassCrashLimit     ErrorClass = "crash_limit"     // the job's pods died or lapsed too often
+	ClassInvalidArgs    ErrorClass = "invalid_args"    // the arguments do not decode
+	ClassUnstorable     ErrorClass = "unstorable"      // the handler's result, or the next step, cannot be stored or is too large
+	ClassChildrenFailed ErrorClass = "children_failed" // too many branches of the fan-out failed
+)
+
+// ErrorClasses lists every class.
+func ErrorClasses() []ErrorClass {
+	return []ErrorClass{ClassError, ClassPanic, ClassDatabase, ClassTimeout, ClassStale, ClassDeadline, ClassCrashLimit, ClassInvalidArgs,
+		ClassUnstorable, ClassChildrenFailed}
+}
+
+// Known reports whether c is one of [ErrorClasses].
+func (c ErrorClass) Known() bool {
+	for _, known := range ErrorClasses() {
+		if c == known {
+			return true
+		}
+	}
+	return false
+}
+
+// MaxCodeBytes is the longest error code.
+const MaxCodeBytes = 64
+
+// Code gives err a code of the handler's own, such as card_declined: it is kept with the job's end, and lists filter by it. A code has at
+// most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is kept as _. An error that has a method Code() string needs no Code.
+// Code(code, nil) is nil.
+func Code(code string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{err, code}
+}
+
+type coded struct {
+	error
+	code string
+}
+
+func (c *coded) Unwrap() error { return c.error }
+func (c *coded) Code() string  { return c.code }
+
+// CodeOf returns the code of the outermost error in err's chain that has one; empty: none has.
+func CodeOf(err error) string {
+	for err != nil {
+		c, ok := errors.AsType[interface {
+			error
+			Code() string
+		}](err)
+		if !ok {
+			return ""
+		}
+		if code := CleanCode(c.Code()); code != "" {
+			return code
+		}
+		err = errors.Unwrap(c)
+	}
+	return ""
+}
+
+// SQLStateOf returns the SQLSTATE of the outermost error in err's chain that is of a database; empty: none is.
+func SQLStateOf(err error) string {
+	if s, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return CleanCode(s.SQLState())
+	}
+	return ""
+}
+
+// CleanCode returns a code as it is kept: see [Code].
+func CleanCode(code string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-.:/", c) {
+			return c
+		}
+		return '_'
+	}, code[:min(len(code), MaxCodeBytes)])
+}

@@ -1,0 +1,199 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// written are the ends that the tables know.
+func written(t *testing.T, pool *pgxpool.Pool) map[endOf]int {
+	t.Helper()
+	all := map[endOf]int{}
+	found, err := pool.Query(t.Context(), `select coalesce(error_class, ''), kind, state, count(*)::int from trapeze.job where finished_at is not null group by 1, 2, 3`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer found.Close()
+	for found.Next() {
+		var e endOf
+		var n int
+		if err := found.Scan(&e.class, &e.kind, &e.state, &n); err != nil {
+			t.Fatal(err)
+		}
+		all[e] = n
+	}
+	return all
+}
+
+// allCounted waits until pods have counted what the tables know, and checks that they count no more.
+func allCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[endOf]int {
+	t.Helper()
+	var counted, want map[endOf]int
+	same := func() bool {
+		counted, want = finished(t, pods...), written(t, pool)
+		return maps.Equal(counted, want)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !same() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, r := range pods {
+		pgtest.Wait(t, "nothing runs", func() bool { return r.Running() == 0 })
+	}
+	if !same() {
+		t.Fatalf("the pods count\n%v, the tables say\n%v", counted, want)
+	}
+	return counted
+}
+
+func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	die, dies := gate(t)
+	handlers := map[string]does{
+		"fine":   nothing,
+		"fails":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
+		"panics": func(context.Context, *raw) (*runner.Outcome, error) { panic("no") },
+		"runs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			select {
+			case <-ctx.Done():
+			case <-die:
+			}
+			return nil, errors.New("late")
+		},
+		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("fails"), runner.Step(of("later"), runner.Foreign())).FailFast(), nil
+		},
+		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("fine")), nil },
+	}
+	o := runner.Options{ApprovalTTL: 50 * time.Millisecond, LeaseFor: time.Second}
+	a, b := make1(t, pool, o, handlers, runner.MaxCrashes(1)), make1(t, pool, o, handlers, runner.MaxCrashes(1))
+	exec(t, pool, `insert into trapeze.lanes (name, max_age_s) values ('brief', 1)`)
+	submit := func(kind string, options ...runner.EnqueueOption) int64 {
+		return enqueue(t, a, of(kind), append(options, runner.Foreign())...)
+	}
+
+	submit("expires", runner.NeedsApproval()) // of the first round of the maintenance, on either pod
+	overdue := submit("overdue", runner.Lane("brief"))
+	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = $1`, overdue)
+	time.Sleep(60 * time.Millisecond) // ApprovalTTL, by the clock of the database
+	run(t, a)
+	run(t, b)
+	quiet(t, pool)
+
+	for _, kind := range []string{"fine", "fails", "panics", "chains"} {
+		submit(kind)
+	}
+	_, err := b.Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
+	is.NoErr(err)
+	_, err = a.Cancel(t.Context(), submit("cancelled"), "me") // due, and nobody runs it
+	is.NoErr(err)
+	for range 3 {
+		submit("crowd", runner.Delay(time.Hour))
+	}
+	_, err = b.CancelMany(t.Context(), runner.Filter{Kind: "crowd"}, false, "me")
+	is.NoErr(err)
+	for _, end := range []func(*runner.Runner, int64) error{
+		func(r *runner.Runner, id int64) error { _, err := r.Cancel(t.Context(), id, "me"); return err },
+		func(r *runner.Runner, id int64) error { _, err := r.Stop(t.Context(), id, "me"); return err },
+	} {
+		for _, r := range []*runner.Runner{a, b} { // one of them runs it
+			id := submit("runs")
+			inState(t, a, id, job.Running)
+			is.NoErr(end(r, id))
+		}
+	}
+	id := submit("runs") // its pod dies
+	inState(t, a, id, job.Running)
+	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
+	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
+	is.Equal(*ended(t, a, id).ErrorClass, job.ClassCrashLimit)
+	chain := enqueue(t, a, runner.Chain(of("fine"), of("fine")), runner.Delay(time.Hour))
+	_, err = a.AbortPipeline(t.Context(), chain, "me")
+	is.NoErr(err)
+	submit("fans") // "later" has no handler here, and is cancelled when its sister fails
+	pgtest.Wait(t, "every job has ended", func() bool {
+		return one[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+	})
+
+	dies() // what the handler of the pod that died returns counts for nothing
+	counted := allCounted(t, pool, a, b)
+	for end, n := range map[endOf]int{
+		{"", "expires", "cancelled"}: 1, {"deadline", "overdue", "failed"}: 1, {"", "cancelled", "cancelled"}: 2, {"", "crowd", "cancelled"}: 3,
+		{"", "runs", "cancelled"}: 4, {"crash_limit", "runs", "failed"}: 1, {"children_failed", "fans", "failed"}: 1, {"", "later", "cancelled"}: 1,
+		{"panic", "panics", "failed"}: 1, {"error", "fails", "failed"}: 2,
+	} {
+		if counted[end] != n {
+			t.Errorf("%v: %d, want %d", end, counted[end], n)
+		}
+	}
+}
+
+func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done("result-of-k"), nil },
+	})
+	cut := proxy.CutReplyOnce(holds("result-of-k"))
+	id := enqueue(t, r, of("k"))
+	<-cut
+	ended(t, make1(t, direct, runner.Options{}, nil), id)
+	allCounted(t, direct, r)
+}
+
+func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	a, b := start(t, pool, runner.Options{Name: "a"}, noKinds), start(t, pool, runner.Options{Name: "b"}, noKinds)
+	w := newFar()
+	w.connect(t, a, 1, "far")
+	w.keepBeating(t, a)
+	id := foreign(t, a, of("far"))
+	claim := w.takes(t, a)
+	_, err := w.reports(t, b, claim, runner.Done(1), nil) // the stream is a's
+	is.NoErr(err)
+	ended(t, a, id)
+	_, err = w.reports(t, a, claim, runner.Done(1), nil) // and again, which finds the end
+	is.NoErr(err)
+	allCounted(t, pool, a, b)
+	is.Equal(finished(t, b), map[endOf]int{{"", "far", "succeeded"}: 1})
+}
+
+func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, nil)
+	var list []job.Args
+	for i := range 1100 {
+		list = append(list, of("kind "+strconv.Itoa(i)))
+	}
+	_, err := r.EnqueueMany(t.Context(), list, runner.Foreign())
+	is.NoErr(err)
+	m, err := r.CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
+	is.NoErr(err)
+	is.Equal(m.Done, 1100)
+	is.Equal(value(t, r, "trapeze_jobs_finished_total"), 1100.0)
+	series := 0
+	scraped(t, r, func(name string, _ []string, _ float64) {
+		if name == "trapeze_jobs_finished_total" {
+			series++
+		}
+	})
+	is.Equal(series, 1001) // 1000 kinds, and all others as one
+}
