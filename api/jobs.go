@@ -92,6 +92,7 @@ func (s *server) list(c echo.Context) error {
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
 func filterOf(c echo.Context) (store.Filter, error) {
 	var f store.Filter
+	why := map[string]string{}
 	err := eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "state":
@@ -110,6 +111,9 @@ func filterOf(c echo.Context) (store.Filter, error) {
 			f.Since, err = ParseSince(value, time.Now())
 		case "children":
 			f.Children, err = ParseYes(value)
+		case "reason", "error_class", "error_code":
+			why[name] = value
+			err = f.Why(why["reason"], why["error_class"], why["error_code"])
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":

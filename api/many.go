@@ -19,14 +19,17 @@ var manyRoutes = []Route{
 // Selection is the body of a command for many jobs. A filter must say something.
 type Selection struct {
 	Filter struct {
-		State    []string `json:"state,omitempty"`
-		Kind     string   `json:"kind,omitempty"`
-		Lane     string   `json:"lane,omitempty"`
-		Subject  string   `json:"subject,omitempty"`
-		Pipeline string   `json:"pipeline,omitempty"`
-		Parent   string   `json:"parent,omitempty"`
-		Since    string   `json:"since,omitempty"`    // RFC 3339, or how long ago, such as 90m
-		Children *bool    `json:"children,omitempty"` // false: without children of fan-outs
+		State      []string `json:"state,omitempty"`
+		Kind       string   `json:"kind,omitempty"`
+		Lane       string   `json:"lane,omitempty"`
+		Subject    string   `json:"subject,omitempty"`
+		Pipeline   string   `json:"pipeline,omitempty"`
+		Parent     string   `json:"parent,omitempty"`
+		Since      string   `json:"since,omitempty"` // RFC 3339, or how long ago, such as 90m
+		Reason     string   `json:"reason,omitempty"`
+		ErrorClass string   `json:"error_class,omitempty"`
+		ErrorCode  string   `json:"error_code,omitempty"`
+		Children   *bool    `json:"children,omitempty"` // false: without children of fan-outs
 	} `json:"filter"`
 	DryRun bool `json:"dry_run"` // only tell which jobs it would be
 }
@@ -49,6 +52,9 @@ func (s Selection) Jobs() (f runner.Filter, err error) {
 		if *id.to, err = ParseID(id.text); err != nil {
 			return f, err
 		}
+	}
+	if err := f.Why(s.Filter.Reason, s.Filter.ErrorClass, s.Filter.ErrorCode); err != nil {
+		return f, err
 	}
 	if s.Filter.Since != "" {
 		f.Since, err = ParseSince(s.Filter.Since, time.Now())

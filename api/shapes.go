@@ -22,7 +22,7 @@ type shape struct {
 // shapes are those of the routes, by method and path.
 var shapes = map[string]shape{
 	"POST /jobs": {in: Submission{}, headers: []string{"Idempotency-Key"}, out: of[submitted](), statuses: []int{http.StatusAccepted}},
-	"GET /jobs": {query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "since", "children", "limit", "cursor"},
+	"GET /jobs": {query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "since", "children", "reason", "error_class", "error_code", "limit", "cursor"},
 		out: page("jobs", component("Job"))},
 	"GET /jobs/:id":                          {out: component("Job")},
 	"GET /jobs/:id/obstacles":                {out: object("obstacles", list(of[job.Obstacle]()))},
@@ -96,6 +96,9 @@ var queries = map[string]string{
 	"parent":          "id of the job that it follows",
 	"since":           "made since: RFC 3339, or how long ago, such as 90m",
 	"children":        "whether children of fan-outs are listed; default: with any other filter",
+	"reason":          "why the jobs stand where they stand, such as timeout",
+	"error_class":     "class of the error, such as panic: jobs that failed",
+	"error_code":      "an SQLSTATE, or a handler's own code: jobs that failed",
 	"limit":           "1 to 1000, default 50",
 	"cursor":          "next_cursor of the page before",
 	"after":           "cursor of an event: only what comes after it",

@@ -137,6 +137,9 @@ func jobFilter(f *filters, now time.Time) (s store.Filter, err error) {
 			}
 		}
 	}
+	if err := s.Why(f.Get("reason"), f.Get("error_class"), f.Get("error_code")); err != nil {
+		return s, fmt.Errorf("%s (%w)", err, job.ErrInvalid)
+	}
 	if f.Get("since") == "" && f.Set() && s.Pipeline == 0 && s.Parent == 0 {
 		f.Values.Set("since", defaultSince)
 	}

@@ -13,18 +13,20 @@ import (
 // jobList is a page of jobs.
 type jobList struct {
 	*filters
-	Jobs   []job.Job
-	Next   string     // the address of the next page; empty: there is none
-	Later  bool       // it is not the first page
-	Until  *time.Time // how far the search went where it ended early; nil: it did not
-	States []job.State
-	Lanes  []string
-	Many   []many
+	Jobs    []job.Job
+	Next    string     // the address of the next page; empty: there is none
+	Later   bool       // it is not the first page
+	Until   *time.Time // how far the search went where it ended early; nil: it did not
+	States  []job.State
+	Lanes   []string
+	Reasons []job.Reason
+	Classes []job.ErrorClass
+	Many    []many
 }
 
 // jobs lists jobs, newest first.
 func (d *dashboard) jobs(p *page, r *http.Request) error {
-	l := jobList{filters: filtersOf(r, "jobs"), States: job.States(), Later: r.URL.Query().Get("cursor") != ""}
+	l := jobList{filters: filtersOf(r, "jobs"), States: job.States(), Reasons: job.Reasons(), Classes: job.ErrorClasses(), Later: r.URL.Query().Get("cursor") != ""}
 	filter, err := jobFilter(l.filters, p.Now)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -32,6 +33,8 @@ func (v visitor) manyOf(f *filters) (list []many) {
 		for name := range strings.SplitSeq(asked, ",") {
 			states = append(states, job.State(name))
 		}
+	} else if asked == "" {
+		states = store.Filter{Reason: job.Reason(f.Get("reason")), ErrorClass: job.ErrorClass(f.Get("error_class")), ErrorCode: f.Get("error_code")}.Possible()
 	}
 	open := slices.DeleteFunc(slices.Clone(states), job.State.Terminal)
 	over := slices.DeleteFunc(slices.Clone(states), func(s job.State) bool { return s != job.Failed && s != job.Cancelled })
@@ -48,7 +51,7 @@ func (v visitor) manyOf(f *filters) (list []many) {
 		}
 	}
 	offer(access.JobsCancel, len(states) == 0 || len(open) > 0, "not ended, ", open, many{Path: "admin/workers/jobs/cancel", Label: "Cancel", Danger: true})
-	offer(access.JobsRetry, f.Get("state") == "" || len(over) > 0, "failed, ", over, many{Path: "admin/workers/jobs/retry", Label: "Retry"})
+	offer(access.JobsRetry, len(states) == 0 && f.Get("state") == "" || len(over) > 0, "failed, ", over, many{Path: "admin/workers/jobs/retry", Label: "Retry"})
 	return list
 }
 
@@ -62,9 +65,9 @@ func (f filters) body(states []job.State) (body, words string) {
 		}
 		fields["state"], said = states, append(said, strings.Join(names, " or "))
 	}
-	for _, name := range []string{"kind", "lane", "subject", "pipeline", "parent", "since"} {
+	for _, name := range []string{"kind", "lane", "subject", "pipeline", "parent", "reason", "error_class", "error_code", "since"} {
 		if value := f.Get(name); value != "" && (name != "since" || value != "all") {
-			fields[name], said = value, append(said, name+" "+short(mostWords, value))
+			fields[name], said = value, append(said, strings.ReplaceAll(name, "_", " ")+" "+short(mostWords, value))
 		}
 	}
 	if len(fields) == 0 {

@@ -28,11 +28,15 @@ func TestAFilterIsOfferedForManyJobsOnlyWhereItMeansSomething(t *testing.T) {
 	is.Equal(offers(admin, "kind=k&since=24h"), []string{`Cancel {"kind":"k","since":"24h"}`, `Retry {"kind":"k","since":"24h"}`})
 	is.Equal(offers(admin, "state=open&lane=l"), []string{`Cancel {"lane":"l"}`})
 	is.Equal(offers(admin, "state=pending,failed&since=all"), []string{`Cancel {"state":["pending"]}`, `Retry {"state":["failed"]}`})
-	is.Equal(offers(admin, "state=succeeded"), nil)      // these stay as they are
-	is.Equal(offers(admin, ""), nil)                     // everything is not a filter
-	is.Equal(offers(admin, "since=all"), nil)            // nor is this
-	is.Equal(offers(admin, "state=open&since=all"), nil) // nor this
-	is.Equal(offers(role("viewer"), "kind=k"), nil)      // who may not is offered nothing
-	is.Equal(offers(role("submitter"), "kind=k"), nil)   // nor is who may only his own
+	is.Equal(offers(admin, "error_class=panic&since=24h"), []string{`Retry {"error_class":"panic","since":"24h","state":["failed"]}`})
+	is.Equal(offers(admin, "reason=expired"), []string{`Retry {"reason":"expired","state":["cancelled"]}`})
+	is.Equal(offers(admin, "reason=retry"), []string{`Cancel {"reason":"retry","state":["pending"]}`})
+	is.Equal(offers(admin, "state=open&error_code=x"), []string{`Cancel {"error_code":"x"}`}) // which selects nothing
+	is.Equal(offers(admin, "state=succeeded"), nil)                                           // these stay as they are
+	is.Equal(offers(admin, ""), nil)                                                          // everything is not a filter
+	is.Equal(offers(admin, "since=all"), nil)                                                 // nor is this
+	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // nor this
+	is.Equal(offers(role("viewer"), "kind=k"), nil)                                           // who may not is offered nothing
+	is.Equal(offers(role("submitter"), "kind=k"), nil)                                        // nor is who may only his own
 	is.Equal(len(offers(role("operator"), "pipeline=7")), 2)
 }

@@ -56,6 +56,9 @@ func (s *server) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
 	if f.Children != nil {
 		set(q, "children", strconv.FormatBool(*f.Children))
 	}
+	set(q, "reason", string(f.Reason))
+	set(q, "error_class", string(f.ErrorClass))
+	set(q, "error_code", f.ErrorCode)
 	setID(q, "limit", int64(f.Limit))
 	set(q, "cursor", f.Cursor)
 	var page struct {

@@ -14,6 +14,7 @@ type selecting struct {
 	states                                        []string
 	kind, lane, subject, pipeline, parent, moment string
 	children                                      string
+	reason, class, code                           string
 }
 
 func (s *selecting) flags(c *cobra.Command) {
@@ -27,11 +28,14 @@ func (s *selecting) flags(c *cobra.Command) {
 	f.StringVar(&s.moment, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
 	f.StringVar(&s.children, "children", "", "true or false: whether children of fan-outs count (default: with any other filter)")
 	f.Lookup("children").NoOptDefVal = "true"
+	f.StringVar(&s.reason, "job-reason", "", "only jobs that stand where they stand for this reason, such as timeout")
+	f.StringVar(&s.class, "error-class", "", "only jobs that failed with an error of this class, such as panic")
+	f.StringVar(&s.code, "error-code", "", "only jobs that failed with this code: an SQLSTATE, or their handler's own")
 }
 
 // any reports whether the flags select less than everything.
 func (s *selecting) any() bool {
-	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment != ""
+	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code != ""
 }
 
 // selection is the flags as the body of a command for many jobs.
@@ -44,11 +48,15 @@ func (s *selecting) selection() (api.Selection, error) {
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
 	body.Filter.Children = selected.Children
+	body.Filter.Reason, body.Filter.ErrorClass, body.Filter.ErrorCode = s.reason, s.class, s.code
 	return body, nil
 }
 
 func (s *selecting) filter() (f runner.Filter, err error) {
 	f.Kind, f.Lane, f.Subject = s.kind, s.lane, s.subject
+	if err := f.Why(s.reason, s.class, s.code); err != nil {
+		return f, usage("--job-reason, --error-class, --error-code: %w", err)
+	}
 	if len(s.states) > 0 {
 		if f.States, err = api.ParseStates(s.states); err != nil {
 			return f, usage("--state: %w", err)

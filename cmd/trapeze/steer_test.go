@@ -47,7 +47,15 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	is.Equal(strings.TrimSpace(db.ok("kill", "--subject", "s", "-n")), "no job would be cancelled")
 	is.Equal(strings.TrimSpace(db.ok("retry", "--subject", "s", "--state", "cancelled")), "3 jobs tried again")
 	is.Equal(decoded[map[string]any](t, db.ok("retry", "--kind", "demo.fail", "--dry-run", "--json"))["matched"], 1.0)
-	for _, wrong := range [][]string{{"kill"}, {"kill", id, "--kind", "x"}, {"retry"}, {"retry", "--kind", "x", "--args", "{}"}, {"kill", "--state", "happy"}, {"retry", "--kind", "x", "--state", "running"}} {
+	panicked := db.enqueue("demo.panic")
+	is.Equal(*ended(panicked, job.Failed).ErrorClass, job.ClassPanic)
+	for _, filter := range [][]string{{"--error-class", "panic"}, {"--job-reason", "error", "--kind", "demo.panic"}, {"--error-class", "panic", "--error-code", ""}} {
+		is.Equal(decoded[map[string]any](t, db.ok(append([]string{"retry", "--dry-run", "--json"}, filter...)...))["sample"], []any{panicked})
+		is.Equal(decoded[job.Job](t, db.ok(append([]string{"jobs", "--json"}, filter...)...)).ID, db.job(panicked).ID)
+	}
+	is.True(strings.Contains(db.ok("job", panicked), "error class    panic"))
+	is.Equal(db.ok("jobs", "--json", "--error-code", "23505"), "")
+	for _, wrong := range [][]string{{"jobs", "--error-class", "happy"}, {"jobs", "--job-reason", "happy"}, {"jobs", "--error-code", "a b"}, {"kill"}, {"kill", id, "--kind", "x"}, {"retry"}, {"retry", "--kind", "x", "--args", "{}"}, {"kill", "--state", "happy"}, {"retry", "--kind", "x", "--state", "running"}} {
 		is.Equal(db.run(wrong...).code, 2)
 	}
 }
