@@ -105,7 +105,7 @@ func TestTheAlertsUseMetricsThatExist(t *testing.T) {
 		is.True(rule.Labels["severity"] != "")
 		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // what happened, and what to do
 	}
-	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_orphans_recovered_total", "trapeze_stuck_handlers", "trapeze_pods"} {
+	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_orphans_recovered_total", "trapeze_stuck_handlers", "trapeze_pods", "trapeze_jobs_finished_total"} {
 		is.True(used[name]) // what nobody must miss
 	}
 }
