@@ -1,0 +1,46 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// The event of a claim is the start of an attempt: an event of its own for that would tell nothing new, and cost a row a job.
+func TestAJobsHistorySaysThatItWasClaimedBeforeItsHandlerIsCalled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	type seen struct {
+		events []string
+		fence  int64 // of the latest
+		state  job.State
+	}
+	got := make(chan seen, 3)
+	r := start(t, pool, runner.Options{}, map[string]does{"look": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		var s seen
+		err := pool.QueryRow(ctx, `select array_agg(event order by event_no), max(fence), (select state from trapeze.job where id = $1)
+			from trapeze.job_event where job = $1`, j.ID()).Scan(&s.events, &s.fence, &s.state)
+		got <- s
+		return runner.Done(nil), err
+	}})
+	enqueue(t, r, of("look"))                                    // is born running
+	_, err := r.EnqueueMany(t.Context(), []job.Args{of("look")}) // is claimed
+	is.NoErr(err)
+	enqueue(t, r, of("look"), runner.Delay(1)) // is promoted, then claimed
+	quiet(t, pool)
+	for range 3 {
+		s := <-got
+		is.Equal(s.events[0], "job.enqueued")
+		is.Equal(s.events[len(s.events)-1], "job.claimed") // for everybody to see, while the handler runs
+		is.Equal(s.fence, int64(1))
+		is.Equal(s.state, job.Running)
+	}
+	is.Equal(column[string](t, pool, `select distinct event from trapeze.job_event where job is not null order by 1`),
+		[]string{"job.claimed", "job.enqueued", "job.promoted", "job.succeeded"}) // and nothing else
+}
