@@ -1,0 +1,34 @@
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// After a failover the table may give a pod claims that it does not know, such as one that it had ended.
+func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, enabled) values ('later', false)`)
+	r := start(t, pool, named("a"), map[string]does{"k": nothing})
+	id := enqueue(t, r, of("k"), runner.Lane("later"))
+	claimed, err := r.Store().Claim(t.Context(), r.Boot(), []store.Want{{Lane: "later", N: 1}}, []string{"k"}, true)
+	is.NoErr(err)
+	is.Equal(len(claimed.Jobs), 1)
+	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return r.Store().History() != "" })
+	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // as if a standby had been promoted
+	pgtest.Wait(t, "the claim is given back", func() bool {
+		return one[bool](t, pool, `select state = 'pending' from trapeze.live where id = $1`, id)
+	})
+	exec(t, pool, `update trapeze.lanes set enabled = true`)
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(value(t, r, "trapeze_history_changes_total"), 1.0)
+	checkHistory(t, pool, r)
+}
