@@ -95,7 +95,7 @@ func (r *Runner) within(o GuestOptions) *Runner {
 	opts := r.opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Kinds, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, nil, false
 	in := &Runner{
-		pool: r.pool, store: r.store, front: r.front, heart: r.heart, afar: r.afar, watch: r.watch, feed: r.feed, opts: opts, log: r.log, metrics: r.metrics,
+		pool: r.pool, store: r.store, front: r.front, heart: r.heart, afar: r.afar, watch: r.watch, feed: r.feed, opts: opts, log: r.log, damped: r.damped, metrics: r.metrics,
 		tracing: r.tracing, count: r.count, kinds: map[string]*kind{}, started: true, mine: map[string]bool{}, mineAll: []string{},
 		lanes: newLanes(o.Slots, guestPollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: r.peers,

@@ -161,9 +161,11 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !r.pod.registered() {
 		if err := r.register(ctx); err != nil {
-			r.log.WarnContext(ctx, "pod could not register again", telemetry.Err, r.dbError(err))
+			r.damped.warn(ctx, notRegistered, telemetry.Err, r.dbError(err))
 			return
 		}
+		r.damped.over(ctx, notRegistered)
+		r.damped.over(ctx, heartbeatFailed)
 		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot())
 		r.wake()
 		return
@@ -178,10 +180,11 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 		r.pod.missed()
 		r.doubt.raise() // the server that answers next may lack the latest commits
 		if ctx.Err() == nil {
-			r.log.WarnContext(ctx, "heartbeat failed", telemetry.Err, r.dbError(err))
+			r.damped.warn(ctx, heartbeatFailed, telemetry.Err, r.dbError(err))
 		}
 		return
 	}
+	r.damped.over(ctx, heartbeatFailed)
 	if !b.Open {
 		r.loseLease(ctx)
 		return

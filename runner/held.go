@@ -128,13 +128,14 @@ func (r *Runner) lookUp(ctx context.Context, c *core, number int, lost error, en
 		}
 		switch {
 		case unread == nil && (is || held && writes >= number):
+			r.damped.over(ctx, commitNotKnown)
 			return true, nil
 		case unread == nil && held:
 			return false, lost
 		case unread == nil, ended != nil && c.isLost():
 			return false, fmt.Errorf("commit with job %d held: %w", c.lease.JobID, job.ErrLeaseLost)
 		}
-		r.log.WarnContext(ctx, "what became of a commit is not known yet", telemetry.JobID, c.lease.JobID, telemetry.Err, r.dbError(unread))
+		r.damped.warn(ctx, commitNotKnown, telemetry.JobID, c.lease.JobID, telemetry.Err, r.dbError(unread))
 		if !wait.sleep(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}

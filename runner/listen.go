@@ -26,12 +26,15 @@ func (r *Runner) listen(ctx context.Context) {
 		return
 	}
 	for wait := newPause(); ; {
-		err := r.listenOnce(ctx, func() { wait = newPause() })
+		err := r.listenOnce(ctx, func() {
+			wait = newPause()
+			r.damped.over(ctx, notListening)
+		})
 		r.metrics.Listening.Set(0)
 		if ctx.Err() != nil {
 			return
 		}
-		r.log.WarnContext(ctx, "wake-ups by notification are interrupted: polling goes on", telemetry.Err, err)
+		r.damped.warn(ctx, notListening, telemetry.Err, err)
 		if !wait.sleep(ctx) {
 			return
 		}

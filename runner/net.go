@@ -103,15 +103,19 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 		return false
 	}
 	if err := r.handBackStrays(ctx); err != nil {
-		r.log.WarnContext(ctx, "jobs whose claim's reply was lost could not be handed back yet", telemetry.Err, err)
+		r.damped.warn(ctx, notHandedBack, telemetry.Err, err)
+	} else {
+		r.damped.over(ctx, notHandedBack)
 	}
 	promote, recover := r.due.take()
 	if recover {
 		if !r.pod.mayJudge() {
 			r.due.again(false, true, r.opts.HeartbeatEvery)
 		} else if err := r.recover(ctx); err != nil {
-			r.log.WarnContext(ctx, "recovery failed, next try in a second", telemetry.Err, r.dbError(err))
+			r.damped.warn(ctx, recoveryFailed, telemetry.Err, r.dbError(err))
 			r.due.again(false, true, time.Second)
+		} else {
+			r.damped.over(ctx, recoveryFailed)
 		}
 	}
 	if mutant.Is(mutant.NoListenRepoll) && recover && !promote {
@@ -122,11 +126,14 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 		promoted, err := r.store.Promote(ctx, most)
 		switch {
 		case err != nil:
-			r.log.WarnContext(ctx, "promotion failed, next try in a second", telemetry.Err, r.dbError(err))
+			r.damped.warn(ctx, promotionFailed, telemetry.Err, r.dbError(err))
 			r.due.again(true, false, time.Second)
 		case promoted == most:
 			more = true
 			r.due.again(true, false, 0)
+		}
+		if err == nil {
+			r.damped.over(ctx, promotionFailed)
 		}
 		if promoted > 0 {
 			r.wakePeers() // who looked a moment ago found them in our hands, and we may not be able to run them
@@ -134,10 +141,11 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 	}
 	claimed, err := r.claim(ctx, r.look.Swap(false) || promote || recover)
 	if err != nil {
-		r.log.WarnContext(ctx, "claim failed, next try in a second", telemetry.Err, r.dbError(err))
+		r.damped.warn(ctx, claimFailed, telemetry.Err, r.dbError(err))
 		time.AfterFunc(time.Second, r.wake)
 		return false
 	}
+	r.damped.over(ctx, claimFailed)
 	return more || claimed
 }
 

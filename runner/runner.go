@@ -33,6 +33,7 @@ type Runner struct {
 	watch   *store.Store  // of the feed
 	opts    Options
 	log     *slog.Logger
+	damped  *damped
 	metrics *telemetry.Metrics
 	tracing tracing
 	count   counts
@@ -142,6 +143,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
 		comparing: make(chan struct{}, 1), pass: slowPass{every: passEvery},
 	}
+	r.damped = newDamped(r.log)
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
 	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
 	r.firstEvents.write = front.EmitMany
@@ -230,7 +232,6 @@ func (r *Runner) start(ctx context.Context) error {
 	for _, name := range mine {
 		r.mine[name] = true
 	}
-	var said time.Time
 	for wait := newPause(); ; {
 		err := r.checkSchema(ctx)
 		if err == nil {
@@ -244,6 +245,7 @@ func (r *Runner) start(ctx context.Context) error {
 		}
 		if err == nil {
 			if err = r.housed(); err == nil {
+				r.damped.over(ctx, notStarted)
 				r.sayDrained(ctx)
 				return nil
 			}
@@ -252,10 +254,7 @@ func (r *Runner) start(ctx context.Context) error {
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
-		if time.Since(said) >= time.Minute {
-			said = time.Now()
-			r.log.WarnContext(ctx, "not started yet: waits for a database that accepts writes", telemetry.Err, err)
-		}
+		r.damped.warn(ctx, notStarted, telemetry.Err, err)
 	}
 }
 

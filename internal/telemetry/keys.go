@@ -32,9 +32,11 @@ const (
 	Kinds        = "kinds"
 	Lane         = "lane"
 	LeaseUntil   = "lease_until"
-	Method       = "method" // of HTTP
-	Mode         = "mode"   // of a shutdown
-	Open         = "open"   // branches
+	Method       = "method"   // of HTTP
+	Lasted       = "lasted"   // from the first failure on
+	LeftOut      = "left_out" // a number of log lines
+	Mode         = "mode"     // of a shutdown
+	Open         = "open"     // branches
 	OpenBefore   = "open_before"
 	Page         = "page" // of the dashboard
 	Path         = "path"
@@ -58,5 +60,6 @@ const (
 	Took         = "took" // how long a handler ran
 	TraceID      = "trace_id"
 	Wait         = "wait" // before another try
+	What         = "what" // the message of a trouble that is over
 	Why          = "why"
 )

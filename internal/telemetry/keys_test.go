@@ -16,11 +16,11 @@ import (
 
 // logging are the methods of a logger, with the number of arguments before the attributes.
 var logging = map[string]int{
-	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0,
+	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "warn": 2,
 }
 
 // loggers are the names under which loggers go in this module.
-var loggers = []string{"log", "slog", "logger", "Logger"}
+var loggers = []string{"log", "damped", "slog", "logger", "Logger"}
 
 // keys are the constants of keys.go, by their names.
 func keys(t *testing.T) map[string]string {
