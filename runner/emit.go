@@ -19,7 +19,8 @@ import (
 // The first event is visible when Emit returns. A job writes events four times a second at most: those that follow too
 // soon are written together, in order, within a quarter of a second, and in any case before the job's end is. When 4,096 of
 // them, or 1 MiB, wait for that, Emit waits as well. An event that is emitted while a [Job.Tx] or InTx of this job is open
-// is visible with its commit.
+// is visible with its commit. A crash of the process loses the events that wait, those of the last quarter of a second, and none from
+// before them.
 //
 // When events that were to be written later could not be, the log says so, and the next Emit returns the error. After an
 // error the event of this call is not in the history, unless the reply of the database was lost. It returns

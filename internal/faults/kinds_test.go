@@ -3,6 +3,8 @@ package faults
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +43,14 @@ type nap struct {
 	Millis     int
 	Once, Deaf bool
 }
+
+// teller emits an event every ten milliseconds, and says so on its standard output as soon as Emit has returned. Only its first claim does.
+type teller struct{}
+
+func (teller) Kind() string { return "teller" }
+
+// saysTold begins a line of a teller: the event's number, and when Emit returned, in nanoseconds.
+const saysTold = "told "
 
 func (link) Kind() string  { return "link" }
 func (plain) Kind() string { return "plain" }
@@ -106,6 +116,19 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 		}
 		return runner.Done(nil).InTx(effect(j)), nil
 	}, runner.Retry(3, runner.Backoff{Base: 20 * time.Millisecond}))
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[teller]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		for n := 1; j.Fence() == 1; n++ {
+			if err := j.Emit(ctx, "told", "", "", map[string]int{"n": n}); err != nil {
+				return nil, err
+			}
+			fmt.Println(saysTold+strconv.Itoa(n), time.Now().UnixNano())
+			if err := pause(ctx, 10); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[nap]) (*runner.Outcome, error) {
 		started(ctx, pool, j)
 		waking := ctx

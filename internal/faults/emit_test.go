@@ -1,0 +1,59 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// heldFor is how long an event may stay in the memory of its process; writtenWithin is what its write may take on a busy machine.
+const (
+	heldFor       = 250 * time.Millisecond
+	writtenWithin = time.Second
+)
+
+// A process is killed while a handler emits events: what it loses are the latest events alone, those that it emitted within the moment for
+// which it may hold them.
+func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := newWorld(t, pgtest.URL(t))
+	victim := w.start(podConfig{Name: "victim"}, "")
+	id := w.submit(teller{})
+	pgtest.Wait(t, "the first events are in the history", func() bool {
+		return w.yes(`select count(*) > 20 from trapeze.job_event where event = 'told' and job = $1`, id)
+	})
+	pgtest.Wait(t, "some events wait in its memory", func() bool {
+		return w.yes(`select count(*) + 5 < $2 from trapeze.job_event where event = 'told' and job = $1`, id,
+			strings.Count(victim.log.String(), saysTold))
+	})
+	victim.kill()
+	var at []time.Time // when Emit returned, by the number of the event
+	for line := range strings.Lines(victim.log.String()) {
+		var n int
+		var nanos int64
+		if _, err := fmt.Sscanf(line, saysTold+"%d %d\n", &n, &nanos); err == nil {
+			at = append(at, time.Unix(0, nanos))
+			is.Equal(n, len(at))
+		}
+	}
+	kept, gaps := 0, 0
+	is.NoErr(w.pool.QueryRow(t.Context(), `select count(*), max((fields->>'n')::int) - count(*) from trapeze.job_event
+		where event = 'told' and job = $1`, id).Scan(&kept, &gaps))
+	is.Equal(gaps, 0) // those that are kept are the first ones: none is lost from the middle
+	is.True(kept > 20)
+	last := at[len(at)-1]
+	for n := kept + 1; n <= len(at); n++ {
+		if age := last.Sub(at[n-1]); age > heldFor+writtenWithin {
+			t.Fatalf("event %d was lost %s after Emit had returned", n, age)
+		}
+	}
+	t.Logf("of %d events the last %d were lost, the oldest of them %s old", len(at), len(at)-kept, last.Sub(at[min(kept, len(at)-1)]))
+	w.start(podConfig{Name: "heir"}, "")
+	w.finish()
+}
