@@ -23,6 +23,7 @@ import (
 var scoped = []string{
 	"GET /events/stream",
 	"GET /jobs",
+	"GET /jobs/current",
 	"POST /jobs",
 	"GET /pipelines",
 }

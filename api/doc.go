@@ -8,6 +8,7 @@
 //	GET    /jobs/:id/stream                   its history as it happens, until it has ended (server-sent events)
 //	GET    /pipelines/:id/stream              that of all jobs of a pipeline, until it is over
 //	GET    /events/stream                     that of everything
+//	GET    /jobs/current                      the current run of a kind and subject
 //	POST   /jobs/:id/cancel                   end it; a job that has ended already is only shown
 //	DELETE /jobs/:id                          delete it, once it has ended; by its first job a pipeline
 //	POST   /jobs/:id/approve                  let it go

@@ -89,6 +89,24 @@ func (s *server) list(c echo.Context) error {
 	return answer(c, body, err)
 }
 
+// current shows the current run of a subject.
+func (s *server) current(c echo.Context) error {
+	kind, err := storable(c.QueryParam("kind"))
+	if err != nil || kind == "" {
+		return invalid("kind is missing, or no text")
+	}
+	subject, err := storable(c.QueryParam("subject"))
+	if err != nil || subject == "" {
+		return invalid("subject is missing, or no text")
+	}
+	found, err := s.lists.Current(c.Request().Context(), kind, subject, caller(c).Owner(access.JobsRead))
+	if err != nil {
+		return err
+	}
+	shown, err := s.present(c, found)
+	return answer(c, shown, err)
+}
+
 // filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
 func filterOf(c echo.Context) (store.Filter, error) {
 	var f store.Filter
@@ -107,6 +125,8 @@ func filterOf(c echo.Context) (store.Filter, error) {
 			f.Pipeline, err = ParseID(value)
 		case "parent":
 			f.Parent, err = ParseID(value)
+		case "current":
+			f.Current, err = strconv.ParseBool(value)
 		case "since":
 			f.Since, err = ParseSince(value, time.Now())
 		case "children":

@@ -30,6 +30,7 @@ func Routes() []Route { return slices.Clone(routes) }
 var jobRoutes = []Route{
 	{http.MethodPost, "/jobs", access.JobsSubmit, "Submit a job", (*server).submit},
 	{http.MethodGet, "/jobs", access.JobsRead, "List jobs, newest first", (*server).list},
+	{http.MethodGet, "/jobs/current", access.JobsRead, "Show the current run of a kind and subject", (*server).current},
 	{http.MethodGet, "/jobs/:id", access.JobsRead, "Show a job", (*server).job},
 	{http.MethodGet, "/jobs/:id/obstacles", access.JobsRead, "Say why a job does not run", (*server).obstacles},
 	{http.MethodGet, "/jobs/:id/events", access.JobsRead, "Show the history of a job", (*server).events},

@@ -22,8 +22,9 @@ type shape struct {
 // shapes are those of the routes, by method and path.
 var shapes = map[string]shape{
 	"POST /jobs": {in: Submission{}, headers: []string{"Idempotency-Key"}, out: of[submitted](), statuses: []int{http.StatusAccepted}},
-	"GET /jobs": {query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "since", "children", "reason", "error_class", "error_code", "limit", "cursor"},
+	"GET /jobs": {query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "limit", "cursor"},
 		out: page("jobs", component("Job"))},
+	"GET /jobs/current":                      {query: []string{"kind", "subject"}, out: component("Job")},
 	"GET /jobs/:id":                          {out: component("Job")},
 	"GET /jobs/:id/obstacles":                {out: object("obstacles", list(of[job.Obstacle]()))},
 	"GET /jobs/:id/events":                   {query: []string{"after", "limit"}, out: page("events", component("Event"))},

@@ -52,6 +52,9 @@ func (s *server) Jobs(ctx context.Context, f store.Filter) (store.Page, error) {
 	set(q, "subject", f.Subject)
 	setID(q, "pipeline", f.Pipeline)
 	setID(q, "parent", f.Parent)
+	if f.Current {
+		q.Set("current", "true")
+	}
 	setTime(q, "since", f.Since)
 	if f.Children != nil {
 		set(q, "children", strconv.FormatBool(*f.Children))

@@ -13,21 +13,24 @@ import (
 
 func newJobsCommand() *cobra.Command {
 	var (
-		which selecting
-		limit int
+		which   selecting
+		limit   int
+		current bool
 	)
 	c := &cobra.Command{
 		Use:   "jobs",
 		Short: "List jobs, newest first",
 		Example: `  trapeze jobs --state running,pending
   trapeze jobs --state failed --since 24h --json | jq -r .error
-  trapeze jobs --pipeline 4711`,
+  trapeze jobs --pipeline 4711
+  trapeze jobs --current --kind factor_sync --subject 2025`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			filter, err := which.filter()
 			if err != nil {
 				return err
 			}
+			filter.Current = current
 			if limit < 0 {
 				return usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
@@ -35,6 +38,7 @@ func newJobsCommand() *cobra.Command {
 		},
 	}
 	which.flags(c)
+	c.Flags().BoolVar(&current, "current", false, "only the current run of each kind and subject: what runs, else what ran last")
 	c.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
 	return c
 }

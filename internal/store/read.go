@@ -45,6 +45,7 @@ type Filter struct {
 	Pipeline   int64
 	Parent     int64
 	Children   *bool // whether jobs of the branches of fan-outs count, see [Filter.WithChildren]
+	Current    bool  // only the current run of each (kind, subject), also in branches: see [Store.Current]
 	Since      time.Time
 	Reason     job.Reason // why they stand where they stand
 	ErrorClass job.ErrorClass
@@ -105,7 +106,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, err
 	}
 	args := []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
-		at, before, limit, f.WithChildren(), some(string(f.Reason)), some(string(f.ErrorClass)), some(f.ErrorCode)}
+		at, before, limit, f.Current || f.WithChildren(), some(string(f.Reason)), some(string(f.ErrorClass)), some(f.ErrorCode)}
 	list, full, until, err := s.chosen(ctx, f, args, at, limit)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
@@ -123,6 +124,10 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 
 // chosen reads a page by what leads to its jobs soonest: a pipeline, an end that is rare, being open; or by all jobs.
 func (s *Store) chosen(ctx context.Context, f Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *looked, err error) {
+	if f.Current {
+		list, full, err = s.currentJobs(ctx, f, args)
+		return list, full, nil, err
+	}
 	pipeline, err := s.pipelineFor(ctx, f)
 	if err != nil {
 		return nil, false, nil, err

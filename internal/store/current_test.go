@@ -1,0 +1,146 @@
+package store
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The newest run of a subject is found by its subject and in the list of current runs: while it runs, after it, after the next claim, and
+// after the runs before it are forgotten. When it is deleted itself, the newest finished run that is kept answers for the subject.
+func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	current := func(want int64) {
+		t.Helper()
+		is := is.New(t)
+		found, err := w.Current(w.ctx(), "k", "s", "")
+		if want == 0 {
+			is.True(errors.Is(err, job.ErrNotFound))
+			return
+		}
+		is.NoErr(err)
+		is.Equal(found.ID, want)
+		page, err := w.Jobs(w.ctx(), Filter{Kind: "k", Subject: "s", Current: true})
+		is.NoErr(err)
+		is.Equal(len(page.Jobs), 1)
+		is.Equal(page.Jobs[0].ID, want)
+	}
+	list := w.put(about("s"))
+	current(0) // it has never run
+	claimed := w.one(boot)
+	current(list[0])
+	w.end(boot, ending(claimed))
+	current(list[0])
+	list = append(list, w.put(about("s"))...)
+	current(list[0]) // what waits is not a run
+	claimed = w.one(boot)
+	current(list[1])
+	failed := ending(claimed)
+	failed.State, failed.Outcome, failed.Reason = job.Failed, job.Error, job.ReasonError
+	w.end(boot, failed)
+	list = append(list, w.put(about("s"), about("other"), plain)...)
+	for _, c := range w.claims(boot, 3) {
+		w.end(boot, ending(c))
+	}
+	current(list[2])
+
+	page, err := w.Jobs(w.ctx(), Filter{Current: true})
+	w.is.NoErr(err)
+	w.is.Equal(len(page.Jobs), 2) // one for each subject, newest first
+	w.is.Equal([]int64{page.Jobs[0].ID, page.Jobs[1].ID}, []int64{list[3], list[2]})
+	first, err := w.Jobs(w.ctx(), Filter{Current: true, Limit: 1})
+	w.is.NoErr(err)
+	w.is.Equal(first.Jobs[0].ID, list[3])
+	second, err := w.Jobs(w.ctx(), Filter{Current: true, Limit: 1, Cursor: first.Cursor})
+	w.is.NoErr(err)
+	w.is.Equal(second.Jobs[0].ID, list[2])
+	page, err = w.Jobs(w.ctx(), Filter{Current: true, States: []job.State{job.Failed}})
+	w.is.NoErr(err)
+	w.is.Equal(len(page.Jobs), 0) // the failed run is not the current one
+
+	w.age(list[0])
+	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	current(list[2])
+	w.age(list[2])
+	_, err = w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	w.is.NoErr(err)
+	current(list[1]) // which failed, and is kept for longer
+	_, err = w.Delete(w.ctx(), list[1], "ann")
+	w.is.NoErr(err)
+	current(0)
+}
+
+// However hot a subject is, it has at most one running row and one other in current_runs, and the current run is a job that ran.
+func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const runs, pods = 60, 3
+	for range runs {
+		w.put(about("s"))
+	}
+	boots := make([]string, pods)
+	for i := range boots {
+		boots[i] = w.pod("p" + string(rune('a'+i)))
+	}
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	var ended, most, running int
+	var mu sync.Mutex
+	for _, boot := range boots {
+		all.Go(func() {
+			for {
+				mu.Lock()
+				over := ended == runs
+				mu.Unlock()
+				if over || w.ctx().Err() != nil {
+					return
+				}
+				found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, c := range found.Jobs {
+					for written := map[int64]Ended{}; len(written) == 0; { // it passes a row by that another claim holds at this moment
+						if written, err = w.Finish(w.ctx(), boot, []Ending{ending(c)}); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+					mu.Lock()
+					ended++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		counts, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[struct{ Running, Rest int }],
+			`select count(*) filter (where state = 'running'), count(*) filter (where state <> 'running') from trapeze.current_runs`)
+		w.is.NoErr(err)
+		running, most = max(running, counts[0].Running), max(most, counts[0].Rest)
+	}
+	w.is.Equal(ended, runs)
+	w.is.True(running <= 1)
+	w.is.Equal(most, 1)
+	last, err := w.Current(w.ctx(), "k", "s", "")
+	w.is.NoErr(err)
+	w.is.Equal(last.State, job.Succeeded)
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
+}
