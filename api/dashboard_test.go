@@ -38,7 +38,7 @@ var hostile = []string{
 	"\u202egnp.exe\u2066",
 }
 
-// pod is a runner with hostile kinds behind a dashboard.
+// pod is a runner behind a dashboard, with the name that a pod of an earlier version could have.
 type pod struct {
 	*runner.Runner
 	t   *testing.T
@@ -47,15 +47,13 @@ type pod struct {
 
 func newPod(t *testing.T, o api.Options) *pod {
 	t.Helper()
-	r, err := runner.New(pgtest.Pool(t), runner.Options{Name: hostile[0], Slots: 4, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Slots: 4, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range append([]string{"fail"}, hostile...) {
-		runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
-			return nil, errors.New(strings.Join(hostile, "\n"))
-		})
-	}
+	runner.HandleRaw(r, "fail", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return nil, errors.New(strings.Join(hostile, "\n"))
+	})
 	runner.HandleRaw(r, "echo", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		return runner.Done(j.Args.JSON), nil
 	})
@@ -71,7 +69,17 @@ func newPod(t *testing.T, o api.Options) *pod {
 	api.Mount(e.Group("/trapeze"), r, o)
 	web := httptest.NewServer(e)
 	runs(t, r, web)
-	return &pod{Runner: r, t: t, url: web.URL + "/trapeze/ui/"}
+	p := &pod{Runner: r, t: t, url: web.URL + "/trapeze/ui/"}
+	p.exec(`update trapeze.pods set name = $1`, hostile[0])
+	return p
+}
+
+// exec changes a row to what earlier versions took.
+func (p *pod) exec(sql string, args ...any) {
+	p.t.Helper()
+	if _, err := p.Store().Pool().Exec(p.t.Context(), sql, args...); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 func raw(kind string) runner.Raw { return runner.Raw{Name: kind, JSON: []byte(`{"n": 1}`)} }
@@ -187,8 +195,9 @@ func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testi
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
 	for i, text := range hostile {
-		id := p.put(runner.Raw{Name: text, JSON: []byte(`{"note": ` + quoted(hostile[i]) + `}`)}, runner.Subject(text+"/"+text), runner.Submitter(text), runner.Unique(text, runner.WhileActive))
+		id := p.put(runner.Raw{Name: "fail", JSON: []byte(`{"note": ` + quoted(hostile[i]) + `}`)}, runner.Subject(text+"/"+text), runner.Submitter(text), runner.Unique(text, runner.WhileActive))
 		p.until(id, job.Failed)
+		p.exec(`update trapeze.jobs set kind = $1 where id = $2`, text, id)
 	}
 	waits := p.put(raw("wait"), runner.Subject(hostile[1]))
 	p.until(waits, job.Running)

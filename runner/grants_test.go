@@ -44,7 +44,7 @@ func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[strin
 	t.Helper()
 	var pods []*runner.Runner
 	for i := range n {
-		o.Name = fmt.Sprint("pod ", i)
+		o.Name = fmt.Sprint("pod-", i)
 		pods = append(pods, start(t, pgtest.Connect(t, url), o, handlers))
 	}
 	for _, p := range pods { // before, what is submitted to one is claimed by another

@@ -60,9 +60,7 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxGuestKinds, job.ErrInvalid))
 	}
 	for _, k := range o.Kinds {
-		if k.Name == "" || len(k.Name) > job.MaxKindBytes || clean(k.Name, job.MaxKindBytes) != k.Name {
-			errs = append(errs, fmt.Errorf("kind %q: want 1 to %d bytes: %w", clean(k.Name, 50), job.MaxKindBytes, job.ErrInvalid))
-		}
+		errs = append(errs, job.ValidateKind(k.Name))
 		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff.Base < 0 || k.Backoff.Cap < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
 			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", clean(k.Name, 50), job.ErrInvalid))
 		}
@@ -70,7 +68,7 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	if len(o.Running) > 2*maxGuestSlots {
 		errs = append(errs, fmt.Errorf("%d running jobs: %w", len(o.Running), job.ErrTooLarge))
 	}
-	if o.Name = clean(o.Name, 100); o.Name == "" {
+	if o.Name = job.DisplayName(o.Name); o.Name == "" {
 		o.Name = o.ID
 	}
 	o.Version = clean(o.Version, 100)

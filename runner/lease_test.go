@@ -125,7 +125,7 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 		causes <- context.Cause(ctx)
 		return nil, ctx.Err()
 	})
-	runner.HandleRaw(r, "goes on", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	runner.HandleRaw(r, "goes_on", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -135,7 +135,7 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 	}, runner.KeepRunning())
 	run(t, r)
 	boot := r.Boot()
-	heeds, goesOn := begun(t, r, of("heeds")), begun(t, r, of("goes on"))
+	heeds, goesOn := begun(t, r, of("heeds")), begun(t, r, of("goes_on"))
 	pgtest.Wait(t, "both run", func() bool { return r.Running() == 2 })
 	proxy.Blackhole()
 	is.True(errors.Is(<-causes, job.ErrLeaseLost))

@@ -11,11 +11,14 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // Options configure a [Runner]. The zero value works; each field states its default.
 type Options struct {
-	// Name is the pod's display name. Its identity is a random boot id. Default: the host name.
+	// Name is the pod's display name, in the alphabet of kinds: other characters become -, see [job.DisplayName]. Its identity is a
+	// random boot id. Default: the host name.
 	Name string
 	// Version is the host's build version, shown in the list of pods.
 	Version string
@@ -86,6 +89,7 @@ func (o Options) withDefaults() Options {
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
 	}
+	o.Name = job.DisplayName(o.Name)
 	if o.Schema == "" {
 		o.Schema = "trapeze"
 	}

@@ -80,7 +80,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 		"a step of a chain nested too deep": {runner.Chain(of("k"), tooDeep), nil},
 		"a key":                             {runner.Step(of("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
 		"a long subject":                    {runner.Step(of("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
-		"unknown kind":                      {of("nobody has it"), job.ErrUnknownKind},
+		"unknown kind":                      {of("nobody_has_it"), job.ErrUnknownKind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

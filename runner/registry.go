@@ -61,7 +61,7 @@ type kind struct {
 }
 
 // Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
-// mistake in the wiring.
+// mistake in the wiring, and so does a name that [job.ValidateKind] refuses.
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
@@ -97,8 +97,8 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	switch {
 	case r.started:
 		panic(fmt.Sprintf("runner: kind %q is registered after Run", name))
-	case name == "" || len(name) > job.MaxKindBytes:
-		panic(fmt.Sprintf("runner: kind %q: want 1 to %d bytes", name, job.MaxKindBytes))
+	case job.ValidateKind(name) != nil:
+		panic("runner: " + job.ValidateKind(name).Error())
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}

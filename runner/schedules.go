@@ -25,6 +25,11 @@ const (
 // schedule fires as soon as a program that has its handler is there. A dry run tells what would change and when it would fire.
 // Errors: [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrUnknownSchedule] when it should exist, [job.ErrScheduleMoved].
 func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
+	if c.Kind != nil && *c.Kind != "" {
+		if err := job.ValidateKind(*c.Kind); err != nil {
+			return job.ScheduleChanged{}, fmt.Errorf("set schedule %q: %w: %w", name, job.ErrInvalidSchedule, err)
+		}
+	}
 	if err := r.laneOfSchedule(ctx, name, c); err != nil {
 		return job.ScheduleChanged{}, err
 	}

@@ -168,8 +168,7 @@ func (w *submission) validate() error {
 			complain(false, "%s holds bytes that are no text", name)
 		}
 	}
-	complain(w.kind != "", "no kind")
-	text("kind", w.kind, job.MaxKindBytes)
+	errs = append(errs, job.ValidateKind(w.kind))
 	text("lane", w.lane, 100)
 	text("submitter", w.submitter, 200)
 	text("pipeline", w.pipeline, 200)

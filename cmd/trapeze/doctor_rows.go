@@ -59,10 +59,10 @@ func holderText(h store.Holder, now time.Time) (says, do string) {
 	switch h.What {
 	case "prepared":
 		return fmt.Sprintf("the prepared transaction %q in %s %s", h.ID, h.Database, held),
-			fmt.Sprintf("commit prepared '%s', or rollback prepared '%s', in that database", h.ID, h.ID)
+			fmt.Sprintf("commit prepared %s, or rollback prepared %[1]s, in that database", literal(h.ID))
 	case "slot":
 		return fmt.Sprintf("the %s replication slot %s %s", h.State, h.ID, held),
-			fmt.Sprintf("see to its reader; if there is none any more: select pg_drop_replication_slot('%s')", h.ID)
+			fmt.Sprintf("see to its reader; if there is none any more: select pg_drop_replication_slot(%s)", literal(h.ID))
 	}
 	who := strings.TrimSpace(h.User + " " + h.Application)
 	return fmt.Sprintf("process %s (%s in %s, %s) %s", h.ID, who, h.Database, h.State, held),
@@ -131,4 +131,9 @@ func (d *doctor) partitions(ctx context.Context) error {
 	d.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", countOf(len(missing), "partition is", "partitions are"), first.Table, when),
 		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", d.config.Schema))
 	return nil
+}
+
+// literal is text as SQL has it, for a statement that people paste.
+func literal(text string) string {
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -35,16 +36,17 @@ func (d *doctor) schedules(ctx context.Context) error {
 
 // scheduleIll says what is wrong with a schedule, the cause before what follows from it; nothing when all is well.
 func scheduleIll(s store.ScheduleHealth) (says, do string) {
+	name := shell.Word(s.Name)
 	switch {
 	case s.Error != "":
 		return " does not fire as it should: " + short(s.Error, 200),
-			fmt.Sprintf("trapeze cron show %s; set what is wrong: trapeze cron set %s …, and try expressions with trapeze cron next", s.Name, s.Name)
+			fmt.Sprintf("trapeze cron show %s; set what is wrong: trapeze cron set %s …, and try expressions with trapeze cron next", name, name)
 	case !s.Placed:
 		return fmt.Sprintf(" names the lane %q, which does not exist: its jobs are refused", s.Lane),
-			fmt.Sprintf("trapeze lane set %s slots=2, or trapeze cron set %s --lane default", s.Lane, s.Name)
+			fmt.Sprintf("trapeze lane set %s slots=2, or trapeze cron set %s --lane default", shell.Word(s.Lane), name)
 	case s.Pods == 0:
 		return fmt.Sprintf(": no live pod runs %q, so that it does not fire, or its jobs wait", s.Kind),
-			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", s.Name)
+			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", name)
 	case s.Due > job.MissedAfter.Seconds():
 		return fmt.Sprintf(" has been due for %s, and has not fired", seconds(s.Due)),
 			"a schedule did not fire, among the nights in docs/operating.md: see what the pods log, and what the checks pods and clock say"
@@ -52,7 +54,7 @@ func scheduleIll(s store.ScheduleHealth) (says, do string) {
 	if first := passedOver(s); !first.IsZero() {
 		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or somebody set next_at",
 				clockIn(s.Zone, s.Next), clockIn(s.Zone, &first)),
-			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", s.Name, s.Name)
+			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", name, name)
 	}
 	return "", ""
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
@@ -33,7 +34,7 @@ func (d *doctor) pods(ctx context.Context) error {
 			d.find("pods", warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, seconds(p.Lease)),
 				"set the database's clock by NTP; the pods take such a lease for lapsed")
 		case p.Drained:
-			d.find("pods", warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+p.Name+", when its maintenance is over")
+			d.find("pods", warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", when its maintenance is over")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
@@ -166,7 +167,7 @@ func (d *doctor) kinds(work []store.WaitingWork) {
 	}
 	for _, kind := range order {
 		d.find("kinds", failing, fmt.Sprintf("no live pod has a handler of %q: %s", kind, orphans[kind]),
-			"start a pod that registers it (mind TRAPEZE_KINDS); see them: trapeze jobs --kind "+kind+" --state pending")
+			"start a pod that registers it (mind TRAPEZE_KINDS); see them: trapeze jobs --kind "+shell.Word(kind)+" --state pending")
 	}
 }
 
@@ -201,13 +202,13 @@ func closedBy(g store.LaneGate) (why, do string) {
 	case g.Paused:
 		return "is paused, as all lanes are", "trapeze unpause"
 	case g.Drained:
-		return "is drained", "trapeze resume " + g.Name
+		return "is drained", "trapeze resume " + shell.Word(g.Name)
 	case !g.Enabled:
-		return "is disabled", "trapeze lane set " + g.Name + " enabled=true"
+		return "is disabled", "trapeze lane set " + shell.Word(g.Name) + " enabled=true"
 	case g.Slots != nil && *g.Slots == 0:
-		return "has 0 slots", "trapeze lane set " + g.Name + " slots=4, or another limit that the work bears"
+		return "has 0 slots", "trapeze lane set " + shell.Word(g.Name) + " slots=4, or another limit that the work bears"
 	case g.SlotsPerPod != nil && *g.SlotsPerPod == 0:
-		return "has 0 slots a pod", "trapeze lane set " + g.Name + " slots_per_pod=2, or another limit that a pod bears"
+		return "has 0 slots a pod", "trapeze lane set " + shell.Word(g.Name) + " slots_per_pod=2, or another limit that a pod bears"
 	}
 	return "", ""
 }

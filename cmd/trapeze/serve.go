@@ -289,9 +289,9 @@ func (s *serving) doors(r *runner.Runner, options api.Options) http.Handler {
 }
 
 func (s *serving) podName() string {
-	if s.config.Pod != "" {
-		return s.config.Pod
+	name := s.config.Pod
+	if name == "" {
+		name, _ = os.Hostname()
 	}
-	name, _ := os.Hostname()
-	return name
+	return job.DisplayName(name)
 }

@@ -66,7 +66,7 @@ func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 func (w *world) busy(submitFor time.Duration) (stop func()) {
 	w.t.Helper()
 	for n := range 3 {
-		w.start(podConfig{Name: fmt.Sprint("pod ", n), SubmitFor: submitFor}, "")
+		w.start(podConfig{Name: fmt.Sprint("pod-", n), SubmitFor: submitFor}, "")
 	}
 	unload := w.load(3, 100*time.Millisecond)
 	w.waitMore(15*time.Second, 0, 30)

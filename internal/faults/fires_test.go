@@ -75,7 +75,7 @@ func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
 	w := newWorld(t, pgtest.URL(t))
 	var pods []*pod
 	for i := range 5 {
-		pods = append(pods, w.start(podConfig{Name: fmt.Sprint("pod ", i)}, ""))
+		pods = append(pods, w.start(podConfig{Name: fmt.Sprint("pod-", i)}, ""))
 	}
 	for i := range schedules {
 		w.schedule(fmt.Sprint("s", i), "*/2 * * * * *")

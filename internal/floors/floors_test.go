@@ -39,9 +39,10 @@ var plan = []floor{
 	{folder: "internal/faultnet", imports: ""},      // a network that misbehaves on demand
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
+	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
 
 	// hands and clocks
-	{folder: "internal/store", imports: "job internal/failpoint internal/mutant"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/mutant internal/shell"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -109,10 +110,10 @@ func (j standing) shared() (list []job.Obstacle) {
 	lane := strconv.Quote(j.Lane)
 	add(j.Paused, job.HinderedPaused, "everything is paused: nothing is claimed in any lane", "trapeze unpause")
 	add(j.Frozen, job.HinderedFrozen, "everything is frozen for maintenance", "trapeze thaw")
-	add(!j.Enabled, job.HinderedDisabled, "its lane "+lane+" is disabled", "trapeze lane set "+j.Lane+" enabled=true")
-	add(j.Drained, job.HinderedDrained, "its lane "+lane+" is drained", "trapeze resume "+j.Lane)
-	add(j.Slots != nil && *j.Slots == 0, job.HinderedFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+j.Lane+" slots=4")
-	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.HinderedFullLane, "its lane "+lane+" has 0 slots a pod", "trapeze lane set "+j.Lane+" slots_per_pod=2")
+	add(!j.Enabled, job.HinderedDisabled, "its lane "+lane+" is disabled", "trapeze lane set "+shell.Word(j.Lane)+" enabled=true")
+	add(j.Drained, job.HinderedDrained, "its lane "+lane+" is drained", "trapeze resume "+shell.Word(j.Lane))
+	add(j.Slots != nil && *j.Slots == 0, job.HinderedFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+shell.Word(j.Lane)+" slots=4")
+	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.HinderedFullLane, "its lane "+lane+" has 0 slots a pod", "trapeze lane set "+shell.Word(j.Lane)+" slots_per_pod=2")
 	switch {
 	case j.Alive == 0:
 		add(true, job.HinderedNoPods, "no pod is alive", "trapeze serve")

@@ -1,0 +1,24 @@
+// Package shell writes words for commands that people paste into a POSIX shell.
+package shell
+
+import (
+	"regexp"
+	"strings"
+)
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$`)
+
+// Word returns text as one word that a shell takes as it is, and a command as no flag: quoted unless it is harmless. Control characters,
+// which a terminal may act on, become question marks.
+func Word(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, text)
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,0 +1,39 @@
+package runner_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const evil = "x; touch pwned"
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Name: evil})
+	is.NoErr(err)
+	defer r.Close()
+	func() {
+		defer func() { is.True(recover() != nil) }() // it is wired wrong
+		runner.HandleRaw(r, evil, nothing)
+	}()
+	runner.HandleRaw(r, "k", nothing)
+	_, err = r.Enqueue(t.Context(), of(evil), runner.Foreign())
+	is.True(errors.Is(err, job.ErrInvalid))
+	_, err = r.Enqueue(t.Context(), runner.Chain(of("k"), runner.Step(of(evil))), runner.Foreign())
+	is.True(errors.Is(err, job.ErrInvalid)) // nor as a later step
+	kind, expression := evil, "@daily"
+	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")
+	is.True(errors.Is(err, job.ErrInvalidSchedule))
+	_, err = r.SetLane(t.Context(), evil, job.LaneChange{}, "ann")
+	is.True(errors.Is(err, job.ErrInvalidSetting))
+	run(t, r)
+	pods, err := r.Store().Pods(t.Context(), false)
+	is.NoErr(err)
+	is.Equal(pods[0].Name, "x-touch-pwned")
+}
