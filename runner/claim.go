@@ -94,7 +94,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	reserved := map[string]int{}
 	for i, w := range wants {
 		reserved[w.Lane] = w.N
-		wants[i].Since = r.marks.forClaim(w.Lane)
+		r.marks.forClaim(&wants[i])
 	}
 	defer func() {
 		for lane, n := range reserved {
@@ -114,18 +114,20 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 		return false, err
 	}
 	r.launchClaims(boot, found, reserved)
-	if found.Took > markSlow+time.Duration(len(found.Jobs))*markSlowEach {
+	quick := found.Took <= markSlow+time.Duration(len(found.Jobs))*markSlowEach
+	most, wake := r.marksCount()
+	sweeping := r.marks.claimed(wants, found, quick, most, wake)
+	if !quick && !sweeping {
 		r.mark(ctx)
-	} else {
-		r.marks.quick()
 	}
 	filled := false
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	left = filled || found.Seen > len(found.Jobs) || !r.lanes.covers(r.round.asked+early)
-	// More can be had at once when a lane's share was filled, some were passed by, or lanes not asked, and slots are left.
-	again := filled || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
+	left = filled || sweeping || found.Seen > len(found.Jobs) || !r.lanes.covers(r.round.asked+early)
+	// More can be had at once when a lane's share was filled, some were passed by, or lanes not asked or not read to their end, and slots
+	// are left.
+	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && r.lanes.anyFree(reserved), nil
 	}

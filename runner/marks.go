@@ -2,10 +2,10 @@ package runner
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
@@ -23,29 +23,59 @@ const (
 
 // marks are low-water marks: a moment in each lane before which nothing became ready that could be claimed. Claims and
 // submissions begin their looks there, past the dead rows of what has ended, which pile up as long as anybody holds an old
-// snapshot. There are none as long as a look at everything is quick.
+// snapshot, and past jobs that cannot be claimed, which a [sweep] has read. There are none as long as a look at everything is
+// quick.
 //
 // A mark may hide a job that was given an older moment after the look: one that was handed back or recovered, or that was
 // submitted by a transaction which had been open for a while. So marks count for a while only, and then everything is
 // looked at again. A job that is more urgent than others is never hidden: a mark is of all ranks.
 type marks struct {
 	mu     sync.Mutex
-	since  map[string]time.Time
-	until  time.Time // they count until then
-	used   bool      // since the look at everything
+	lanes  map[string]*mark
 	looked time.Time // the last look
-	wake   *time.Timer
 }
 
-// forClaim returns where a claim begins in a lane: at the mark, or at the zero time when there is none or its time is over.
-func (m *marks) forClaim(lane string) time.Time {
+// mark is that of one lane.
+type mark struct {
+	since time.Time // zero: there is none
+	until time.Time // it counts until then
+	used  bool      // since the look at everything
+	wake  *time.Timer
+	sweep *sweep // of the lane; nil: none is under way
+}
+
+// of returns what is known of a lane. Its caller holds the lock.
+func (m *marks) of(lane string) *mark {
+	if m.lanes == nil {
+		m.lanes = map[string]*mark{}
+	}
+	one := m.lanes[lane]
+	if one == nil {
+		one = &mark{}
+		m.lanes[lane] = one
+	}
+	return one
+}
+
+// counts reports whether claims begin at the mark.
+func (one *mark) counts() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
+
+// forClaim sets where a claim begins in a lane: at the mark, or at the lane's start when there is none or its time is over. In
+// a lane that is swept, it continues the sweep.
+func (m *marks) forClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.since == nil || time.Now().After(m.until) {
-		return time.Time{}
+	one := m.of(w.Lane)
+	if one.sweep.outdated() {
+		one.sweep = nil
 	}
-	m.used = true
-	return m.since[lane]
+	switch {
+	case one.sweep != nil:
+		one.sweep.next(w)
+	case one.counts():
+		one.used = true
+		w.Since = one.since
+	}
 }
 
 // forSubmission returns where a submission begins to look for what waits before it. A mark whose time is over serves it until
@@ -53,75 +83,73 @@ func (m *marks) forClaim(lane string) time.Time {
 func (m *marks) forSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.used = true
-	return m.since[lane]
+	one := m.of(lane)
+	one.used = true
+	return one.since
 }
 
-// quick notes that a claim was: after one that looked at everything there is no need for marks.
-func (m *marks) quick() {
+// claimed notes how far a claim read, and reports whether a lane that it asked is being swept. After a quick one that looked at
+// everything there is no need for marks.
+func (m *marks) claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Now().After(m.until) {
-		m.since = nil
+	for _, w := range wants {
+		one := m.of(w.Lane)
+		reached, short := found.Reached[w.Lane]
+		switch {
+		case one.sweep != nil && one.sweep.continuedBy(w):
+			if one.sweep.read(w.Lane, found) {
+				m.swept(one, most, again)
+			}
+		case one.sweep == nil && w.After == nil && short && reached.Last != nil:
+			one.sweep = beginSweep(w.Since, reached, found.Took, most)
+		case one.sweep == nil && w.After == nil && quick && !one.counts():
+			one.since = time.Time{}
+		}
+		sweeping = sweeping || one.sweep != nil
 	}
+	return sweeping
 }
 
-// drop removes all marks.
+// drop removes all marks, and ends all sweeps.
 func (m *marks) drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.since = nil
+	for _, one := range m.lanes {
+		one.since, one.sweep = time.Time{}, nil
+	}
 }
 
-// look reports whether a look is due, and from which moments on.
-func (m *marks) look(lanes []string) (since map[string]time.Time, whole, due bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	if now.Sub(m.looked) < markRest {
-		return nil, false, false
-	}
-	m.looked = now
-	whole = m.since == nil || now.After(m.until)
-	since = make(map[string]time.Time, len(lanes))
-	for _, lane := range lanes {
-		since[lane] = time.Time{}
-		if !whole {
-			since[lane] = m.since[lane]
+// swept sets the mark after a sweep that read everything, and moves it after one that began at it.
+func (m *marks) swept(one *mark, most time.Duration, again func()) {
+	s := one.sweep
+	one.sweep = nil
+	if !s.floor.IsZero() {
+		if !one.since.IsZero() {
+			one.since = s.fresh
 		}
-	}
-	return since, whole, true
-}
-
-// told takes what a look found. After a look at everything that was quick there are no marks; else they count for a while,
-// at most as long as until the next poll, and then again is called if somebody has used them.
-func (m *marks) told(since map[string]time.Time, whole bool, took, poll time.Duration, again func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !whole { // of these lanes: those who share the marks may not have all
-		now := maps.Clone(m.since)
-		if now == nil {
-			now = map[string]time.Time{}
-		}
-		maps.Copy(now, since)
-		m.since = now
 		return
 	}
-	m.since, m.used = nil, false
+	m.set(one, s.fresh, s.passed, most, again)
+}
+
+// set sets a mark after a look at everything. One that was quick leaves none; else it counts for a while, at most as long as until the
+// next poll, and then again is called if it has been used.
+func (m *marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
+	one.since, one.used = time.Time{}, false
+	if one.wake != nil {
+		one.wake.Stop()
+	}
 	if took < markSlow {
-		m.looked = m.looked.Add(time.Second) // it was something else
 		return
 	}
-	span := min(markTimes*took, poll)
-	m.since, m.until = since, time.Now().Add(span)
-	if m.wake != nil {
-		m.wake.Stop()
-	}
-	m.wake = time.AfterFunc(span, func() {
+	span := markSpan(took, most)
+	one.since, one.until = since, time.Now().Add(span)
+	one.wake = time.AfterFunc(span, func() {
 		m.mu.Lock()
-		used := m.used
+		used := one.used
 		if !used {
-			m.since = nil
+			one.since = time.Time{}
 		}
 		m.mu.Unlock()
 		if used {
@@ -130,9 +158,53 @@ func (m *marks) told(since map[string]time.Time, whole bool, took, poll time.Dur
 	})
 }
 
+// markSpan is for how long the answer of a look counts.
+func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
+
+// look reports whether a look is due, and from which moments on.
+func (m *marks) look(lanes []string) (since map[string]time.Time, due bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if now.Sub(m.looked) < markRest {
+		return nil, false
+	}
+	m.looked = now
+	since = make(map[string]time.Time, len(lanes))
+	for _, lane := range lanes {
+		switch one := m.of(lane); {
+		case one.sweep != nil: // which ends with a mark
+		case one.counts():
+			since[lane] = one.since
+		default:
+			since[lane] = time.Time{}
+		}
+	}
+	return since, len(since) > 0
+}
+
+// told takes what a look found in lanes, since the moments that it was to begin at: zero in those that it looked at as a whole.
+func (m *marks) told(found, since map[string]time.Time, took, most time.Duration, again func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	whole := false
+	for lane, moment := range found {
+		one := m.of(lane)
+		if !since[lane].IsZero() {
+			one.since = moment
+			continue
+		}
+		whole = true
+		m.set(one, moment, took, most, again)
+	}
+	if whole && took < markSlow {
+		m.looked = m.looked.Add(time.Second) // it was something else
+	}
+}
+
 // mark looks where claims may begin.
 func (r *Runner) mark(ctx context.Context) {
-	since, whole, due := r.marks.look(r.lanes.names())
+	since, due := r.marks.look(r.lanes.names())
 	if !due {
 		return
 	}
@@ -141,8 +213,8 @@ func (r *Runner) mark(ctx context.Context) {
 		r.log.DebugContext(ctx, "no marks", telemetry.Err, r.dbError(err)) // claims are slower without
 		return
 	}
-	poll, again := r.marksCount()
-	r.marks.told(found, whole, took, poll, again)
+	most, again := r.marksCount()
+	r.marks.told(found, since, took, most, again)
 }
 
 // marksCount is for how long marks count at most, and who looks at everything after that. Remote workers poll more often than their pod,

@@ -6,8 +6,16 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
+
+// begins returns the moment at which a claim of a lane begins.
+func begins(m *marks, lane string) time.Time {
+	w := store.Want{Lane: lane}
+	m.forClaim(&w)
+	return w.Since
+}
 
 // What stands before a mark is not found by claims, which begin there; a look at everything must follow when the marks'
 // time is over, and not only with the next poll.
@@ -16,7 +24,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	const look = 20 * time.Millisecond
 	future := map[string]time.Time{job.DefaultLane: time.Now().Add(time.Hour)}
-	r.marks.told(future, true, look, r.opts.PollEvery, r.wake)
+	r.marks.told(future, nil, look, r.opts.PollEvery, r.wake)
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +32,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	pgtest.Wait(t, "a claim has used the mark", func() bool {
 		r.marks.mu.Lock()
 		defer r.marks.mu.Unlock()
-		return r.marks.used
+		return r.marks.of(job.DefaultLane).used
 	})
 	began := time.Now()
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
@@ -41,8 +49,8 @@ func TestAQuickLookLeavesNoMarks(t *testing.T) {
 	var m marks
 	never := func() { t.Error("somebody was woken") }
 	moment := map[string]time.Time{"a": time.Now()}
-	m.told(moment, true, time.Millisecond, time.Second, never)
-	if !m.forClaim("a").IsZero() {
+	m.told(moment, nil, time.Millisecond, time.Second, never)
+	if !begins(&m, "a").IsZero() {
 		t.Error("a look of a millisecond left a mark")
 	}
 }
@@ -55,14 +63,14 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 	} {
 		var m marks
 		before := time.Now()
-		m.told(map[string]time.Time{"a": before}, true, c.took, c.poll, func() {})
-		if span := m.until.Sub(before); span < c.want || span > c.want+5*time.Second {
+		m.told(map[string]time.Time{"a": before}, nil, c.took, c.poll, func() {})
+		if span := m.of("a").until.Sub(before); span < c.want || span > c.want+5*time.Second {
 			t.Errorf("a look of %s counts for %s", c.took, span)
 		}
-		if !m.forClaim("a").Equal(before) || !m.forClaim("b").IsZero() {
+		if !begins(&m, "a").Equal(before) || !begins(&m, "b").IsZero() {
 			t.Error("the marks are not those told")
 		}
-		m.wake.Stop()
+		m.of("a").wake.Stop()
 	}
 }
 
@@ -71,20 +79,20 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	t.Parallel()
 	var m marks
 	now := time.Now()
-	m.told(map[string]time.Time{"a": now}, true, time.Second, time.Minute, func() {})
-	until := m.until
-	since, whole, due := m.look([]string{"a", "b"})
-	if whole || !due || !since["a"].Equal(now) || !since["b"].IsZero() {
-		t.Fatal(since, whole, due)
+	m.told(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+	until := m.of("a").until
+	since, due := m.look([]string{"a", "b"})
+	if !due || !since["a"].Equal(now) || !since["b"].IsZero() {
+		t.Fatal(since, due)
 	}
-	if _, _, due := m.look([]string{"a"}); due {
+	if _, due := m.look([]string{"a"}); due {
 		t.Error("two looks at once")
 	}
-	m.told(map[string]time.Time{"a": now.Add(time.Second)}, false, time.Millisecond, time.Minute, func() {})
-	if !m.until.Equal(until) || !m.forClaim("a").Equal(now.Add(time.Second)) {
+	m.told(map[string]time.Time{"a": now.Add(time.Second)}, since, time.Millisecond, time.Minute, func() {})
+	if !m.of("a").until.Equal(until) || !begins(&m, "a").Equal(now.Add(time.Second)) {
 		t.Error("it did not move on, or was prolonged")
 	}
-	m.wake.Stop()
+	m.of("a").wake.Stop()
 }
 
 // When the time of marks is over, one claim looks at everything, and not every submission that comes meanwhile.
@@ -92,17 +100,22 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 	t.Parallel()
 	var m marks
 	now := time.Now()
-	m.told(map[string]time.Time{"a": now}, true, time.Second, time.Minute, func() {})
-	m.wake.Stop()
-	m.quick()
-	if !m.forClaim("a").Equal(now) {
+	m.told(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+	m.of("a").wake.Stop()
+	quick := func() {
+		w := store.Want{Lane: "a"}
+		m.forClaim(&w)
+		m.claimed([]store.Want{w}, store.Claims{}, true, time.Minute, nil)
+	}
+	quick()
+	if !begins(&m, "a").Equal(now) {
 		t.Error("a quick claim from the mark on ended it")
 	}
-	m.until = now.Add(-time.Second)
-	if !m.forClaim("a").IsZero() || !m.forSubmission("a").Equal(now) {
+	m.of("a").until = now.Add(-time.Second)
+	if !begins(&m, "a").IsZero() || !m.forSubmission("a").Equal(now) {
 		t.Error("only the claim is to look at everything")
 	}
-	m.quick()
+	quick()
 	if !m.forSubmission("a").IsZero() {
 		t.Error("it was quick: there is no need for marks")
 	}
@@ -126,10 +139,11 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	}
 	// A look of one that is bound to fewer lanes leaves the others' marks.
 	now := time.Now()
-	one.r.marks.told(map[string]time.Time{"x": now, "y": now}, true, time.Second, time.Minute, func() {})
-	same.r.marks.told(map[string]time.Time{"x": now.Add(time.Second)}, false, time.Second, time.Minute, func() {})
-	if !one.r.marks.forClaim("y").Equal(now) || !one.r.marks.forClaim("x").Equal(now.Add(time.Second)) {
+	one.r.marks.told(map[string]time.Time{"x": now, "y": now}, nil, time.Second, time.Minute, func() {})
+	same.r.marks.told(map[string]time.Time{"x": now.Add(time.Second)}, map[string]time.Time{"x": now}, time.Second, time.Minute, func() {})
+	if !begins(one.r.marks, "y").Equal(now) || !begins(one.r.marks, "x").Equal(now.Add(time.Second)) {
 		t.Error("a mark was lost")
 	}
-	one.r.marks.wake.Stop()
+	one.r.marks.of("x").wake.Stop()
+	one.r.marks.of("y").wake.Stop()
 }

@@ -20,6 +20,7 @@ var workloads = []workload{
 	{"subjects", (*lab).subjects},
 	{"hot-subject", (*lab).hotSubject},
 	{"blocked-head", (*lab).blockedHead},
+	{"blocked-claims", (*lab).blockedClaims},
 	{"dead-rows", (*lab).deadRows},
 	{"lanes", (*lab).lanes},
 	{"many-lanes", (*lab).manyLanes},

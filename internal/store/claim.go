@@ -1,12 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // Claimed is a job that has just become ours, with what its execution needs.
@@ -43,7 +46,26 @@ type Claimed struct {
 type Want struct {
 	Lane  string
 	N     int
-	Since time.Time // what became ready before it is passed by; zero: nothing is
+	Since time.Time     // what became ready before it is passed by; zero: nothing is
+	After *LanePosition // what stands up to it is passed by, and in the ranks after its own what became ready before Since; nil: nothing is
+}
+
+// LanePosition is a place in the order in which the jobs of a lane are claimed.
+type LanePosition struct {
+	Rank    int // the negated priority
+	ReadyAt time.Time
+	ID      int64
+}
+
+// Behind reports whether p comes after q.
+func (p LanePosition) Behind(q LanePosition) bool {
+	return cmp.Or(cmp.Compare(p.Rank, q.Rank), p.ReadyAt.Compare(q.ReadyAt), cmp.Compare(p.ID, q.ID)) > 0
+}
+
+// Reached is how far a claim read in a lane in which it did not find as many jobs as wanted.
+type Reached struct {
+	Last  *LanePosition // the last row that was read, when others follow; nil: none does
+	Fresh time.Time     // what is submitted later than the claim became ready after it
 }
 
 // Claims is what one claim statement found.
@@ -53,6 +75,8 @@ type Claims struct {
 	// another look may find others behind them.
 	Seen int
 	Took time.Duration // in the server
+	// Reached has the lanes that were not filled.
+	Reached map[string]Reached
 }
 
 // claimTailSQL is the tail of every claim. It reads the CTE picked, pending rows that are locked, and makes them ours in
@@ -93,7 +117,7 @@ keyed as materialized (
 	select array_agg(id), array_agg(event_no), array_agg(fence), $1, 'pending', 'running', 'job.claimed' from claimed
 	having count(*) > 0
 )
-select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
+select (select count(*) from picked) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
@@ -105,51 +129,103 @@ select (select count(*) from picked) as seen, ` + tookMicros + ` as took, coales
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
-// subject that runs in the snapshot is passed by inside the scan, so that it neither blocks nor hides what is behind.
-// A pod whose row is closed claims nothing. The offset 0 keeps the planner from reading all running subjects into a hash
-// table: each row is a probe of current_runs_one_running.
-// Plan: per lane an Index Scan on live_for_claim that stops at the wanted number, LockRows above it; then one primary-key
-// probe a job in live and jobs. Rows touched grow with the wanted number, with the lane's running jobs and with those
-// whose subject runs, not with the backlog.
-const claimSQL = claimPick + claimOwnTailSQL
+// subject that runs in the snapshot is passed by, so that it neither blocks nor hides what is behind. A pod whose row is
+// closed claims nothing. The offset 0 keeps the planner from reading all running subjects into a hash table: each row is a
+// probe of current_runs_one_running.
+//
+// A claim reads at most [ClaimReach] pending rows more than it wants, shared among its lanes. It reads them without locks, and
+// no further than it needs; each that it may take is locked by its primary key, and its latest version is checked again. The
+// CTE reached lists the lanes that were not filled, each with the last row of its share, or with nulls when the lane has
+// fewer rows: [claimSinceSQL] continues behind that row.
+// Plan: per lane an Index Scan on live_for_claim that stops at the wanted number or at the share, and a probe of live_pkey,
+// with LockRows above it, for each row that may be taken; for a lane that was not filled one more Index Scan up to the share;
+// then one primary-key probe a job in live and jobs. Rows touched grow with the wanted number and with the lane's running
+// jobs, not with the backlog.
+const claimSQL = claimPick + claimReached + claimTailSQL
 
-const claimPick = `
+// ClaimReach is how many pending rows beyond the wanted number a claim reads in all lanes together; a claim that continues in
+// some lanes reads as many again in these.
+const ClaimReach = 1000
+
+const (
+	claimPick = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
 	cross join lateral (
-		select ` + claimColumns + ` from trapeze.live l
-		where l.lane = w.lane and ` + claimable + `
-		order by l.lane, (-l.priority), l.ready_at, l.id
-		limit w.want for update of l skip locked
+		select ` + claimColumns + `
+		from (select l.id, ` + claimable + ` as ok` + laneRows + ` limit w.want + ` + laneShare + `) l join trapeze.live k on k.id = l.id
+		where ` + stillClaimable + `
+		limit w.want for update of k skip locked
 	) c
 	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)`
+
+	claimReached = `
+), reached as (
+	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from unnest($2::text[], $3::int[]) as w(lane, want)
+	left join lateral (
+		select (-l.priority) as rank, l.ready_at, l.id` + laneRows + ` offset w.want + ` + laneShare + ` - 1 limit 1
+	) e on true
+	where (select count(*) from picked p where p.lane = w.lane) < w.want
+), `
+
+	// laneRows is what waits in a lane, the most urgent first.
+	laneRows = ` from trapeze.live l where l.lane = w.lane and l.state = 'pending'
+			order by l.lane, (-l.priority), l.ready_at, l.id`
+	laneShare = `1000 / cardinality($2::text[])`
+)
 
 // claimSinceSQL is claimSQL without what became ready before a moment: it looks at each rank from there on, for the dead
 // rows of what has ended may stand before it, and as long as anybody holds an old snapshot they are walked over again and
-// again. The nested loop takes the ranks in their order and stops with the limit.
-// Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment); else as claimSQL.
-const claimSinceSQL = claimSincePick + claimOwnTailSQL
+// again. In a lane with a position it continues behind that, and reads the less urgent ranks from the moment on. The nested
+// loops take the ranks in their order and stop with the limit.
+// Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment, id); else as claimSQL.
+const claimSinceSQL = claimSincePick + claimSinceReached + claimTailSQL
 
-const claimSincePick = `
+const (
+	claimSincePick = `
 with picked as materialized (
-	select c.* from unnest($2::text[], $3::int[], $6::timestamptz[]) as w(lane, want, since)
+	select c.* from ` + lanesSince + `
 	cross join lateral (
-		select r.* from ` + allRanks + ` cross join lateral (
-			select ` + claimColumns + ` from trapeze.live l
-			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= w.since and ` + claimable + `
-			order by l.lane, (-l.priority), l.ready_at, l.id
-			limit w.want for update of l skip locked
-		) r limit w.want
+		select ` + claimColumns + `
+		from (select r.id, r.ok from ` + allRanks + ` cross join lateral (select l.id, ` + claimable + ` as ok` + rankRows + `) r
+			where rank >= w.after_rank limit w.want + w.reach) l join trapeze.live k on k.id = l.id
+		where ` + stillClaimable + `
+		limit w.want for update of k skip locked
 	) c
 	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)`
 
+	claimSinceReached = `
+), reached as (
+	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
+	left join lateral (
+		select rank, r.ready_at, r.id from ` + allRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
+		where rank >= w.after_rank offset w.want + w.reach - 1 limit 1
+	) e on true
+	where (select count(*) from picked p where p.lane = w.lane) < w.want
+), `
+
+	lanesSince = `unnest($2::text[], $3::int[], $6::timestamptz[], $7::int[], $8::timestamptz[], $9::bigint[], $10::int[])
+		as w(lane, want, since, after_rank, after_ready, after_id, reach)`
+
+	// rankRows is what waits in one rank of a lane, behind the position or from the moment on.
+	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
+				and (l.ready_at, l.id) > (case when rank = w.after_rank then w.after_ready else w.since end,
+					case when rank = w.after_rank then w.after_id else 0 end)
+				order by l.lane, (-l.priority), l.ready_at, l.id limit w.want + w.reach`
+)
+
 const (
-	claimColumns = `l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while`
-	claimable    = `l.state = 'pending' and l.kind = any($4::text[]) and (not l.isolated or $5::boolean)
-			and ` + subjectRests
+	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
+	// claimable says whether this pod may take a pending row.
+	claimable = `l.kind = any($4::text[]) and (not l.isolated or $5::boolean) and ` + subjectRests
+	// stillClaimable checks the latest version of a row that could be taken. Its lane is compared in a way that no index serves:
+	// the planner would otherwise look for the row in its lane.
+	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or $5::boolean)`
 	// subjectRests says that no job of a row's subject runs.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
+	// freshSince is a moment after which all becomes ready whose submission has not been committed yet, unless that is open for long.
+	freshSince = `now() - interval '200 milliseconds'`
 	// allRanks are all ranks, the most urgent first: the negated priorities of package job. Of an array the planner expects
 	// ten elements, and keeps to the plans that are right for the few jobs which come of it.
 	allRanks = `unnest(array(select generate_series(-100, 100))) as rank`
@@ -159,7 +235,7 @@ const (
 
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 // Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
-const claimSubjectsSQL = claimSubjectsPick + claimOwnTailSQL
+const claimSubjectsSQL = claimSubjectsPick + claimSubjectsReached + claimTailSQL
 
 const claimSubjectsPick = `
 with picked as materialized (
@@ -175,28 +251,49 @@ with picked as materialized (
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
 
-// claimOwnTailSQL ends the choice of a claim.
-const claimOwnTailSQL = `
-), ` + claimTailSQL
+// claimSubjectsReached says nothing: what waits behind a subject is not read.
+const claimSubjectsReached = `
+), reached as (
+	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
+), `
 
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
 // is true the claim may have been committed: see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
-	lanes, numbers, since := make([]string, len(wants)), make([]int32, len(wants)), make([]time.Time, len(wants))
+	lanes, numbers := make([]string, len(wants)), make([]int32, len(wants))
 	marked := false
 	for i, w := range wants {
-		lanes[i], numbers[i], since[i] = w.Lane, int4(w.N), w.Since
-		marked = marked || !w.Since.IsZero()
+		lanes[i], numbers[i] = w.Lane, int4(w.N)
+		marked = marked || !w.Since.IsZero() || w.After != nil
 	}
-	switch {
-	case marked && s.stream > 0:
-		return s.claim(ctx, guestSinceSQL, boot, lanes, numbers, kinds, isolated, since, s.stream)
-	case marked:
-		return s.claim(ctx, claimSinceSQL, boot, lanes, numbers, kinds, isolated, since)
-	case s.stream > 0:
-		return s.claim(ctx, guestClaimSQL, boot, lanes, numbers, kinds, isolated, s.stream)
+	args := []any{boot, lanes, numbers, kinds, isolated}
+	sql, guestSQL := claimSQL, guestClaimSQL
+	if marked {
+		args, sql, guestSQL = append(args, claimStarts(wants)...), claimSinceSQL, guestSinceSQL
 	}
-	return s.claim(ctx, claimSQL, boot, lanes, numbers, kinds, isolated)
+	if s.stream > 0 {
+		args, sql = append(args, s.stream), guestSQL
+	}
+	return s.claim(ctx, sql, args...)
+}
+
+// claimStarts are where claims begin in each lane, and how far they read.
+func claimStarts(wants []Want) []any {
+	continued := 0
+	for _, w := range wants {
+		if w.After != nil {
+			continued++
+		}
+	}
+	since, ready := make([]time.Time, len(wants)), make([]time.Time, len(wants))
+	ranks, ids, reach := make([]int32, len(wants)), make([]int64, len(wants)), make([]int32, len(wants))
+	for i, w := range wants {
+		since[i], ranks[i], reach[i] = w.Since, -job.MaxPriority-1, int4(ClaimReach/len(wants))
+		if w.After != nil {
+			ranks[i], ready[i], ids[i], reach[i] = int4(w.After.Rank), w.After.ReadyAt, w.After.ID, int4(ClaimReach/continued)
+		}
+	}
+	return []any{since, ranks, ready, ids, reach}
 }
 
 // Key names what a job is about.
@@ -221,6 +318,9 @@ func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, err
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}
 	found := Claims{Seen: list[0].seen, Took: list[0].took}
+	if found.Reached, err = reached(list[0].reached); err != nil {
+		return Claims{}, fmt.Errorf("claim: %w", err)
+	}
 	if list[0].ID != 0 {
 		found.Jobs = make([]Claimed, len(list))
 		for i := range list {
@@ -232,16 +332,43 @@ func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, err
 
 // claimedRow is a row of a claim: one with id 0 when nothing was claimed, so that seen has a row to be in.
 type claimedRow struct {
-	seen int
-	took time.Duration
+	seen    int
+	took    time.Duration
+	reached []byte
 	Claimed
+}
+
+// reached reads what a claim says of the lanes that it did not fill.
+func reached(raw []byte) (map[string]Reached, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	var list []struct {
+		Lane  string
+		Rank  int
+		Ready *time.Time `json:"ready_at"`
+		ID    int64
+		Fresh time.Time
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("read how far it reached: %w", err)
+	}
+	found := make(map[string]Reached, len(list))
+	for _, r := range list {
+		one := Reached{Fresh: r.Fresh}
+		if r.Ready != nil {
+			one.Last = &LanePosition{Rank: r.Rank, ReadyAt: *r.Ready, ID: r.ID}
+		}
+		found[r.Lane] = one
+	}
+	return found, nil
 }
 
 func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var args, planned, checkpoint []byte
 	var micros int64
 	var trace *string
-	err = row.Scan(&c.seen, &micros, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
+	err = row.Scan(&c.seen, &micros, &c.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
 		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &trace, &c.Late)
 	if trace != nil {

@@ -33,6 +33,7 @@ var hot = map[string]string{
 	"news": newsSQL, "feed_page": feedPageSQL, "notes": notesSQL,
 	"take_schedules": takeSchedulesSQL, "schedules_active": schedulesActiveSQL, "next_fire": nextFireSQL, "plan_schedules": planSchedulesSQL, "insert_fires": insertFiresSQL, "settle_fires": settleFiresSQL,
 	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL, "own_looked": ownLookedSQL,
+	"worker_claim": guestClaimSQL, "worker_claim_since": guestSinceSQL, "worker_claim_subjects": guestSubjectsSQL,
 	"ended_jobs": endedJobsSQL, "id_blocks": idBlocksSQL, "enqueue_free": enqueueFreeSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
 }
 

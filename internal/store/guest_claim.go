@@ -3,9 +3,9 @@ package store
 // The claims of a remote worker are those of any pod, by the pod that serves its latest stream alone: one that has not heard yet that the
 // worker has gone elsewhere would claim beside the other for the same slots. Plans: as of the claims, and a probe of remote_workers_pkey.
 const (
-	guestClaimSQL    = claimPick + latestStream + `$6::bigint` + claimOwnTailSQL
-	guestSinceSQL    = claimSincePick + latestStream + `$7::bigint` + claimOwnTailSQL
-	guestSubjectsSQL = claimSubjectsPick + latestStream + `$5::bigint` + claimOwnTailSQL
+	guestClaimSQL    = claimPick + latestStream + `$6::bigint` + claimReached + claimTailSQL
+	guestSinceSQL    = claimSincePick + latestStream + `$11::bigint` + claimSinceReached + claimTailSQL
+	guestSubjectsSQL = claimSubjectsPick + latestStream + `$5::bigint` + claimSubjectsReached + claimTailSQL
 
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = $1) = `
 )

@@ -11,6 +11,10 @@ func TestAJobBornRunningBehindABacklogOf300000IsRecoveredInOneSweep(t *testing.T
 	testRecoveryBehindBacklog(t, 300_000)
 }
 
+func TestAClaimBehind200000BlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
+	touchedBehindBlocked(t, 200_000)
+}
+
 // bounds are what one statement may touch, whatever waits and whatever has ended. About twice what was measured on
 // PostgreSQL 15 with one million pending and one million finished jobs; the claim is of 50 jobs, all else of one.
 var bounds = map[string]touched{

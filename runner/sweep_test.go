@@ -1,0 +1,67 @@
+package runner_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// seldom is a poll that no test waits for.
+const seldom = 10 * time.Minute
+
+func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing.T) {
+	t.Parallel()
+	for name, block := range map[string]func(t *testing.T, submitter *runner.Runner){
+		"of one busy subject": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "hot", runner.Subject("busy")) },
+		"of a kind of no pod": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "foreign") },
+		"of both, in several ranks": func(t *testing.T, submitter *runner.Runner) {
+			flood(t, submitter, 1200, "foreign", runner.Priority(50))
+			flood(t, submitter, 1200, "hot", runner.Subject("busy"))
+			flood(t, submitter, 1200, "foreign", runner.Priority(-50))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Pool(t)
+			handlers := map[string]does{"hot": nothing, "foreign": nothing, "free": nothing}
+			submitter := make1(t, pool, runner.Options{}, handlers) // which does not run
+			wait, _ := gate(t)
+			holder := enqueue(t, submitter, of("hot"), runner.Subject("busy"), runner.Priority(100))
+			var ran atomic.Int64
+			r := start(t, pool, runner.Options{Slots: 4, PollEvery: seldom}, map[string]does{
+				"hot": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+				"free": func(context.Context, *raw) (*runner.Outcome, error) {
+					ran.Add(1)
+					return nil, nil
+				},
+			})
+			pgtest.Wait(t, "the subject is busy", func() bool {
+				j, err := r.Get(t.Context(), holder)
+				return err == nil && j.State == job.Running
+			})
+			block(t, submitter)
+			flood(t, submitter, 20, "free", runner.Priority(-60)) // behind all of them
+			pgtest.WaitFor(t, 30*time.Second, "the jobs behind have run", func() bool { return ran.Load() == 20 })
+			// What comes later is found as well: the most urgent, the next in the same rank, and the least urgent.
+			random := rand.New(rand.NewPCG(1, 2))
+			for i := range int64(10) {
+				priority := []int{100, 10, -60, -100}[random.IntN(4)]
+				enqueue(t, submitter, of("free"), runner.Priority(priority))
+				pgtest.WaitFor(t, 30*time.Second, "a job that came later has run", func() bool { return ran.Load() == 21+i })
+			}
+		})
+	}
+}
+
+func flood(t *testing.T, r *runner.Runner, n int, kind string, options ...runner.EnqueueOption) {
+	t.Helper()
+	if _, err := r.EnqueueMany(t.Context(), many(kind, n), options...); err != nil {
+		t.Fatal(err)
+	}
+}
