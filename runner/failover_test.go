@@ -287,3 +287,19 @@ func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
 	pgtest.Wait(t, "it is ready", func() bool { ready, _ := r.Ready(); return ready })
 	ended(t, r, enqueue(t, r, of("k")))
 }
+
+func TestAPodThatIsCutOffReportsNeitherTheLeadNorWakeUps(t *testing.T) {
+	t.Parallel()
+	proxy := pgtest.NewProxy(t, pgtest.URL(t))
+	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollEvery: 2 * time.Second, LeaseFor: time.Second}, map[string]does{"k": nothing})
+	reports := func(want float64) func() bool {
+		return func() bool { return value(t, r, "trapeze_listen_connected") == want && value(t, r, "trapeze_leader") == want }
+	}
+	pgtest.WaitFor(t, 40*time.Second, "it listens and leads", reports(1))
+	proxy.Refuse()
+	proxy.Stall() // nothing ends: the connections are half open
+	pgtest.WaitFor(t, 30*time.Second, "it reports neither", reports(0))
+	proxy.Reset() // else its session would keep the lead in the server
+	proxy.Pass()
+	pgtest.WaitFor(t, 60*time.Second, "it listens and leads again", reports(1))
+}

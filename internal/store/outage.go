@@ -68,8 +68,8 @@ func (s *Store) attempt(do func() error) error {
 	err := s.connections.outage.try(s.steady,
 		func() bool { return s.pool.Stat().IdleConns() > 0 },
 		func() bool { return s.pool.Stat().ConstructingConns() > 0 }, do)
-	if s.steady && err != nil {
-		s.connections.check()
+	if s.steady {
+		s.connections.beaten(err == nil)
 	}
 	return s.connections.explain(err)
 }

@@ -51,8 +51,9 @@ type connections struct {
 	pools   map[*pgxpool.Pool]bool // true: reset with the others
 	reset   time.Time              // latest
 	resets  int
+	failing bool            // of heartbeats
 	checked time.Time       // latest end of next
-	next    context.Context // ended by the next reset, or check
+	next    context.Context // ended by the next reset or check
 	end     context.CancelFunc
 	closed  chan struct{} // takes one hint that a connection was closed
 }
@@ -119,13 +120,14 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// check has the owners of other connections check them: a heartbeat failed.
-func (c *connections) check() {
+// beaten has the owners of other connections check them when a heartbeat has failed, and when one succeeds again.
+func (c *connections) beaten(well bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.checked) < resetsApart {
+	if well && !c.failing || !well && time.Since(c.checked) < resetsApart {
 		return
 	}
+	c.failing = !well
 	c.checked = time.Now()
 	c.end()
 	c.next, c.end = context.WithCancel(context.Background())
