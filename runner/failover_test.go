@@ -293,7 +293,9 @@ func TestAPodThatIsCutOffReportsNeitherTheLeadNorWakeUps(t *testing.T) {
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
 	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollEvery: 2 * time.Second, LeaseFor: time.Second}, map[string]does{"k": nothing})
 	reports := func(want float64) func() bool {
-		return func() bool { return value(t, r, "trapeze_listen_connected") == want && value(t, r, "trapeze_leader") == want }
+		return func() bool {
+			return value(t, r, "trapeze_listen_connected") == want && value(t, r, "trapeze_leader") == want
+		}
 	}
 	pgtest.WaitFor(t, 40*time.Second, "it listens and leads", reports(1))
 	proxy.Refuse()
