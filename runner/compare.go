@@ -22,6 +22,7 @@ const (
 	passEvery = time.Minute      // between two passes over live
 	passPage  = 5000             // rows of live that are read after one heartbeat
 	passAge   = 30 * time.Second // claims that are younger may be on their way here
+	knownAge  = 20 * time.Second // claims that were worked on for so long are counted in the pod's row
 )
 
 // slowPass is a pass over live. Of one goroutine alone.
@@ -56,6 +57,7 @@ func (r *Runner) compareSoon() {
 
 // compare compares whenever it is asked to, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.
 func (r *Runner) compare(ctx context.Context) {
+	known := knownClaims{said: -1}
 	for r.pass.rest(); ; {
 		select {
 		case <-ctx.Done():
@@ -70,6 +72,9 @@ func (r *Runner) compare(ctx context.Context) {
 			if err := r.findOrphaned(ctx); err != nil {
 				r.log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, r.dbError(err))
 			}
+		}
+		if r.guest == nil {
+			known.say(ctx, r)
 		}
 	}
 }
@@ -159,4 +164,38 @@ func (r *Runner) knows(known map[job.Lease]bool) {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
 	r.runs.each(func(one *run) { known[one.lease] = true })
+}
+
+// knownClaims counts the claims that this process has worked on for long, for doctor, which compares them with the table. Of one
+// goroutine alone.
+type knownClaims struct {
+	boot  string
+	since map[claimKey]time.Time // when a comparison saw the claim first
+	said  int                    // as the pod's row has it; -1: nothing
+}
+
+// say writes the count into the pod's row when it has changed.
+func (k *knownClaims) say(ctx context.Context, r *Runner) {
+	if boot := r.Boot(); boot != k.boot {
+		*k = knownClaims{boot: boot, said: -1}
+	}
+	now, seen, n := time.Now(), map[claimKey]time.Time{}, 0
+	r.runs.each(func(one *run) {
+		first, known := k.since[one.key()]
+		if !known {
+			first = now
+		}
+		seen[one.key()] = first
+		if one.lease.Pod == k.boot && now.Sub(first) >= knownAge {
+			n++
+		}
+	})
+	if k.since = seen; n == k.said {
+		return
+	}
+	if err := r.store.SayKnown(ctx, k.boot, n); err != nil {
+		r.log.DebugContext(ctx, "the number of claims could not be noted, the next heartbeat tries again", telemetry.Err, r.dbError(err))
+		return
+	}
+	k.said = n
 }

@@ -73,3 +73,40 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 		t.Fatalf("the job that runs is %s with fence %d: %v", j.State, j.Fence, err)
 	}
 }
+
+// A pod says in its row how many claims its process has worked on for long, and says it again only when that changes.
+func TestAPodSaysHowManyClaimsItKnows(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { <-end; return nil, nil }})
+	row := func() (n *int) {
+		t.Helper()
+		if err := r.pool.QueryRow(t.Context(), `select known_claims from trapeze.pods`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	pgtest.Wait(t, "the pod has said that it knows none", func() bool { n := row(); return n != nil && *n == 0 })
+	if _, err := r.Enqueue(t.Context(), Raw{Name: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Wait(t, "it runs", func() bool { return r.Running() == 1 })
+	k := knownClaims{said: -1}
+	k.say(t.Context(), r)
+	if n := row(); *n != 0 {
+		t.Fatalf("%d claims are known for long, of one that is new", *n)
+	}
+	for key, first := range k.since {
+		k.since[key] = first.Add(-knownAge)
+	}
+	k.say(t.Context(), r)
+	if n := row(); *n != 1 {
+		t.Fatalf("%d claims are known for long, want 1", *n)
+	}
+	close(end)
+	pgtest.Wait(t, "it has ended", func() bool { return r.Running() == 0 })
+	k.say(t.Context(), r)
+	if n := row(); *n != 0 {
+		t.Fatalf("%d claims are known, and none runs", *n)
+	}
+}

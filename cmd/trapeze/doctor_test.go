@@ -45,6 +45,18 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 		name, kinds, seconds)
 }
 
+// runs makes jobs that have run for long on a pod that says how many it knows, with more said of the pod in SQL.
+func (p patient) runs(name string, jobs, known int, set string) {
+	p.t.Helper()
+	p.join(name, 600, "a.kind")
+	for range jobs {
+		p.enqueue("a.kind")
+	}
+	p.exec(`update trapeze.live set state = 'running', pod = (select boot from trapeze.pods), fence = 1, attempt = 1, claimed_at = now() - interval '10 minutes'`)
+	p.exec(`update trapeze.pods set known_claims = $1`, known)
+	p.exec(`update trapeze.pods set ` + set)
+}
+
 // schedule makes a schedule that is planned, with more said of it in SQL, and a pod that could run a.kind.
 func (p patient) schedule(kind, set string) {
 	p.t.Helper()
@@ -81,7 +93,7 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	p.join("web-1", 600, "a.kind")
 	said := p.run("doctor", "--transactions", "24h")
 	is.Equal(said.code, 0) // nothing fails
-	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "history", "ids", "tables", "partitions", "pods", "lanes", "schedules"} {
+	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "history", "ids", "tables", "partitions", "pods", "running", "lanes", "schedules"} {
 		is.True(strings.Contains(said.out, "ok    "+check)) // examined, and well
 	}
 	for line := range strings.Lines(said.out) {
@@ -100,7 +112,6 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		flags  []string
 	}{
 		{"a kind without a handler", func(p patient) { p.enqueue("lost.kind") }, "kinds", failing, `"lost.kind": 1 job waits`, nil},
-		{"no pod at all", func(p patient) {}, "pods", warning, "none of 0 open pods", nil},
 		{"a standby that was promoted, and no pod since", func(p patient) {
 			p.exec(`select trapeze.settle_history()`)
 			p.exec(`update trapeze.cluster set timeline = timeline + 1`)
@@ -117,6 +128,25 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"a sequence that a restore left behind", func(p patient) {
 			p.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (5001, 'k', 'default', '{}', 5001)`)
 		}, "ids", failing, "sequence behind ids", nil},
+		{"no pod at all", func(p patient) {}, "pods", failing, "none of 0 open pods", nil},
+		{"no pod that lives", func(p patient) { p.join("web-1", -30) }, "pods", failing, "none of 1 open pod starts jobs", nil},
+		{"a pod that starts nothing, and nothing is due", func(p patient) {
+			p.join("web-1", 600)
+			p.exec(`update trapeze.pods set slots = 0`)
+		}, "pods", warning, "none of 1 open pod starts jobs: 0 jobs wait", nil},
+		{"a pod that starts nothing, and a job is due", func(p patient) {
+			p.join("web-1", 600, "a.kind")
+			p.exec(`update trapeze.pods set drained = true`)
+			p.enqueue("a.kind")
+		}, "pods", failing, "none of 1 open pod starts jobs: 1 job waits", nil},
+		{"a job on a pod that does not know it", func(p patient) { p.runs("web-1", 2, 1, "closed_at = null") },
+			"running", failing, "2 jobs are running on web-1", nil},
+		{"jobs on a pod that knows them", func(p patient) { p.runs("web-1", 2, 2, "closed_at = null") }, "running", healthy, "", nil},
+		{"jobs on a pod of a release that does not say", func(p patient) { p.runs("web-1", 2, 0, "known_claims = null") }, "running", healthy, "", nil},
+		{"a job on a pod that is gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now() - interval '5 minutes', closed = 'lapsed'") },
+			"running", failing, "1 job is running on web-1", nil},
+		{"a job on a pod that has just gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now(), closed = 'lapsed'") }, "running", healthy, "", nil},
+		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "boot = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
 		{"pods of different leases", func(p patient) {
 			p.join("web-1", 8)
 			p.join("web-2", 60)
@@ -131,7 +161,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.join("gpu-1", 600)
 			p.exec(`update trapeze.pods set started_at = now() - interval '2 minutes'`)
 			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key, stream) select boot, 'gpu', 'a key', 50 from trapeze.pods`)
-		}, "pods", warning, "it has opened 50 in 2m0s", nil},
+		}, "pods", warning, "it has opened 50 in 2m", nil},
 		{"pods and remote workers that are well", func(p patient) {
 			p.join("web-1", 600)
 			p.join("gpu-1", 600)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,8 +53,7 @@ func (d *doctor) pods(ctx context.Context) error {
 		slots += p.Slots
 	}
 	if alive+remote == 0 {
-		d.find("pods", warning, fmt.Sprintf("none of %s starts jobs", countOf(len(pods), "open pod", "open pods")), "start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false")
-		return nil
+		return d.noPods(ctx, pods)
 	}
 	var who []string
 	if alive > 0 {
@@ -67,6 +67,24 @@ func (d *doctor) pods(ctx context.Context) error {
 		starts = "starts"
 	}
 	d.find("pods", healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, countOf(slots, "slot", "slots")), "")
+	return nil
+}
+
+// noPods judges that no pod starts jobs. With a pod that lives, and no job that is due, it may be on purpose.
+func (d *doctor) noPods(ctx context.Context, pods []store.PodHealth) error {
+	work, err := d.store.WaitingWork(ctx)
+	if err != nil {
+		return err
+	}
+	status, all := warning, waits{}
+	for _, w := range work {
+		all.add(w)
+	}
+	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p store.PodHealth) bool { return p.Lease > 0 }) {
+		status = failing
+	}
+	d.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", countOf(len(pods), "open pod", "open pods"), all),
+		"start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false, and trapeze resume --pod NAME for one that is drained")
 	return nil
 }
 
