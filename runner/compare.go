@@ -16,7 +16,7 @@ import (
 //	a handler works on a claim that is missing in the table ── it is cancelled
 //	the table has a claim that this process does not know ── orphaned: it is handed back, see doubt.go
 //
-// An orphaned claim is looked for at once after a failed heartbeat or a lost reply. No index of live has the pod in it, so that claims
+// Orphaned claims are searched at once after a failed heartbeat or a lost reply. No index of live has the pod in it, so that claims
 // are cheap; without such a cause a slow pass finds orphaned claims, one page of live a heartbeat.
 const (
 	passEvery = time.Minute      // between two passes over live
@@ -55,9 +55,9 @@ func (r *Runner) compareSoon() {
 	}
 }
 
-// compare compares whenever it is asked to, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.
+// compare compares after each request, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.
 func (r *Runner) compare(ctx context.Context) {
-	known := knownClaims{said: -1}
+	known := knownClaims{reported: -1}
 	for r.pass.rest(); ; {
 		select {
 		case <-ctx.Done():
@@ -74,7 +74,7 @@ func (r *Runner) compare(ctx context.Context) {
 			}
 		}
 		if r.guest == nil {
-			known.say(ctx, r)
+			known.report(ctx, r)
 		}
 	}
 }
@@ -169,15 +169,15 @@ func (r *Runner) knows(known map[job.Lease]bool) {
 // knownClaims counts the claims that this process has worked on for long, for doctor, which compares them with the table. Of one
 // goroutine alone.
 type knownClaims struct {
-	boot  string
-	since map[claimKey]time.Time // when a comparison saw the claim first
-	said  int                    // as the pod's row has it; -1: nothing
+	boot     string
+	since    map[claimKey]time.Time // when a comparison saw the claim first
+	reported int                    // as the pod's row has it; -1: nothing
 }
 
-// say writes the count into the pod's row when it has changed.
-func (k *knownClaims) say(ctx context.Context, r *Runner) {
+// report writes the count into the pod's row when it has changed.
+func (k *knownClaims) report(ctx context.Context, r *Runner) {
 	if boot := r.Boot(); boot != k.boot {
-		*k = knownClaims{boot: boot, said: -1}
+		*k = knownClaims{boot: boot, reported: -1}
 	}
 	now, seen, n := time.Now(), map[claimKey]time.Time{}, 0
 	r.runs.each(func(one *run) {
@@ -190,12 +190,12 @@ func (k *knownClaims) say(ctx context.Context, r *Runner) {
 			n++
 		}
 	})
-	if k.since = seen; n == k.said {
+	if k.since = seen; n == k.reported {
 		return
 	}
-	if err := r.store.SayKnown(ctx, k.boot, n); err != nil {
+	if err := r.store.ReportKnownClaims(ctx, k.boot, n); err != nil {
 		r.log.DebugContext(ctx, "the number of claims could not be noted, the next heartbeat tries again", telemetry.Err, r.dbError(err))
 		return
 	}
-	k.said = n
+	k.reported = n
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// doubtFor is for how long after a lost reply, or a failed heartbeat, the table is looked through for jobs that are ours without our knowing. A
+// doubtFor is for how long after a lost reply, or a failed heartbeat, the table is searched for jobs that are ours without our knowing. A
 // statement whose reply was lost may still be committed after a first look: by a server that was frozen, say.
 const doubtFor = 2 * time.Minute
 

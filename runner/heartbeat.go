@@ -261,8 +261,8 @@ func (r *Runner) cancelRun(one *run, why job.Reason) {
 	}
 }
 
-// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over. What handlers
-// have returned by then is still written once the database is back, unless the lease is lost.
+// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over. Results
+// that handlers have returned by then are still written once the database is back, unless the lease is lost.
 func (r *Runner) watchTrust(ctx context.Context) {
 	for {
 		r.pod.mu.Lock()

@@ -74,8 +74,8 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	}
 }
 
-// A pod says in its row how many claims its process has worked on for long, and says it again only when that changes.
-func TestAPodSaysHowManyClaimsItKnows(t *testing.T) {
+// A pod reports in its row how many claims its process has worked on for long.
+func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { <-end; return nil, nil }})
@@ -91,21 +91,21 @@ func TestAPodSaysHowManyClaimsItKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "it runs", func() bool { return r.Running() == 1 })
-	k := knownClaims{said: -1}
-	k.say(t.Context(), r)
+	k := knownClaims{reported: -1}
+	k.report(t.Context(), r)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known for long, of one that is new", *n)
 	}
 	for key, first := range k.since {
 		k.since[key] = first.Add(-knownAge)
 	}
-	k.say(t.Context(), r)
+	k.report(t.Context(), r)
 	if n := row(); *n != 1 {
 		t.Fatalf("%d claims are known for long, want 1", *n)
 	}
 	close(end)
 	pgtest.Wait(t, "it has ended", func() bool { return r.Running() == 0 })
-	k.say(t.Context(), r)
+	k.report(t.Context(), r)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known, and none runs", *n)
 	}

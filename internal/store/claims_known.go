@@ -80,8 +80,8 @@ func (s *Store) HeldPage(ctx context.Context, boots []string, after int64, limit
 // knownClaimsSQL notes how many claims a pod's process knows. Plan: pods_pkey, one row; HOT.
 const knownClaimsSQL = `update trapeze.pods set known_claims = $2 where boot = $1 and closed_at is null returning known_claims`
 
-// SayKnown notes how many claims the process of a pod has worked on for long, for [Store.UnknownWork].
-func (s *Store) SayKnown(ctx context.Context, boot string, known int) error {
+// ReportKnownClaims notes how many claims the process of a pod has worked on for long, for [Store.UnknownWork].
+func (s *Store) ReportKnownClaims(ctx context.Context, boot string, known int) error {
 	if _, err := rows(ctx, s, pgx.RowTo[int], knownClaimsSQL, boot, known); err != nil {
 		return fmt.Errorf("note how many claims pod %s knows: %w", boot, err)
 	}
@@ -89,7 +89,7 @@ func (s *Store) SayKnown(ctx context.Context, boot string, known int) error {
 }
 
 // unknownWorkSQL counts, by pod, the jobs that have run for two minutes or longer where the pod is gone, or knows fewer than that. A
-// remote worker lists its jobs itself. Plan: one pass over live; pods_pkey for what runs.
+// remote worker lists its jobs itself. Plan: one pass over live; pods_pkey for the running ones.
 const unknownWorkSQL = `
 select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
 from trapeze.live l
