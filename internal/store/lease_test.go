@@ -52,6 +52,22 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	w.is.Equal(len(closed), 1)
 }
 
+func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before, after, jumped, by := w.pod("before"), w.pod("after"), w.pod("jumped"), w.pod("by")
+	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where boot = $1`, before)
+	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where boot = $1`, after)
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // by the clock of the server that is gone
+	closed, err := w.CloseLapsed(w.ctx(), by, lease, time.Now().Add(-10*time.Second))
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 1)
+	w.is.Equal(closed[0].Boot, before)
+	closed, err = w.CloseLapsed(w.ctx(), by, lease, time.Time{})
+	w.is.NoErr(err)
+	w.is.Equal(len(closed), 2) // when the time that spares them is over
+}
+
 func TestAClosedPodIsRefusedEverything(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
