@@ -1,0 +1,99 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// Hundreds of clients send their headers, or the bodies of their submissions, byte by byte (F68). The others are answered as ever, the
+// memory of the pod stays small, and every slow client's connection is closed: after the time for headers, or for a whole request.
+func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pod := serve(t, pgtest.URL(t), nil)
+	address := strings.TrimPrefix(pod.HTTP, "http://")
+	before := resident(t, pod.cmd.Process.Pid)
+	const slow = 300
+	headers := "GET /jobs HTTP/1.1\r\nHost: " + address + "\r\nX-Slow: "
+	body := "POST /jobs HTTP/1.1\r\nHost: " + address + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+	var clients sync.WaitGroup
+	lasted := make([]time.Duration, slow)
+	for i := range slow {
+		start := headers
+		if i%2 == 1 {
+			start = body
+		}
+		conn, err := net.Dial("tcp", address)
+		is.NoErr(err)
+		t.Cleanup(func() { _ = conn.Close() })
+		clients.Go(func() {
+			began := time.Now()
+			if _, err := conn.Write([]byte(start)); err != nil {
+				return
+			}
+			go func() {
+				for drip := time.NewTicker(500 * time.Millisecond); ; <-drip.C {
+					if _, err := conn.Write([]byte(" ")); err != nil {
+						drip.Stop()
+						return
+					}
+				}
+			}()
+			_ = conn.SetReadDeadline(began.Add(50 * time.Second))
+			for buffer := make([]byte, 1024); ; {
+				if _, err := conn.Read(buffer); err != nil { // the server has closed it
+					lasted[i] = time.Since(began)
+					return
+				}
+			}
+		})
+	}
+	var took []time.Duration
+	for range 100 {
+		began := time.Now()
+		is.Equal(pod.status("/jobs?limit=1"), http.StatusOK)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	if took[98] > 500*time.Millisecond {
+		t.Errorf("beside %d slow clients the API takes %s", slow, took[98])
+	}
+	if more := resident(t, pod.cmd.Process.Pid) - before; more > 64<<20 {
+		t.Errorf("%d slow clients cost %d bytes of memory", slow, more)
+	}
+	clients.Wait()
+	for i, d := range lasted {
+		limit := 15 * time.Second // five for the headers
+		if i%2 == 1 {
+			limit = 45 * time.Second // thirty for the whole request
+		}
+		if d > limit {
+			t.Errorf("slow client %d was served for %s", i, d)
+		}
+	}
+}
+
+// resident reads how many bytes of memory a process has, in use.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		t.Skipf("the memory of a process is read from /proc: %v", err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
