@@ -15,7 +15,7 @@ import (
 
 // blockedClaims measures claims and submissions while jobs wait that the pod cannot claim, by their number and by what blocks them.
 func (b *lab) blockedClaims(ctx context.Context) (l line, err error) {
-	l = line{What: "100 claims for ten slots, each from the lane's start, and 200 single submissions to a pod with ten slots, beside n jobs that it cannot claim: of one busy subject, of a kind that no pod runs, in a full lane",
+	l = line{What: "up to 100 claims for ten slots, each from the lane's start, and 200 single submissions to a pod with ten slots, beside n jobs that it cannot claim: of one busy subject, of a kind that no pod runs, in a full lane",
 		Goal: "claim p50 ≤ 2 ms beside 200,000"}
 	for _, shape := range []string{"subject", "kind", "lane"} {
 		for _, n := range []int{0, 1_000, 20_000, 200_000} {
@@ -104,11 +104,12 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 	}
 	defer st.Close()
 	boot := uuid.NewString()
+	const lease = 15 * time.Second // a much longer one is taken for lapsed by the other pod
 	kinds := []string{noop{}.Kind(), about{}.Kind()}
-	if err := st.Register(ctx, store.PodInfo{Boot: boot, Name: "bench", Kinds: kinds, Slots: 10}, 24*time.Hour); err != nil {
+	if err := st.Register(ctx, store.PodInfo{Boot: boot, Name: "bench", Kinds: kinds, Slots: 10}, lease); err != nil {
 		return nil, nil, err
 	}
-	for range 100 {
+	for opened := time.Now(); len(claims) < 100 && time.Since(opened) < lease/2; {
 		found, err := st.Claim(ctx, boot, []store.Want{{Lane: job.DefaultLane, N: 10}}, kinds, false)
 		if err != nil {
 			return nil, nil, err
