@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"path"
 	"slices"
@@ -13,7 +11,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -42,11 +39,6 @@ func (s *server) admit(c echo.Context, to Route) error {
 	if to.Needs == access.Nothing {
 		return nil
 	}
-	if to.changes() {
-		if err := within(c, s.clients, neighbourhood(from.Source)); err != nil {
-			return err
-		}
-	}
 	p, err := s.who(c.Request())
 	if err != nil {
 		if problemOf(err).status == http.StatusUnauthorized {
@@ -55,6 +47,11 @@ func (s *server) admit(c echo.Context, to Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
+	if to.changes() { // after who sends it is known, so that strangers at the same address take nothing from him
+		if err := within(c, s.clients, neighbourhood(from.Source)); err != nil {
+			return err
+		}
+	}
 	if err := s.may(ctx, p, to, c.Param("id")); err != nil || !to.changes() {
 		return err
 	}
@@ -77,14 +74,7 @@ func (s *server) who(request *http.Request) (access.Principal, error) {
 		err = p.Validate()
 	}
 	if err != nil {
-		if !errors.Is(err, access.ErrUnauthenticated) {
-			slog.InfoContext(request.Context(), "somebody is not believed", "request_id", job.OriginOf(request.Context()).RequestID, telemetry.Err, err)
-		}
-		detail := "send Authorization: Bearer and a token that is valid"
-		if errors.Is(err, access.ErrUnknownCertificate) {
-			detail = err.Error()
-		}
-		return p, &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are", detail: detail, refused: true}
+		return p, s.strangers.refuse(request, s.client(request), err)
 	}
 	rights, err := s.rights.of(request.Context(), p)
 	return p.With(rights), err

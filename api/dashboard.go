@@ -49,7 +49,7 @@ func (s *server) visitor(request *http.Request) (access.Principal, error) {
 		return access.Principal{}, store.ErrCutOff
 	}
 	p, err := s.who(request)
-	if no, ok := errors.AsType[*problem](err); ok && no.status == http.StatusUnauthorized {
+	if no, ok := errors.AsType[*problem](err); ok && (no.status == http.StatusUnauthorized || no.status == http.StatusTooManyRequests) {
 		err = fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
 	}
 	return p, err

@@ -24,7 +24,9 @@ type problem struct {
 	message string
 	detail  string
 	err     error
-	refused bool // because of who asks, or from where: it is written down
+
+	retryAfter string // the header, in seconds; empty: none
+	refused    bool   // because of who asks, or from where: it is written down
 }
 
 func (p *problem) Error() string { return p.message }
@@ -148,6 +150,9 @@ func HandleError(err error, c echo.Context) {
 		return
 	}
 	secure(c.Response().Header())
+	if p.retryAfter != "" {
+		c.Response().Header().Set("Retry-After", p.retryAfter)
+	}
 	_ = plain{c}.JSON(p.status, map[string]string{"code": p.code, "message": p.message, "detail": p.detail, "request_id": id})
 }
 

@@ -47,26 +47,6 @@ func (b *buckets) take(who string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// left reports whether there is one in somebody's bucket, and leaves it there. When it is empty, it says how long to wait.
-func (b *buckets) left(who string) (wait time.Duration, ok bool) {
-	if b.each == rate.Inf {
-		return 0, true
-	}
-	now := time.Now()
-	b.mu.Lock()
-	of := b.of[who]
-	if of == nil && len(b.of) >= maxBuckets {
-		of = b.others
-	}
-	b.mu.Unlock()
-	if of == nil || of.TokensAt(now) >= 1 {
-		return 0, true // who has none took nothing yet
-	}
-	one := of.ReserveN(now, 1)
-	defer one.CancelAt(now)
-	return one.DelayFrom(now), false
-}
-
 func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()

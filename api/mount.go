@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -37,12 +38,15 @@ type Options struct {
 	Secrets []string
 	// ChangesPerSecond and ChangesBurst bound how many requests that change something are let through for each principal, and for each
 	// client address: so many a second, and a burst after a rest. Default 1,000 and 5,000; below 0, there is no bound. They hold for
-	// this pod. Of the calls of remote workers those count, for an address, that are refused because of who sends them.
+	// this pod. Requests and calls of remote workers that nobody is believed to have sent have bounds of their own for each address, as
+	// high: they keep nobody out who is believed.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
 	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
 	LoopbackOnly bool
+	// Hosts are further names that LoopbackOnly lets through: those that a proxy on this machine passes on.
+	Hosts []string
 	// Streams bounds the live streams.
 	Streams StreamOptions
 }
@@ -73,6 +77,8 @@ type server struct {
 	masks   *masks
 	streams openStreams
 
+	strangers *strangers
+
 	openapi                     []byte // the document
 	refusals                    *refusals
 	readings                    *readings
@@ -98,7 +104,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	o = o.withRates()
 	o.Streams = o.Streams.withDefaults()
 	s := &server{
-		r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()),
+		strangers: newStrangers(o), r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()),
 		refusals: newRefusals(r.Store()), readings: newReadings(r.Store(), open),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
 		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
@@ -108,7 +114,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 		panic("api: describe the routes: " + err.Error())
 	}
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(r.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.MustRegister(r.Metrics(), s.strangers.counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	for _, route := range routes {
 		g.Add(route.Method, route.Path, s.serve(strict(route)))
@@ -151,7 +157,7 @@ func (s *server) serve(to Route) echo.HandlerFunc {
 
 // guard refuses requests that a page of somebody else's may have sent.
 func (s *server) guard(request *http.Request, to Route) error {
-	if s.opts.LoopbackOnly && !loopback(request.Host) {
+	if s.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(s.opts.Hosts, nameOf(request.Host)) {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
 			detail: "call it as 127.0.0.1 or localhost", refused: true}
 	}
@@ -165,11 +171,17 @@ func (s *server) guard(request *http.Request, to Route) error {
 	return nil
 }
 
+// nameOf is a Host header without its port.
+func nameOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return host
+}
+
 // loopback reports whether a Host header names this machine's loopback interface.
 func loopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
+	host = nameOf(host)
 	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
 		host = host[1 : len(host)-1]
 	}

@@ -24,13 +24,13 @@ func (s *server) login(c echo.Context) error {
 	if s.opts.Login == nil {
 		return &problem{status: http.StatusNotFound, code: "not_found", message: "there are no sessions here"}
 	}
-	if err := within(c, s.logins, neighbourhood(s.client(c.Request()))); err != nil {
-		return err
-	}
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: addresses stand in logs
 	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := s.opts.Login(token)
 	if err != nil {
+		if err := within(c, s.logins, neighbourhood(s.client(c.Request()))); err != nil {
+			return err // who has a token logs in all the same
+		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}
 		if !wantsPage(c) {
 			return no

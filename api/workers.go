@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -34,21 +33,16 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 	}
 	o = o.withRates()
 	s := &server{r: r, opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()), refusals: newRefusals(r.Store()),
-		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst)}
+		strangers: newStrangers(o)}
 	return s.worker
 }
 
-// worker finds out who speaks for a remote worker. That somebody was refused is written down as it is of other routes. Each refusal counts
-// for the address that it came from, so that nobody tries tokens there for long: when it has had as many as it may, nobody there is asked who
-// he is until it has rested. Calls that are let through count for their principal alone.
+// worker finds out who speaks for a remote worker. That somebody was refused is written down as it is of other routes. Calls without
+// valid credentials count for the address that they came from, see [strangers]. Calls that are let through count for their principal alone.
 func (s *server) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := s.originOfCall(request)
 	request = request.WithContext(job.WithOrigin(request.Context(), from))
-	where := neighbourhood(from.Source)
-	if wait, ok := s.clients.left(where); !ok {
-		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: too many calls from your address were refused: try again after %s", wait.Round(time.Millisecond)))
-	}
 	p, err := s.mayStream(request, to)
 	if err == nil {
 		request := request.WithContext(access.Into(request.Context(), p))
@@ -57,10 +51,9 @@ func (s *server) worker(request *http.Request) (Worker, error) {
 	}
 	s.refusals.note(request.WithContext(access.Into(request.Context(), p)), to, err)
 	switch is := problemOf(err); {
-	case is.refused:
-		s.clients.take(where)
-		fallthrough
-	case is.status == http.StatusUnauthorized, is.status == http.StatusForbidden:
+	case is.status == http.StatusTooManyRequests:
+		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: %w", inWords(err)))
+	case is.refused, is.status == http.StatusUnauthorized, is.status == http.StatusForbidden:
 		code := connect.CodePermissionDenied
 		if is.status == http.StatusUnauthorized {
 			code = connect.CodeUnauthenticated

@@ -75,7 +75,8 @@ func (s *serving) door() (api.Options, error) {
 		}
 		o.Authenticate, o.Login = signed.Authenticate, signed.Login
 	case "header":
-		o.Authenticate = proxies.Authenticate
+		// The headers come from a loopback address then, and so would those of a web page that points its name there.
+		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, s.config.onLoopback(), s.config.Hosts
 	case "none":
 		o.InsecureAllowAll, o.LoopbackOnly = true, true
 		s.log.Warn("no permissions: everybody on this machine may do everything; set TRAPEZE_TOKENS_FILE, or TRAPEZE_AUTH", "auth", "none")

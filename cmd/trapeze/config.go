@@ -53,6 +53,7 @@ type config struct {
 	TokensFile     string        `envconfig:"TRAPEZE_TOKENS_FILE"`
 	JWTKeysFile    string        `envconfig:"TRAPEZE_JWT_KEYS_FILE"`
 	TrustedProxies []string      `envconfig:"TRAPEZE_TRUSTED_PROXIES"`
+	Hosts          []string      `envconfig:"TRAPEZE_HOSTS"`
 	TLSCert        string        `envconfig:"TRAPEZE_TLS_CERT"`
 	TLSKey         string        `envconfig:"TRAPEZE_TLS_KEY"`
 	TLSClientCA    string        `envconfig:"TRAPEZE_TLS_CLIENT_CA"`

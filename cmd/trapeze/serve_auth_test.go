@@ -81,3 +81,27 @@ func selfSigned(t *testing.T, cert, key string) *x509.CertPool {
 	is.True(pool.AppendCertsFromPEM(chain))
 	return pool
 }
+
+// A web page may point a name of its own at 127.0.0.1, and send the headers that a proxy there is believed for.
+func TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	p := serve(t, db.url, []string{"TRAPEZE_AUTH=header", "TRAPEZE_TRUSTED_PROXIES=127.0.0.1", "TRAPEZE_HOSTS=jobs.example"})
+	asks := func(host string) int {
+		request, err := http.NewRequestWithContext(t.Context(), "GET", p.HTTP+"/jobs", nil)
+		is.NoErr(err)
+		request.Header.Set("X-Forwarded-User", "eve")
+		request.Header.Set("X-Forwarded-Groups", "platform_admin")
+		if host != "" {
+			request.Host = host
+		}
+		response, err := http.DefaultClient.Do(request)
+		is.NoErr(err)
+		response.Body.Close()
+		return response.StatusCode
+	}
+	is.Equal(asks("evil.example"), http.StatusForbidden)
+	is.Equal(asks(""), http.StatusOK)
+	is.Equal(asks("jobs.example"), http.StatusOK) // as the proxy passes it on
+}

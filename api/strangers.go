@@ -1,0 +1,77 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// strangers counts, limits and logs requests that nobody is believed to have sent. An address has a bucket for these alone, so that a flood
+// of them keeps nobody out who is believed. It is safe for concurrent use, and bounded: see [buckets].
+type strangers struct {
+	each    *buckets
+	lines   *rate.Limiter // of the log
+	unsaid  atomic.Int64  // lines that were left out
+	counted *prometheus.CounterVec
+}
+
+func newStrangers(o Options) *strangers {
+	return &strangers{each: newBuckets(o.ChangesPerSecond, o.ChangesBurst), lines: rate.NewLimiter(1, 10), counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "trapeze_api_unauthenticated_total",
+		Help: "Requests without a sender who is believed: credentials none, or wrong.",
+	}, []string{"credentials"})}
+}
+
+// refuse answers one such request with 401, or with 429 when its address has sent too many of them. err is why it is not believed.
+func (s *strangers) refuse(request *http.Request, from string, err error) *problem {
+	kind := "none"
+	if showsCredentials(request) {
+		kind = "wrong"
+		s.log(request, from, err)
+	}
+	s.counted.WithLabelValues(kind).Inc()
+	if wait, ok := s.each.take(neighbourhood(from)); !ok {
+		p := &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "too many requests without valid credentials",
+			detail: "try again after " + wait.Round(time.Millisecond).String()}
+		p.retryAfter = strconv.Itoa(int(math.Ceil(wait.Seconds())))
+		return p
+	}
+	detail := "send Authorization: Bearer and a token that is valid"
+	if errors.Is(err, access.ErrUnknownCertificate) {
+		detail = err.Error()
+	}
+	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are", detail: detail, refused: true}
+}
+
+// log writes a line for wrong credentials, at most one a second after a burst.
+func (s *strangers) log(request *http.Request, from string, err error) {
+	if !s.lines.Allow() {
+		s.unsaid.Add(1)
+		return
+	}
+	ctx := request.Context()
+	attrs := []any{"source", from, "method", request.Method, "path", bounded(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, fmt.Sprint(err)}
+	if left := s.unsaid.Swap(0); left > 0 {
+		attrs = append(attrs, "not_logged", left)
+	}
+	slog.WarnContext(ctx, "authentication failed", attrs...)
+}
+
+// showsCredentials reports whether a request says who sent it.
+func showsCredentials(request *http.Request) bool {
+	_, err := request.Cookie(access.SessionCookie)
+	return err == nil || request.Header.Get("Authorization") != "" || request.Header.Get("X-Forwarded-User") != "" ||
+		request.TLS != nil && len(request.TLS.PeerCertificates) > 0
+}

@@ -1,0 +1,129 @@
+package api_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{ChangesPerSecond: 0.001, ChangesBurst: 5})
+	wrong := []string{"Authorization", "Bearer wrong-0123456789-0123456789"}
+	count := map[int]int{}
+	for n := range 30 {
+		header := wrong
+		if n%3 == 0 {
+			header = nil
+		}
+		a := h.send([]string{"GET", "POST"}[n%2], "/jobs", "", header...)
+		count[a.status]++
+		if a.status == http.StatusTooManyRequests {
+			is.True(a.header.Get("Retry-After") != "")
+		}
+	}
+	is.Equal(count, map[int]int{http.StatusUnauthorized: 5, http.StatusTooManyRequests: 25})                         // reads count too
+	is.Equal(h.send("GET", "/ui/jobs", "", append(wrong, "Accept", "text/html")...).status, http.StatusUnauthorized) // a page leads to the login, whatever was before
+
+	ana := []string{"Authorization", "Bearer " + anasToken}
+	is.Equal(h.send("GET", "/jobs", "", ana...).status, http.StatusOK) // from the same address
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, ana...).status, http.StatusAccepted)
+
+	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
+	last := 0
+	for range 40 {
+		last = h.send("POST", "/ui/login", "token=wrong", form...).status
+	}
+	is.Equal(last, http.StatusTooManyRequests)
+	is.Equal(h.send("POST", "/ui/login", "token="+anasToken, form...).status, http.StatusNoContent)
+
+	shown := h.send("GET", "/metrics", "").text
+	is.True(regexp.MustCompile(`trapeze_api_unauthenticated_total\{credentials="none"\} 10\b`).MatchString(shown))
+	is.True(regexp.MustCompile(`trapeze_api_unauthenticated_total\{credentials="wrong"\} 21\b`).MatchString(shown))
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+// It changes the program's logger: no test runs beside it.
+func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
+	is := is.New(t)
+	var log lockedBuffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	door := api.Handler(r, api.Options{Authenticate: byName(nil)})
+	for range 200 {
+		request := httptest.NewRequest("GET", "/jobs", nil)
+		request.Header.Set("Authorization", "Bearer secret-0123456789-0123456789")
+		answer := httptest.NewRecorder()
+		door.ServeHTTP(answer, request)
+		is.Equal(answer.Code, http.StatusUnauthorized)
+	}
+	door.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/jobs", nil)) // says nothing of itself
+	lines := strings.Count(log.String(), "authentication failed")
+	is.True(lines >= 10 && lines < 100)
+	is.True(strings.Contains(log.String(), "source=192.0.2.1"))
+	is.True(!strings.Contains(log.String(), "secret-")) // no token
+}
+
+// A flood from ever new addresses: what is kept of each is bounded.
+func TestStrangersOfManyAddressesShareABound(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	door := api.Handler(r, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}}), ChangesPerSecond: 0.001, ChangesBurst: 2})
+	status := func(n int, who string) int {
+		request := httptest.NewRequest("GET", "/jobs", nil)
+		request.RemoteAddr = fmt.Sprintf("10.%d.%d.%d:1", n>>16, n>>8&255, n&255)
+		request.Header.Set("X-Who", who)
+		answer := httptest.NewRecorder()
+		door.ServeHTTP(answer, request)
+		return answer.Code
+	}
+	limited := 0
+	for n := range 10_100 {
+		if status(n, "") == http.StatusTooManyRequests {
+			limited++
+		}
+	}
+	is.Equal(limited, 98) // beyond 10,000 addresses all others share one bucket
+	is.Equal(status(20_000, "ana"), http.StatusOK)
+}
+
+func TestALoopbackPodAnswersTheNamesThatItsProxyPassesOn(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{LoopbackOnly: true, Hosts: []string{"jobs.example"}})
+	is.Equal(h.send("GET", "/jobs", "", "Host", "jobs.example").status, http.StatusOK)
+	is.Equal(h.send("GET", "/jobs", "", "Host", "jobs.example:8443").status, http.StatusOK)
+	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden)
+	is.Equal(h.send("GET", "/jobs", "").status, http.StatusOK)
+}
