@@ -1,0 +1,28 @@
+package runner
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// A claim may be committed while the runner stops: the row is ours then, and no handler will be given it.
+func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer r.Close()
+	HandleRaw(r, "k", nil)
+	r.runs.close()
+	is.True(!r.doubt.due())
+	reserved := map[string]int{"default": 1}
+	r.launchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Kind: "k", Lane: "default", Fence: 1}}, Seen: 1}, reserved)
+	is.True(r.doubt.due())           // so that it is given back, unspent, before the pod leaves
+	is.Equal(reserved["default"], 1) // its slot is still kept for the caller to give back
+	is.Equal(r.runs.count(), 0)
+}

@@ -1,0 +1,75 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	begin := time.Now()
+	wait, _ := gate(t)
+	holds := map[string]does{"holds": until(wait)}
+	gone := make1(t, pgtest.Connect(t, url), runner.Options{Name: "gone", Version: "v1.0.0"}, holds)
+	stop := run(t, gone)
+	boot := gone.Boot()
+	stop()
+	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Version: "v1.2.3"}, holds)
+	begun(t, stays, of("holds"))
+	beat := `select lease_until from trapeze.pods where boot = '` + stays.Boot() + `'`
+	first := one[time.Time](t, stays.Store().Pool(), beat)
+	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return one[time.Time](t, stays.Store().Pool(), beat).After(first) })
+
+	pods, err := stays.Store().Pods(t.Context(), false)
+	is.NoErr(err)
+	is.Equal(len(pods), 1) // the one that left is not among them
+	is.Equal([]any{pods[0].Boot, pods[0].Name, pods[0].Version, pods[0].Running}, []any{stays.Boot(), "stays", "v1.2.3", 1})
+	is.True(pods[0].StartedAt.After(begin.Add(-time.Minute)))
+	all, err := stays.Store().Pods(t.Context(), true)
+	is.NoErr(err)
+	is.Equal(len(all), 2)
+	is.Equal([]string{all[1].Boot, all[1].Version}, []string{boot, "v1.0.0"})
+}
+
+func TestAJobHasStartedOnceHoweverManyAttemptsItTakes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var tries atomic.Int32
+	next := make(chan struct{}, 3)
+	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: 200 * time.Millisecond}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		n := tries.Add(1)
+		<-next
+		if n < 3 {
+			return nil, errors.New("not yet")
+		}
+		return nil, nil
+	}}, runner.Retry(3, job.Backoff{Base: time.Millisecond, Cap: time.Millisecond}))
+	t.Cleanup(func() { close(next) })
+	id := enqueue(t, r, of("k"), runner.Delay(200*time.Millisecond)) // so that a claim starts it, not its insert
+	var first time.Time
+	for attempt := int32(1); attempt <= 3; attempt++ {
+		pgtest.Wait(t, "the next attempt begins", func() bool { return tries.Load() == attempt })
+		j := get(t, r, id)
+		is.Equal(j.Attempt, int(attempt))
+		if attempt == 1 {
+			first = *j.StartedAt
+		}
+		is.Equal(*j.StartedAt, first) // also while a later attempt runs
+		is.True(j.FinishedAt == nil)
+		next <- struct{}{}
+	}
+	j := inState(t, r, id, job.Succeeded)
+	is.Equal(*j.StartedAt, first)
+	is.True(j.FinishedAt.After(first))
+}
