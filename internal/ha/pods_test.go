@@ -51,7 +51,7 @@ func (p *pod) start(t *testing.T) {
 	p.now = start(t, p.name, false, p.env, binary, "serve")
 }
 
-// ready waits until the pod has printed the line that says so.
+// ready waits until the pod has printed its ready line.
 func (p *pod) ready(t *testing.T) {
 	t.Helper()
 	pgtest.WaitFor(t, time.Minute, p.name+" is ready", func() bool {

@@ -209,7 +209,7 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 }
 
 // The role change of a managed service: the old primary's sessions live on and see a standby. PostgreSQL itself ends them on
-// demotion; this one refuses writes by a setting, and its function says that it is in recovery.
+// demotion; this one refuses writes by a setting, and its pg_is_in_recovery() returns true.
 func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 	primary, standby := pair(t)
 	var node atomic.Pointer[pgtest.Node]

@@ -155,7 +155,7 @@ select j.id, j.pipeline_id, j.step, j.kind, coalesce(d.state, ''), coalesce(r.n,
 from trapeze.jobs j left join trapeze.done d on d.id = j.id
 	left join (select job_id, count(*)::int n, count(distinct n)::int different from trapeze.demo_rows group by 1) r on r.job_id = j.id`
 
-// check compares what clients were told with the jobs in the database.
+// check compares the answers to clients with the jobs in the database.
 func (tr *trial) check(url string) (f findings) {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tr.t.Context()), settleWithin+time.Minute)
@@ -275,7 +275,7 @@ func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	}
 }
 
-// acceptsWrites returns the moment when a connection to url, made anew each time, commits a write.
+// acceptsWrites returns the moment when a new connection to url commits a write.
 func acceptsWrites(t *testing.T, url string, port int) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); wait(t.Context(), 10*time.Millisecond) {

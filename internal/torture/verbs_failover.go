@@ -16,7 +16,7 @@ import (
 const standbyWithin = 60 * time.Second
 
 // failover loses the primary and promotes a standby. The standby is synchronous before the primary is killed, so every commit that was
-// confirmed is on it and no invariant needs an excuse. Nobody is the primary for as long as the act lasts.
+// confirmed is on it and no invariant needs an excuse. There is no primary for as long as the act lasts.
 func failover(s *strike) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
 	defer cancel()
