@@ -3,7 +3,7 @@
 
 -- +goose Up
 
--- One row: the cluster that the pods have last agreed on. A null is a value that nobody could read.
+-- One row: the cluster that the pods have last agreed on. A null is a value that could not be read.
 create table trapeze.cluster (
     one        boolean primary key default true check (one),
     system_id  bigint,                     -- of pg_control_system(): another one after initdb, so after a dump and restore
@@ -15,7 +15,7 @@ create table trapeze.cluster (
 );
 insert into trapeze.cluster (history) select id from trapeze.feed_epoch;
 
--- The timeline that is written now: null on a standby, and where PostgreSQL does not tell. pg_control_checkpoint() names the timeline of
+-- The timeline that is written now: null on a standby, and where PostgreSQL refuses to answer. pg_control_checkpoint() names the timeline of
 -- the last checkpoint, which is older for a while after a promotion.
 -- +goose StatementBegin
 create function trapeze.timeline() returns integer language plpgsql as $$
@@ -29,7 +29,7 @@ exception when others then
 end $$;
 -- +goose StatementEnd
 
--- What tells this cluster from another one. Each part is null where it cannot be read.
+-- The present identity of the cluster. Each part is null where it cannot be read.
 -- +goose StatementBegin
 create function trapeze.cluster_identity(out system_id bigint, out timeline integer, out feed uuid) language plpgsql as $$
 begin
@@ -59,7 +59,7 @@ end $$;
 -- +goose StatementEnd
 
 -- Writes down the cluster's identity. If it has changed, a new history and a new epoch begin, and job ids go on far above those that may
--- have been lost. Whoever comes second finds that done. It has its owner's rights, so that a runtime role need not set the sequence.
+-- have been lost. A second caller finds that done. It has its owner's rights, so that a runtime role need not set the sequence.
 -- +goose StatementBegin
 create function trapeze.settle_history() returns uuid
     language plpgsql security definer set search_path = pg_catalog, trapeze, pg_temp as $$

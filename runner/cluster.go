@@ -3,7 +3,7 @@ package runner
 import "github.com/trapeze-run/trapeze/internal/telemetry"
 
 // heedHistory notes the history of the database that a heartbeat has read. In another one, after a standby was promoted or a backup
-// restored, the latest commits may be missing: what this process knows of them is dropped, and read anew. Its stores have dropped their
+// restored, the latest commits may be missing: the state of this process that rests on them is dropped, and read again. Its stores have dropped their
 // reserved ids by then.
 func (r *Runner) heedHistory(history string) {
 	r.history.Lock()

@@ -275,7 +275,7 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 	return s, nil
 }
 
-// submitFresh is submitIn of a job that nobody has tried to submit before: if its id is in use it has another one then, as long as the
+// submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
 // transaction can go on.
 func (r *Runner) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *store.NewJob) (Submitted, error) {
 	s, err := r.submitIn(ctx, tx, w, *n)

@@ -145,12 +145,11 @@ func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
 	}})
 	id := enqueue(t, r, of("k"), runner.Lane("later"))
 	events := stream(t, r, feed.Beginning)
-	seen := events.Cursor
 	f.loseTail()
 	exec(t, f.old, `update trapeze.lanes set enabled = true where name = 'later'`)
 	before := <-fences
 	is.Equal(before, int64(1))
-	seen = readUntil(t, events, "job.claimed") // of which the standby does not know
+	seen := readUntil(t, events, "job.claimed") // of which the standby does not know
 	now := f.promote()
 	is.Equal(one[int64](t, now, `select fence from trapeze.live where id = $1`, id), int64(0)) // the claim is lost
 	exec(t, now, `update trapeze.lanes set enabled = true where name = 'later'`)

@@ -7,11 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is how often jobs are given other ids because theirs are in use. Each time the ids come from a new block.
+// idTries is the number of times that jobs get other ids because theirs are in use. Each time the ids come from a new block.
 const idTries = 3
 
 // renumber gives new jobs other ids, after one of theirs was found in use: by a job that another pod submitted under it, as after a failover
-// that lost commits where PostgreSQL does not tell of it.
+// that lost commits and that PostgreSQL does not report.
 func (r *Runner) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	r.log.WarnContext(ctx, "job ids are in use already: others are taken", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	r.front.DropIDs()

@@ -22,7 +22,7 @@ const (
 	// length the wait after one is.
 	notesApart = 500 * time.Millisecond
 	notesTimes = 20
-	// checkEvery is how often the tail checks that it reads the same history: a runner's heartbeats, if there are any, tell sooner.
+	// checkEvery is the interval at which the tail checks that it reads the same history. The heartbeats of a runner detect a change sooner.
 	checkEvery = 5 * time.Second
 )
 

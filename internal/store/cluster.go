@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// cluster is what a process knows of the identity of the database cluster. The stores of a process share it.
+// cluster holds the history of the database cluster that a process has last read. The stores of a process share it.
 type cluster struct{ history atomic.Pointer[string] }
 
 // History returns the history that the process has last seen: empty before the first.
@@ -48,12 +48,12 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	return found[0], nil
 }
 
-// fencesPerEpoch is how many fences of a job an epoch has. A fence is epoch × fencesPerEpoch + the number of claims whose commits are
-// kept: a decimal number, so that people can read it, and exact in JavaScript for 900,000 epochs.
+// fencesPerEpoch is the number of fences that a job has in an epoch. A fence is epoch × fencesPerEpoch + the number of claims whose commits
+// are kept: a decimal number, so that people can read it, and exact in JavaScript for 900,000 epochs.
 const fencesPerEpoch = 10_000_000_000
 
 // nextFence is the fence of the next claim of a row p: higher than that of any claim in an earlier epoch, whose commit may be lost.
-// The epoch is the one that settle_history() is going to write, should nobody have noticed yet that the timeline has changed.
+// The epoch is the one that settle_history() is going to write if no pod has noticed the new timeline yet.
 const nextFence = `p.fence % 10000000000 + 1 + greatest(p.fence - p.fence % 10000000000, 10000000000 * (
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
 

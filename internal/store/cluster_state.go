@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// clusterStateSQL reads what the pods have agreed on about the cluster, and what is so now. Plan: cluster_pkey; jobs_pkey backwards, one row.
+// clusterStateSQL reads the identity of the cluster that the pods have agreed on, and the present one. Plan: cluster_pkey; jobs_pkey backwards, one row.
 const clusterStateSQL = `
 select coalesce(c.timeline, 0), coalesce(i.timeline, 0), coalesce(i.system_id, 0) <> 0, trapeze.history() is not null, c.epoch, c.changed_at,
 	coalesce((select j.id from trapeze.jobs j order by j.id desc limit 1), 0), (select s.last_value from trapeze.job_ids s)
 from trapeze.cluster c cross join trapeze.cluster_identity() i where c.one`
 
-// ClusterState is what a doctor wants to know of the cluster's identity.
+// ClusterState is the state of the cluster's identity and of the sequence of job ids.
 type ClusterState struct {
 	Agreed   int  // the timeline that the pods know; 0: none
 	Timeline int  // now; 0: PostgreSQL does not tell

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fencesPerEpoch is how many fences a job has in one history of the database: their remainder counts its claims.
+// fencesPerEpoch is the number of fences that a job has in one history of the database: the remainder counts its claims.
 const fencesPerEpoch = 10_000_000_000
 
 // moves are the events of the product, with the moves that each may tell of. Those of handlers tell of none.
