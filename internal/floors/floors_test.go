@@ -40,9 +40,10 @@ var plan = []floor{
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
+	{folder: "internal/dburl"},                     // connection strings
 
 	// hands and clocks
-	{folder: "internal/store", imports: "job internal/failpoint internal/mutant internal/shell"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/mutant internal/shell internal/dburl"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
@@ -50,7 +51,7 @@ var plan = []floor{
 	{folder: "scheduler", imports: "internal/failpoint job"},
 
 	// the real PostgreSQL of tests and of a quick start
-	{folder: "internal/migrate", imports: "migrations"},
+	{folder: "internal/migrate", imports: "migrations internal/dburl"},
 	{folder: "internal/pgembed"},
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
 	{folder: "internal/floors"},
@@ -59,7 +60,7 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
