@@ -65,6 +65,9 @@ func workersShareJobs(t *testing.T, workers int) {
 		return count(`select count(*) from trapeze.done where state = 'succeeded'`) == len(list)
 	})
 	is.Equal(rollbacks(t, pool)-before, 0)
+	_, err = pool.Exec(t.Context(), `select 1 / 0`)
+	is.True(err != nil)
+	is.Equal(rollbacks(t, pool)-before, 1)                                                                                     // one would have been counted
 	is.Equal(count(`select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                   // none was on two workers
 	is.Equal(count(`select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.boot = d.pod`), workers) // all had some
 	is.Equal(count(`select count(*) from trapeze.done d left join trapeze.remote_workers w on w.boot = d.pod where w.boot is null`), 0)
