@@ -1,6 +1,16 @@
 package runner
 
-import "github.com/trapeze-run/trapeze/internal/telemetry"
+import (
+	"sync"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// historySeen is the history of the database that heartbeats have read: empty before the first.
+type historySeen struct {
+	sync.Mutex
+	id string
+}
 
 // heedHistory notes the history of the database that a heartbeat has read. In another one, after a standby was promoted or a backup
 // restored, the latest commits may be missing: the state of this process that rests on them is dropped, and read again. Its stores have dropped their

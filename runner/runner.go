@@ -43,34 +43,31 @@ type Runner struct {
 	started  bool
 	declared []declaration // schedules
 
-	mine        map[string]bool // kinds this pod runs; fixed by Run
-	mineAll     []string
-	lanes       *lanes
-	pod         *pod
-	runs        *runs
-	hands       *hands
-	flights     flights
-	flusher     *flusher
-	poller      *poller.Poller
-	due         dueTimes
-	freed       freedSubjects
-	unbalanced  unbalanced
-	marks       *marks
-	backlog     backlog
-	waiters     *waiters
-	firstEvents firstEvents
-	fleet       fleet
-	collecting  sync.Mutex
-	look        atomic.Bool // something may be due, whatever its subject
-	round       round       // of the poller alone
-	looked      time.Time   // of the poller alone: the latest look at everything
-	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
-	asksAgain   atomic.Bool // a look is to come, for what was not asked for again at once
-	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
-	history     struct {    // of the database, as heartbeats have told; empty: none has
-		sync.Mutex
-		id string
-	}
+	mine         map[string]bool // kinds this pod runs; fixed by Run
+	mineAll      []string
+	lanes        *lanes
+	pod          *pod
+	runs         *runs
+	hands        *hands
+	flights      flights
+	flusher      *flusher
+	poller       *poller.Poller
+	due          dueTimes
+	freed        freedSubjects
+	unbalanced   unbalanced
+	marks        *marks
+	backlog      backlog
+	waiters      *waiters
+	firstEvents  firstEvents
+	fleet        fleet
+	collecting   sync.Mutex
+	look         atomic.Bool   // something may be due, whatever its subject
+	round        round         // of the poller alone
+	looked       time.Time     // of the poller alone: the latest look at everything
+	heard        atomic.Bool   // other pods may have changed what we can have of limited lanes
+	asksAgain    atomic.Bool   // a look is to come, for what was not asked for again at once
+	doubt        doubts        // a reply was lost: the table may give us jobs that we do not know
+	history      historySeen   // of the database, as heartbeats have told
 	comparing    chan struct{} // asks for a comparison of the claims with the table
 	pass         slowPass
 	closing      atomic.Bool
