@@ -29,6 +29,6 @@ func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	})
 	exec(t, pool, `update trapeze.lanes set enabled = true`)
 	is.Equal(ended(t, r, id).State, job.Succeeded)
-	is.Equal(value(t, r, "trapeze_history_changes_total"), 1.0)
+	pgtest.Wait(t, "the change is counted", func() bool { return value(t, r, "trapeze_history_changes_total") == 1 })
 	checkHistory(t, pool, r)
 }
