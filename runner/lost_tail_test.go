@@ -149,7 +149,7 @@ func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
 	exec(t, f.old, `update trapeze.lanes set enabled = true where name = 'later'`)
 	before := <-fences
 	is.Equal(before, int64(1))
-	seen := readUntil(t, events, "job.claimed") // of which the standby does not know
+	seen := readUntil(t, events, "job.claimed")                                                                               // of which the standby does not know
 	is.Equal(one[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // it will be lost
 	now := f.promote()
 	exec(t, now, `update trapeze.lanes set enabled = true where name = 'later'`)
