@@ -120,7 +120,7 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	pgtest.Wait(t, "every pod has had the slot several times", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(byPod) == 3 && byPod["pod 0"] > 30 && byPod["pod 1"] > 30 && byPod["pod 2"] > 30
+		return len(byPod) == 3 && byPod["pod-0"] > 30 && byPod["pod-1"] > 30 && byPod["pod-2"] > 30
 	})
 	close(stop)
 	quiet(t, pool)

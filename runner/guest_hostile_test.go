@@ -91,7 +91,7 @@ func TestKindsThatWorkersOnlyNameAreNotMeasured(t *testing.T) {
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()
-	w.connect(t, r, 1, "far", "never", "nor this")
+	w.connect(t, r, 1, "far", "never", "nor-this")
 	foreign(t, r, of("far"))
 	_, err := w.reports(t, r, w.takes(t, r), nil, nil)
 	is.NoErr(err)

@@ -240,7 +240,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	}
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
 
-	q, err := pods[1].DrainPod(t.Context(), "pod 0", 0, "ann")
+	q, err := pods[1].DrainPod(t.Context(), "pod-0", 0, "ann")
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Changed: true, Running: 3})
 	pgtest.Wait(t, "the pod says that it is drained", func() bool {
@@ -262,7 +262,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	pod := one[bool](t, pool, `select draining from trapeze.pods where boot = $1`, pods[0].Boot())
 	is.True(!pod) // it is alive, and does not stop
 
-	resumed, err := pods[1].ResumePod(t.Context(), "pod 0", "ann")
+	resumed, err := pods[1].ResumePod(t.Context(), "pod-0", "ann")
 	is.NoErr(err)
 	is.True(resumed)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := pods[0].Ready(); return ready })

@@ -102,7 +102,7 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 				return err
 			}), nil
 		},
-		"runs on": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		"runs-on": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Fence() > 1 {
 				return nil, nil
 			}
@@ -112,7 +112,7 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 		},
 		"next": nothing,
 	})
-	returns, writes, runsOn := begun(t, r, of("returns")), begun(t, r, of("writes")), begun(t, r, of("runs on"))
+	returns, writes, runsOn := begun(t, r, of("returns")), begun(t, r, of("writes")), begun(t, r, of("runs-on"))
 	pgtest.Wait(t, "all three run", func() bool { return r.Running() == 3 })
 	proxy.Refuse()
 	proxy.Reset()

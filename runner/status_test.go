@@ -51,7 +51,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 		is.Equal([]any{slot.Lane, slot.Kind, slot.Fence, slot.Attempt}, []any{j.Lane, j.Kind, j.Fence, j.Attempt})
 		is.Equal(slot.Since.UnixMicro(), j.StartedAt.UnixMicro())
 		if slot.Job == first {
-			is.Equal([]any{slot.Pod, slot.Subject, slot.Priority}, []any{"pod 0", "s", 7})
+			is.Equal([]any{slot.Pod, slot.Subject, slot.Priority}, []any{"pod-0", "s", 7})
 			is.Equal([]any{*slot.Progress.Done, *slot.Progress.Total, *slot.Progress.Message}, []any{int64(3), int64(10), "at it"})
 		}
 	}
