@@ -44,7 +44,7 @@ var Faults = []Fault{
 	{Name: "F29", What: "the database is read-only; the primary lost and its synchronous standby promoted", Verbs: of("F29")},
 	{Name: "F30", What: "the disk of the history is full", Verbs: of("F30")},
 	{Name: "F31", What: "the disk of the write-ahead log is full",
-		Cannot: "the cluster is made with its log in its own folder, and a full one ends the server: F19 and F20 do that"},
+		Cannot: "the cluster is made with its log in its own folder, and a full one ends the server: F19 and F20 do that, and a test of the runner"},
 	{Name: "F32", What: "a transaction pooler between pods and database",
 		Cannot: "a pod's way to the database is fixed when it starts, through its proxy alone; runs with a pooler are a set-up of their own"},
 	{Name: "F33", What: "a listener that is stuck in a transaction, so that notifications pile up", Verbs: of("F33")},
