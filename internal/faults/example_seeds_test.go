@@ -58,7 +58,7 @@ func killThree(w *world, seed uint64) {
 		victim := pods[draw.IntN(len(pods))]
 		victim.kill()
 		w.t.Logf("kill -9 %s: %s", victim.name, what)
-		w.launch(podConfig{Name: fmt.Sprint("substitute ", n+1)}, "")
+		w.launch(podConfig{Name: fmt.Sprint("substitute-", n+1)}, "")
 	}
 }
 

@@ -54,8 +54,8 @@ func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
 	victim.waitRunning(jobs)
-	w.start(podConfig{Name: "heir 1", Slots: jobs}, "")
-	w.start(podConfig{Name: "heir 2", Slots: jobs}, "")
+	w.start(podConfig{Name: "heir-1", Slots: jobs}, "")
+	w.start(podConfig{Name: "heir-2", Slots: jobs}, "")
 	died := w.now()
 	victim.kill()
 	h := w.finish()
