@@ -29,7 +29,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
 	many := make([]string, 501)
 	for i := range many {
-		many[i] = "kind " + strconv.Itoa(i)
+		many[i] = "kind-" + strconv.Itoa(i)
 	}
 	huge := strings.Repeat("k", 1<<20)
 	for name, m := range map[string]*remotepb.StreamJobsRequest{

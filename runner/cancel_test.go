@@ -53,7 +53,7 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 	pool := pgtest.Pool(t)
 	returns := map[string]func(j *raw) (*runner.Outcome, error){
 		"success":    func(*raw) (*runner.Outcome, error) { return runner.Done("late"), nil },
-		"next step":  func(*raw) (*runner.Outcome, error) { return runner.Then(of("child")), nil },
+		"next-step":  func(*raw) (*runner.Outcome, error) { return runner.Then(of("child")), nil },
 		"writes":     func(j *raw) (*runner.Outcome, error) { return withRow(j, 0) },
 		"error":      func(*raw) (*runner.Outcome, error) { return nil, errors.New("late") },
 		"retryable":  func(*raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("late")) },

@@ -181,7 +181,7 @@ func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {
 	r := make1(t, pool, runner.Options{}, nil)
 	var list []job.Args
 	for i := range 1100 {
-		list = append(list, of("kind "+strconv.Itoa(i)))
+		list = append(list, of("kind-"+strconv.Itoa(i)))
 	}
 	_, err := r.EnqueueMany(t.Context(), list, runner.Foreign())
 	is.NoErr(err)

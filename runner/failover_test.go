@@ -27,6 +27,8 @@ type address struct {
 	*faultnet.Proxy
 	port  atomic.Int64
 	dials atomic.Int64 // of the current server
+
+	options string // of the connection string
 }
 
 func leadsTo(t *testing.T, node *pgtest.Node) *address {
@@ -48,10 +50,13 @@ func leadsTo(t *testing.T, node *pgtest.Node) *address {
 func (a *address) lead(node *pgtest.Node) {
 	a.port.Store(int64(node.Port()))
 	a.dials.Store(0)
+	if a.options == "" { // the password is the same on all
+		_, a.options, _ = strings.Cut(node.URL(), "?")
+	}
 }
 
 func (a *address) url() string {
-	return "postgres://postgres@" + a.Addr() + "/postgres?sslmode=disable"
+	return "postgres://postgres@" + a.Addr() + "/postgres?" + a.options
 }
 
 // readOnly makes a primary one that stays up and refuses writes, in open sessions too.

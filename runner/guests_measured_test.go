@@ -15,7 +15,7 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	var s guests
 	m := telemetry.New()
 	for i := range 3 * maxKindLabels {
-		s.ran(m, "kind "+strconv.Itoa(i), 1)
+		s.ran(m, "kind-"+strconv.Itoa(i), 1)
 	}
 	series := make(chan prometheus.Metric, 4*maxKindLabels)
 	m.RunSeconds.Collect(series)

@@ -135,19 +135,19 @@ func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
 		return func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(args, options...), nil }
 	}
 	handlers := map[string]does{
-		"unknown kind": then(of("nobody")),
-		"unknown lane": then(of("fine"), runner.Lane("nowhere")),
-		"no args":      then(nil),
-		"bad priority": then(of("fine"), runner.Priority(1000)),
-		"with a key":   then(of("fine"), runner.Unique("k", runner.WhileActive)),
-		"broken args":  then(of("fine", "{")),
+		"unknown-kind": then(of("nobody")),
+		"unknown-lane": then(of("fine"), runner.Lane("nowhere")),
+		"no-args":      then(nil),
+		"bad-priority": then(of("fine"), runner.Priority(1000)),
+		"with-a-key":   then(of("fine"), runner.Unique("k", runner.WhileActive)),
+		"broken-args":  then(of("fine", "{")),
 		"panics":       then((*pointed)(nil)),
 		"fine":         nothing,
 	}
 	r := start(t, pool, runner.Options{MaxAttempts: 5}, handlers)
 	for kind, want := range map[string]string{
-		"unknown kind": `unknown kind`, "unknown lane": `unknown lane`, "no args": "no args", "bad priority": "priority 1000",
-		"with a key": "keys are for submissions", "broken args": "invalid args", "panics": "panic",
+		"unknown-kind": `unknown kind`, "unknown-lane": `unknown lane`, "no-args": "no args", "bad-priority": "priority 1000",
+		"with-a-key": "keys are for submissions", "broken-args": "invalid args", "panics": "panic",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)

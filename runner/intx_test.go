@@ -30,17 +30,17 @@ func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
 		write func(ctx context.Context, tx pgx.Tx) error
 		says  string
 	}{
-		"an error":              {func(ctx context.Context, tx pgx.Tx) error { return errors.Join(insert(ctx, tx, 2), errors.New("no")) }, "no"},
-		"a panic":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); panic("no") }, "in InTx: panic: no"},
-		"an exit":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); runtime.Goexit(); return nil }, "Goexit"},
-		"a poisoned connection": {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 1); return nil }, "current transaction is aborted"},
-		"a violation":           {func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 1) }, "duplicate key"},
-		"a deferred violation": {func(ctx context.Context, tx pgx.Tx) error {
+		"an-error":              {func(ctx context.Context, tx pgx.Tx) error { return errors.Join(insert(ctx, tx, 2), errors.New("no")) }, "no"},
+		"a-panic":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); panic("no") }, "in InTx: panic: no"},
+		"an-exit":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); runtime.Goexit(); return nil }, "Goexit"},
+		"a-poisoned-connection": {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 1); return nil }, "current transaction is aborted"},
+		"a-violation":           {func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 1) }, "duplicate key"},
+		"a-deferred-violation": {func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `set constraints all deferred`)
 			return errors.Join(err, insert(ctx, tx, 1))
 		}, "duplicate key"},
-		"a deadline of its own": {func(ctx context.Context, tx pgx.Tx) error { calls.Add(1); return context.DeadlineExceeded }, "deadline"},
-		"its own commit":        {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, "closed"},
+		"a-deadline-of-its-own": {func(ctx context.Context, tx pgx.Tx) error { calls.Add(1); return context.DeadlineExceeded }, "deadline"},
+		"its-own-commit":        {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, "closed"},
 	}
 	handlers := map[string]does{"child": nothing}
 	for name, e := range endings {

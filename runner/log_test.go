@@ -107,14 +107,14 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	pool := pgtest.Pool(t)
 	const forged = "k\r\ntime=2020-01-01T00:00:00Z level=ERROR msg=\"forged\" job_id=1\n"
 	r := start(t, pool, runner.Options{Logger: log, Name: forged, Version: forged}, map[string]does{
-		forged: func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Attempt() == 1 {
 				return nil, job.RetryAfter(0, errors.New(forged))
 			}
 			panic(forged)
 		},
 	})
-	id := enqueue(t, r, of(forged), runner.MaxAttempts(2), runner.Subject(forged), runner.Submitter(forged))
+	id := enqueue(t, r, of("k"), runner.MaxAttempts(2), runner.Subject(forged), runner.Submitter(forged))
 	is.Equal(ended(t, r, id).State, job.Failed)
 	pgtest.Wait(t, "the log has the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
 	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)

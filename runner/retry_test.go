@@ -177,7 +177,7 @@ func TestAResultThatCannotBeStoredFailsTheJobWithTheReason(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	results := map[string]any{
-		"too large": strings.Repeat("x", job.MaxResultBytes), "not encodable": make(chan int), "explosive": explosive{}, "nul": "a\x00b",
+		"too-large": strings.Repeat("x", job.MaxResultBytes), "not-encodable": make(chan int), "explosive": explosive{}, "nul": "a\x00b",
 	}
 	handlers := map[string]does{}
 	for name, result := range results {
@@ -187,7 +187,7 @@ func TestAResultThatCannotBeStoredFailsTheJobWithTheReason(t *testing.T) {
 	}
 	r := start(t, pool, runner.Options{MaxAttempts: 3}, handlers)
 	for name, want := range map[string]job.Reason{
-		"too large": job.ReasonResultTooLarge, "not encodable": job.ReasonInvalidArgs, "explosive": job.ReasonError, "nul": job.ReasonInvalidArgs,
+		"too-large": job.ReasonResultTooLarge, "not-encodable": job.ReasonInvalidArgs, "explosive": job.ReasonError, "nul": job.ReasonInvalidArgs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

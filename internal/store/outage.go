@@ -11,15 +11,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// outage keeps an outage of the database from making every request wait for connections that cannot be opened: after a
-// failed attempt to connect there is one attempt at a time, and who needs a connection meanwhile gets the latest error at
-// once. Heartbeats always try.
+// outage keeps an outage of the database from making every request wait for connections that cannot be opened: when
+// attempts to connect have failed for half a second there is one attempt at a time, and who needs a connection meanwhile
+// gets the latest error at once. Heartbeats always try.
 type outage struct {
 	mu      sync.Mutex
-	latest  error // of the latest attempt; nil: it succeeded
+	latest  error     // of the latest attempt; nil: it succeeded
+	since   time.Time // the first attempt that failed after one that did not
 	trying  bool
 	attempt time.Time // end of the latest
 }
+
+// outageAfter is how long attempts to connect fail before it is an outage: a single connection may be reset while it is opened.
+const outageAfter = 500 * time.Millisecond
 
 // attemptsApart is the least time between two attempts to connect during an outage.
 const attemptsApart = 50 * time.Millisecond
@@ -35,7 +39,7 @@ func (u *unreachable) Error() string {
 // open, opening that one is being opened.
 func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
 	o.mu.Lock()
-	during := o.latest != nil && !always
+	during := o.latest != nil && time.Since(o.since) >= outageAfter && !always
 	if during && (o.trying || time.Since(o.attempt) < attemptsApart) && !idle() {
 		defer o.mu.Unlock()
 		return o.latest
@@ -56,7 +60,10 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	}
 	switch {
 	case refused:
-		o.latest, o.attempt = err, time.Now()
+		if o.attempt = time.Now(); o.latest == nil {
+			o.since = o.attempt
+		}
+		o.latest = err
 	case err == nil:
 		o.latest = nil
 	}

@@ -31,7 +31,7 @@ func (s *Store) Warm(ctx context.Context, connections int) error {
 
 // plan executes each hot statement without a row.
 func (s *Store) plan(ctx context.Context, conn *pgxpool.Conn) error {
-	ends := []any{nil, nil, nil, nil, nil, nil, nil, nil}
+	ends := []any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
 	var none columns
 	for _, hot := range []struct {
 		sql  string
