@@ -96,7 +96,8 @@ func (r *Runner) cancelMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var lost []int64
+	var lost []*run
+	var ids []int64
 	for _, m := range missing {
 		one := r.runs.find(m.ID, m.Fence)
 		switch {
@@ -106,14 +107,25 @@ func (r *Runner) cancelMissing(ctx context.Context) error {
 		case r.guest != nil:
 			r.guest.letGo(one.key())
 		default:
-			one.lose(job.ErrLeaseLost)
-			lost = append(lost, m.ID)
+			lost, ids = append(lost, one), append(ids, m.ID)
 		}
 	}
-	if len(lost) > 0 {
-		r.log.WarnContext(ctx, "handlers cancelled whose claims are missing in the table: the server may have lost its latest commits",
-			telemetry.Pod, r.opts.Name, telemetry.JobIDs, lost)
+	if len(lost) == 0 {
+		return nil
 	}
+	gone, err := r.store.Gone(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	for _, one := range lost {
+		if gone[one.lease.JobID] {
+			one.lose(job.ErrGone)
+		} else {
+			one.lose(job.ErrLeaseLost)
+		}
+	}
+	r.log.WarnContext(ctx, "handlers cancelled whose claims are missing in the table: the jobs were deleted, or the server has lost its latest commits",
+		telemetry.Pod, r.opts.Name, telemetry.JobIDs, ids)
 	return nil
 }
 
