@@ -148,15 +148,15 @@ func (b bug) plant(dir string) (overlay string, err error) {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// find runs the tests until one fails, and returns its name; empty: none did. The code with the bug must compile.
+// find runs the tests until one fails, and returns its name; empty: none did. It is an error when the code with the bug does not compile.
 func (b bug) find(overlay string, timeout time.Duration) (by string, err error) {
-	if out, err := exec.Command("go", append([]string{"vet", "-overlay", overlay}, b.packages...)...).CombinedOutput(); err != nil && strings.Contains(string(out), "vet: ") {
-		return "", fmt.Errorf("bug %q does not compile: %s", b.name, out)
-	}
 	for _, pkg := range b.packages {
 		out, err := exec.Command("go", "test", "-overlay", overlay, "-failfast", "-timeout", timeout.String(), pkg).CombinedOutput()
 		if err == nil {
 			continue
+		}
+		if strings.Contains(string(out), "[build failed]") {
+			return "", fmt.Errorf("bug %q does not compile:\n%s", b.name, out)
 		}
 		if m := failed.FindSubmatch(out); m != nil {
 			return string(m[1]), nil
