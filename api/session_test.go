@@ -1,0 +1,50 @@
+package api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A cookie without Secure would be sent in clear text as well. The pod itself sees clear text when a proxy ends TLS.
+func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	trusted, err := api.TrustedProxies([]string{"192.0.2.1"})
+	is.NoErr(err)
+	door := api.Handler(r, api.Options{Authenticate: as("ana", "operator"), TrustedProxies: trusted, Login: func(token string) (string, time.Time, error) {
+		return "session of " + token, time.Now().Add(time.Hour), nil
+	}})
+	login := func(from, scheme string) *http.Cookie {
+		t.Helper()
+		request := httptest.NewRequest("POST", "http://pod/ui/login", strings.NewReader("token=t"))
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Sec-Fetch-Site", "same-origin")
+		request.RemoteAddr = from + ":1234"
+		if scheme != "" {
+			request.Header.Set("X-Forwarded-Proto", scheme)
+		}
+		w := httptest.NewRecorder()
+		door.ServeHTTP(w, request)
+		cookies := w.Result().Cookies()
+		if len(cookies) != 1 {
+			t.Fatalf("login: status %d, %d cookies", w.Code, len(cookies))
+		}
+		return cookies[0]
+	}
+	is.True(login("192.0.2.1", "https").Secure)
+	is.True(!login("192.0.2.1", "http").Secure)
+	is.True(!login("192.0.2.1", "").Secure)
+	is.True(!login("192.0.2.2", "https").Secure) // not believed: the cookie would never come back over clear text
+}
