@@ -28,7 +28,7 @@ scene("hostile arguments, results, subjects, keys and errors are texts on every 
     ids.push(...jobs);
   }
   for (const [i, text] of hostile.entries()) {
-    const setting = { expression: "@yearly", kind: text.slice(0, 60), foreign: true, args: { [text]: text }, subject: text.slice(0, 200), unique_key: "x" + text.slice(0, 100) };
+    const setting = { expression: "@yearly", kind: "demo.echo", args: { [text]: text }, subject: text.slice(0, 200), unique_key: "x" + text.slice(0, 100) };
     await pod.api("PUT", `/admin/workers/schedules/hostile-${i}`, setting, "admin");
     await pod.api("POST", `/admin/workers/schedules/hostile-${i}/trigger`, undefined, "admin").catch(() => {});
     await calm(page, `schedules/hostile-${i}`);

@@ -38,7 +38,7 @@ scene("a schedule is added by a form that says what its expression means, and fi
   await says(page, "New schedule: saved");
   const row = page.locator("#schedule-tick");
   const { subject, overlap, missed, priority } = await pod.api("GET", "/admin/workers/schedules/tick");
-  assert.deepEqual({ subject, overlap, missed, priority }, { subject: "clock", overlap: "skip", missed: "coalesce", priority: 0 });
+  assert.deepEqual({ subject, overlap, missed, priority }, { subject: "clock", overlap: "skip", missed: "coalesce", priority: 10 });
   await row.getByText("on", { exact: true }).waitFor();
   await until("it has fired on the page", async () => /fires, .*[3-9] succeeded/.test(await row.locator(".spark").getAttribute("aria-label").catch(() => "")), 20_000);
   await same();
