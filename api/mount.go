@@ -38,8 +38,8 @@ type Options struct {
 	Secrets []string
 	// ChangesPerSecond and ChangesBurst bound how many requests that change something are let through for each principal, and for each
 	// client address: so many a second, and a burst after a rest. Default 1,000 and 5,000; below 0, there is no bound. They hold for
-	// this pod. Requests and calls of remote workers that nobody is believed to have sent have bounds of their own for each address, as
-	// high: they keep nobody out who is believed.
+	// this pod. Unauthenticated requests, and such calls of remote workers, have separate limits of the same size for each address: they
+	// do not use up those of authenticated callers.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot

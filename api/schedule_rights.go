@@ -13,7 +13,7 @@ import (
 )
 
 // A schedule has handlers run: whoever sets one says which, and with what. So the right to manage schedules is that to submit for everybody,
-// and SECURITY.md says so. What it is not is the right to approve, nor that to see secrets:
+// and SECURITY.md says so. It includes neither the right to approve nor the right to see secrets:
 // jobs of schedules run without approval in every lane, so a change, a trigger or a resumption needs that right here. The test is
 // TestNoScheduleLeadsAroundAnApprovalOrAMask.
 

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// strangers counts, limits and logs requests that nobody is believed to have sent. An address has a bucket for these alone, so that a flood
-// of them keeps nobody out who is believed. It is safe for concurrent use, and bounded: see [buckets].
+// strangers counts, limits and logs unauthenticated requests. Each address has a separate bucket for them, so that a flood does not lock out
+// authenticated callers behind the same address. It is safe for concurrent use, and bounded: see [buckets].
 type strangers struct {
 	each    *buckets
 	lines   *rate.Limiter // of the log
@@ -69,7 +69,7 @@ func (s *strangers) log(request *http.Request, from string, err error) {
 	slog.WarnContext(ctx, "authentication failed", attrs...)
 }
 
-// showsCredentials reports whether a request says who sent it.
+// showsCredentials reports whether a request carries credentials, valid or not.
 func showsCredentials(request *http.Request) bool {
 	_, err := request.Cookie(access.SessionCookie)
 	return err == nil || request.Header.Get("Authorization") != "" || request.Header.Get("X-Forwarded-User") != "" ||

@@ -37,7 +37,7 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 	return s.worker
 }
 
-// worker finds out who speaks for a remote worker. That somebody was refused is written down as it is of other routes. Calls without
+// worker authenticates a call of a remote worker. A refusal is audited as on other routes. Calls without
 // valid credentials count for the address that they came from, see [strangers]. Calls that are let through count for their principal alone.
 func (s *server) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A bug is a text of one file and what it becomes.
+// A bug is a text of one file and its replacement.
 type bug struct {
 	name, file, old, new, reason string
 	packages                     []string

@@ -109,7 +109,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	return err
 }
 
-// dispatch claims for ten slots, by as many claims as a worker's pod makes, and gives back what it claimed.
+// dispatch claims for ten slots, by as many claims as a worker's pod makes, and hands the claimed jobs back.
 func (g *backlog) dispatch(ctx context.Context) error {
 	sent := time.Now()
 	want := store.Want{Lane: job.DefaultLane, N: 10, Since: g.since}
