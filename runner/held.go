@@ -56,14 +56,14 @@ func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 			closed++ // each connection of the pool that leads to a former primary is closed by one try
 			continue
 		}
-		if wait.n > 50 && (ended == nil || !away(err)) || !wait.sleep(ctx) { // an end is owed, however long the database is away
+		if wait.n > 50 && (ended == nil || !isOutage(err)) || !wait.sleep(ctx) { // an end is owed, however long the database is away
 			return err
 		}
 	}
 }
 
-// away reports whether err says that the primary cannot be reached, or is not one yet.
-func away(err error) bool {
+// isOutage reports whether err says that the primary cannot be reached, or is not one yet.
+func isOutage(err error) bool {
 	switch store.Class(err) {
 	case "conn", "08", "25", "57":
 		return true

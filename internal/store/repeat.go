@@ -8,14 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// again are the statements that write and may be sent twice: a block of ids that nobody uses is no loss.
-var again = map[string]bool{heartbeatSQL: true, idBlocksSQL: true, advanceIDsSQL: true, settleHistorySQL: true}
+// idempotent are the statements that write and may be sent twice: a block of ids that nobody uses is no loss.
+var idempotent = map[string]bool{heartbeatSQL: true, idBlocksSQL: true, advanceIDsSQL: true, settleHistorySQL: true}
 
 // repeatable reports whether a statement whose connection broke under it may be sent again, whatever became of it: it reads
 // only, or doing it twice is as good as once. The first use of a connection after a failover fails so; the write reaches a socket whose other
 // end is gone.
 func repeatable(ctx context.Context, sql string, err error) bool {
-	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (again[sql] || readsOnly(sql))
+	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (idempotent[sql] || readsOnly(sql))
 }
 
 // writes matches what a statement of ours that changes something, or takes a lock, has in it: our own functions as well.
