@@ -4,7 +4,7 @@ package store
 // worker has gone elsewhere would claim beside the other for the same slots. Plans: as of the claims, and a probe of remote_workers_pkey.
 const (
 	guestClaimSQL    = claimPick + latestStream + `$6::bigint` + claimReached + claimTailSQL
-	guestSinceSQL    = claimSincePick + latestStream + `$11::bigint` + claimSinceReached + claimTailSQL
+	guestSinceSQL    = claimSincePick + latestStream + `$12::bigint` + claimSinceReached + claimTailSQL
 	guestSubjectsSQL = claimSubjectsPick + latestStream + `$5::bigint` + claimSubjectsReached + claimTailSQL
 
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = $1) = `

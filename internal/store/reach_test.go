@@ -182,6 +182,17 @@ func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T)
 	w.is.True(time.Since(found.Reached["default"].Fresh) < time.Minute)
 }
 
+func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(urgent(10), urgent(20), urgent(0), urgent(11))
+	rank := -10
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
+}
+
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
 	is := is.New(t)
 	now := time.Now()
