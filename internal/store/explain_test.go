@@ -35,6 +35,7 @@ var hot = map[string]string{
 	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL, "own_looked": ownLookedSQL,
 	"worker_claim": guestClaimSQL, "worker_claim_since": guestSinceSQL, "worker_claim_subjects": guestSubjectsSQL,
 	"ended_jobs": endedJobsSQL, "id_blocks": idBlocksSQL, "enqueue_free": enqueueFreeSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL,
 }
 
 // whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which
