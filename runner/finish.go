@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -24,14 +23,6 @@ func (r *Runner) ending(one *run, e store.Ending, next *store.NewJob) *flush {
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
-		if mutant.Is(mutant.LaunchBeforeCommit) && r.launchEarly(one, *next) {
-			r.flights.remove(next.ID)
-			r.steppedBack(one, next)
-			next = nil
-		}
-		if mutant.Is(mutant.LostChild) {
-			e.Next = nil
-		}
 	}
 	return &flush{one: one, ending: e, next: next}
 }
@@ -142,9 +133,6 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 	if next == nil {
 		return nil
 	}
-	if mutant.Is(mutant.LostChild) && ended.State == job.Succeeded {
-		r.chainLate(one, *next)
-	}
 	var child *run
 	if ended.ChildRunning {
 		if child = r.newRun(born(*next, committed), one.lease.Pod); child == nil {
@@ -204,9 +192,6 @@ func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
 		defer func() { r.flights.remove(next.ID) }()
-		if mutant.Is(mutant.LostChild) {
-			e.Next = nil
-		}
 	}
 	var ended store.Ended
 	write := func() error {

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -123,9 +122,6 @@ func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []in
 	ours, err := r.front.InsertFires(ctx, tx, all)
 	if err != nil {
 		return err
-	}
-	if mutant.Is(mutant.BlindFire) {
-		ours = all
 	}
 	for i := range list {
 		n := 0

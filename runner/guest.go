@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -141,7 +140,7 @@ func (r *Runner) heartbeat(ctx context.Context, boot string) (store.Beat, error)
 	if r.guest == nil {
 		return r.heart.Heartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
 	}
-	heard := r.guest.heard.Swap(false) || mutant.Is(mutant.UnheardLease)
+	heard := r.guest.heard.Swap(false)
 	b, err := r.afar.GuestHeartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.guest.stream, heard)
 	switch {
 	case err != nil && heard:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -51,9 +50,6 @@ func (g *Guest) unacknowledged(key claimKey, p *proxy) {
 // giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
 // is void either way.
 func (g *Guest) giveBackUnsent() {
-	if mutant.Is(mutant.StreamLease) {
-		g.giveBackAll()
-	}
 	unsent := g.proxiesThat(func(_ claimKey, p *proxy) bool { return !p.listed })
 	if len(unsent) == 0 || g.listedElsewhere(unsent) {
 		return

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -165,9 +164,6 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 			return true, nil
 		}
 		return false, fmt.Errorf("report of job %d: %w", report.ID, r.front.Lost(ctx, lease))
-	}
-	if mutant.Is(mutant.StaleReport) {
-		report.Fence = held[0].Fence
 	}
 	kinds, err := r.policies(ctx, id, held)
 	if err != nil {

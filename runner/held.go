@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -104,7 +103,7 @@ func (r *Runner) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = tx.Commit(ending)
-	if !store.Unknown(err) || mutant.Is(mutant.BlindCommitRetry) {
+	if !store.Unknown(err) {
 		return err == nil, err
 	}
 	return r.lookUp(ctx, c, number, err, ended)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
@@ -57,9 +56,7 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	}
 	connected()
 	r.metrics.Listening.Set(1)
-	if !mutant.Is(mutant.NoListenRepoll) {
-		r.wake() // for what was notified while nobody listened
-	}
+	r.wake() // for notifications sent while the connection was down
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
 	knock := make(chan struct{}, 1)

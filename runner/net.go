@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -117,9 +116,6 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 		} else {
 			r.damped.over(ctx, recoveryFailed)
 		}
-	}
-	if mutant.Is(mutant.NoListenRepoll) && recover && !promote {
-		return false // it would find by accident what a missed wake-up was for
 	}
 	if promote {
 		const most = 500

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/feed"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/poller"
@@ -147,9 +146,6 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.calendar = newCalendar(r)
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
 	r.unbalanced.some, r.stranded = make(chan struct{}, 1), make(chan struct{}, 1)
-	if mutant.Is(mutant.NoListenRepoll) {
-		r.lanes.poll = time.Hour
-	}
 	r.poller = poller.New(net{r}, r.lanes.poll)
 	return r, nil
 }
