@@ -185,7 +185,7 @@ func (r *Runner) ownBoot() *string {
 	if !r.pod.registered() {
 		return nil
 	}
-	boot := r.Boot()
+	boot := r.boot()
 	return &boot
 }
 

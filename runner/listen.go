@@ -17,7 +17,7 @@ import (
 const wakesApart = 50 * time.Millisecond
 
 // deaf reports whether notifications are off: behind a pooler without a direct connection.
-func (r *Runner) deaf() bool { return r.opts.DirectURL == "off" }
+func (r *engine) deaf() bool { return r.opts.DirectURL == "off" }
 
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
 func (r *Runner) listen(ctx context.Context) {
@@ -96,13 +96,18 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	}
 }
 
-// readAnew asks for a heartbeat now, which tells how lanes, pods and the gate are set. Whatever has opened is looked at then.
-func (r *Runner) readAnew() {
+// readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
+func (r *engine) readSettings() {
 	select {
 	case r.reread <- struct{}{}:
 	default:
 	}
-	r.guests.each(func(g *Guest) { g.r.readAnew() })
+}
+
+// readAnew asks for a heartbeat of the pod and of each remote worker now.
+func (r *Runner) readAnew() {
+	r.readSettings()
+	r.guests.each(func(g *Guest) { g.r.readSettings() })
 }
 
 // answer looks when somebody knocks, until ctx ends.
@@ -124,12 +129,10 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 }
 
 // wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
-func (r *Runner) wakePeers() {
-	if r.guest != nil { // its pod and the other workers there are peers as well, also where notifications are off
-		r.guest.host.wake()
-		r.guest.host.wakePeers()
-		return
-	}
+func (r *engine) wakePeers() { r.member.wakePeers() }
+
+// notifyOthers wakes the sessions of remote workers here, and asks for a wake-up of the other pods.
+func (r *Runner) notifyOthers() {
 	r.guests.wake()
 	if r.deaf() {
 		return

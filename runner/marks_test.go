@@ -124,10 +124,10 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
-	host := &Runner{opts: Options{PollEvery: time.Minute}}
+	host := &Runner{engine: &engine{opts: Options{PollEvery: time.Minute}}}
 	guest := func(id string, kinds ...string) *Guest {
-		g := &Guest{r: &Runner{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
-		g.r.guest = g
+		g := &Guest{r: &engine{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
+		g.r.member = g
 		host.guests.add(g)
 		return g
 	}
@@ -135,7 +135,7 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	if one.r.marks != same.r.marks || one.r.marks == other.r.marks {
 		t.Error("marks are not shared by those of the same kinds, and by those alone")
 	}
-	if most, _ := one.r.marksCount(); most != time.Minute {
+	if most, _ := one.r.member.markLimit(); most != time.Minute {
 		t.Errorf("they count for %s at most", most)
 	}
 	// A look of one that is bound to fewer lanes leaves the others' marks.

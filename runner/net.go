@@ -12,7 +12,7 @@ import (
 )
 
 // net is what the poller sweeps: lapsed pods, due moments, and the lanes.
-type net struct{ r *Runner }
+type net struct{ r *engine }
 
 // dueTimes are the moments at which a sweep is worth it, on this process's clock.
 type dueTimes struct {
@@ -150,9 +150,9 @@ const recoverPage = 5000
 
 // recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
 // handlers, for every pod can do it for all.
-func (r *Runner) recover(ctx context.Context) error {
+func (r *engine) recover(ctx context.Context) error {
 	spared, left := r.pod.spared(r.opts.LeaseFor)
-	lapsed, err := r.store.CloseLapsed(ctx, r.Boot(), r.opts.LeaseFor, spared)
+	lapsed, err := r.store.CloseLapsed(ctx, r.boot(), r.opts.LeaseFor, spared)
 	if err != nil {
 		return err
 	}
