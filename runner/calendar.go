@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
@@ -16,13 +17,13 @@ import (
 type calendar struct {
 	r     *Runner
 	kinds []string // of the program; fixed by Run
-	due   chan struct{}
+	due   wait.Signal
 
 	mu    sync.Mutex
 	clock *scheduler.Scheduler // nil: not running
 }
 
-func newCalendar(r *Runner) *calendar { return &calendar{r: r, due: make(chan struct{}, 1)} }
+func newCalendar(r *Runner) *calendar { return &calendar{r: r, due: wait.NewSignal()} }
 
 // looksAfter lists the kinds whose schedules fire here.
 func (c *calendar) looksAfter() []string {
@@ -49,10 +50,7 @@ func (c *calendar) told(now time.Time, next *time.Time) {
 }
 
 func (c *calendar) knock() {
-	select {
-	case c.due <- struct{}{}:
-	default:
-	}
+	c.due.Set()
 }
 
 func (c *calendar) alarm(wait time.Duration) {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -62,9 +62,6 @@ func (r *Runner) work(one *run) {
 	}
 }
 
-// errGoexit is the error of a handler whose goroutine ended without returning.
-var errGoexit = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
-
 // perform calls the handler and settles what came of it. It returns the next step when that is ours already.
 func (r *Runner) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
@@ -76,32 +73,22 @@ func (r *Runner) perform(one *run) (next *run) {
 	if !one.handed.IsZero() {
 		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
-	var (
-		outcome  *Outcome
-		err      error
-		returned bool
-	)
+	var outcome *Outcome
+	err := guard.ErrExited // unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
-		if !returned {
-			// recover is nil after Goexit, which ends this goroutine once its deferred calls are done.
-			if p := recover(); p != nil {
-				err = &panicked{fmt.Sprint(p), debug.Stack()}
-			} else {
-				err = errGoexit
-			}
-		}
 		unwatch()
 		one.pulse.end()
 		_ = failpoint.Hit(failpoint.Handled)
 		one.kind.runSeconds.Observe(time.Since(began).Seconds())
 		next = r.settle(one, outcome, err)
 	}()
-	outcome, err = one.kind.run(one.ctx, one.core)
-	if err != nil {
+	defer guard.Recover(&err)
+	o, failed := one.kind.run(one.ctx, one.core)
+	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
-		readOnce(err)
+		readOnce(failed)
 	}
-	returned = true
+	outcome, err = o, failed
 	return nil
 }
 

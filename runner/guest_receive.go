@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
 )
@@ -98,14 +99,14 @@ func (r *Runner) within(o GuestOptions) *Runner {
 		pool: r.pool, store: r.store, front: r.front, heart: r.heart, afar: r.afar, watch: r.watch, feed: r.feed, opts: opts, log: r.log, damped: r.damped, metrics: r.metrics,
 		tracing: r.tracing, count: r.count, kinds: map[string]*kind{}, started: true, mine: map[string]bool{}, mineAll: []string{},
 		lanes: newLanes(o.Slots, guestPollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
-		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: r.peers,
-		comparing: make(chan struct{}, 1),
+		reread: wait.NewSignal(), hurry: make(chan struct{}), peers: r.peers,
+		comparing: wait.NewSignal(),
 	}
 	in.pod.boot = o.ID
 	in.lanes.mayUse = o.Lane // nil: all
 	in.hands, in.flusher = newHands(in.work), newFlusher(in)
 	in.firstEvents.write = r.front.EmitMany
-	in.unbalanced.some = make(chan struct{}, 1)
+	in.unbalanced.some = wait.NewSignal()
 	in.poller = poller.New(net{in}, guestPollEvery)
 	for name, k := range r.kinds { // a step may follow that runs on a pod
 		in.kinds[name] = k

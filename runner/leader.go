@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // A role is what a pod has to do with the maintenance.
@@ -63,7 +64,7 @@ func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(until, cancel)()
-	_ = rest(waiting, l.wait())
+	_ = wait.For(waiting, l.wait())
 	return ctx.Err() == nil
 }
 

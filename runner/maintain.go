@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
@@ -18,10 +19,8 @@ const maintainAfter = 2 * time.Second
 
 // maintain does this pod's share of the maintenance until ctx ends.
 func (r *Runner) maintain(ctx context.Context) {
-	select {
-	case <-ctx.Done():
+	if !wait.For(ctx, maintainAfter+rand.N(maintainAfter)) { // #nosec G404 -- jitter
 		return
-	case <-time.After(maintainAfter + rand.N(maintainAfter)): // #nosec G404 -- jitter
 	}
 	clock, err := scheduler.New(r.log)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -69,13 +70,13 @@ const moveTries = 5
 
 // move moves waiting jobs to another lane, and wakes the pods for them.
 func (r *Runner) move(ctx context.Context, m store.Moving, actor string) (total int, err error) {
-	for try, wait := 0, newPause(); try < moveTries; try++ {
+	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
 		moved, passed, err := r.front.Move(ctx, m, by(actor))
 		if total += moved; moved > 0 {
 			r.wake()
 			r.wakePeers()
 		}
-		if err != nil || passed == 0 || !wait.sleep(ctx) {
+		if err != nil || passed == 0 || !backoff.Wait(ctx) {
 			return total, err
 		}
 	}
@@ -92,13 +93,13 @@ func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dry
 		return done, r.operated(ctx, err)
 	}
 	moved := 0
-	for try, wait := 0, newPause(); ; try++ {
+	for try, backoff := 0, wait.NewBackoff(); ; try++ {
 		n, err := r.move(ctx, store.Moving{From: name, To: moveTo}, actor)
 		moved += n
 		if err == nil {
 			done, err = r.front.DeleteLane(ctx, name, moveTo, by(actor), false)
 		}
-		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && wait.sleep(ctx) {
+		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // somebody holds the row of a job, or submits
 		}
 		done.Moved += moved

@@ -18,6 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/poller"
 )
 
@@ -61,29 +62,29 @@ type Runner struct {
 	firstEvents  firstEvents
 	fleet        fleet
 	collecting   sync.Mutex
-	look         atomic.Bool   // something may be due, whatever its subject
-	round        round         // of the poller alone
-	looked       time.Time     // of the poller alone: the latest look at everything
-	heard        atomic.Bool   // other pods may have changed what we can have of limited lanes
-	asksAgain    atomic.Bool   // a look is to come, for what was not asked for again at once
-	doubt        doubts        // a reply was lost: the table may give us jobs that we do not know
-	history      historySeen   // of the database, as heartbeats have told
-	comparing    chan struct{} // asks for a comparison of the claims with the table
+	look         atomic.Bool // something may be due, whatever its subject
+	round        round       // of the poller alone
+	looked       time.Time   // of the poller alone: the latest look at everything
+	heard        atomic.Bool // other pods may have changed what we can have of limited lanes
+	asksAgain    atomic.Bool // a look is to come, for what was not asked for again at once
+	doubt        doubts      // a reply was lost: the table may give us jobs that we do not know
+	history      historySeen // of the database, as heartbeats have told
+	comparing    wait.Signal // asks for a comparison of the claims with the table
 	pass         slowPass
 	closing      atomic.Bool
 	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
 	mayNotVacuum atomic.Bool  // has been said
 	emptied      emptied
 	following    following
-	stranded     chan struct{} // a hint that there are jobs of a deleted lane
+	stranded     wait.Signal // a hint that there are jobs of a deleted lane
 	calendar     *calendar
 	remote       bool // it has no database: see NewRemote
 	guests       guests
-	guest        *Guest        // of which this is the runner; nil: it is the pod's own
-	reread       chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	guest        *Guest      // of which this is the runner; nil: it is the pod's own
+	reread       wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	hurry        chan struct{}
 	hurried      sync.Once
-	peers        chan struct{} // asks for a wake-up of the other pods
+	peers        wait.Signal // asks for a wake-up of the other pods
 }
 
 // The sizes of the runner's pools, and what it opens beside them.
@@ -137,8 +138,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		pool: pool, store: main, front: front, heart: heart, afar: afar, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
 		tracing: tracing{o.TracerProvider},
 		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
-		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
-		comparing: make(chan struct{}, 1), pass: slowPass{every: passEvery},
+		reread: wait.NewSignal(), hurry: make(chan struct{}), peers: wait.NewSignal(),
+		comparing: wait.NewSignal(), pass: slowPass{every: passEvery},
 	}
 	r.damped = newDamped(r.log)
 	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
@@ -146,7 +147,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.firstEvents.write = front.EmitMany
 	r.calendar = newCalendar(r)
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
-	r.unbalanced.some, r.stranded = make(chan struct{}, 1), make(chan struct{}, 1)
+	r.unbalanced.some, r.stranded = wait.NewSignal(), wait.NewSignal()
 	if mutant.Is(mutant.NoListenRepoll) {
 		r.lanes.poll = time.Hour
 	}
@@ -229,7 +230,7 @@ func (r *Runner) start(ctx context.Context) error {
 	for _, name := range mine {
 		r.mine[name] = true
 	}
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		err := r.checkSchema(ctx)
 		if err == nil {
 			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
@@ -248,7 +249,7 @@ func (r *Runner) start(ctx context.Context) error {
 			}
 			_ = r.heart.Leave(ctx, r.Boot()) // or its lease runs out
 		}
-		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
+		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
 		r.damped.warn(ctx, notStarted, telemetry.Err, err)
@@ -269,7 +270,7 @@ const warmAfter = 500 * time.Millisecond
 // the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
 // once is warm by then.
 func (r *Runner) warm(ctx context.Context) {
-	for rest(ctx, warmAfter) {
+	for wait.For(ctx, warmAfter) {
 		if r.opts.Disabled {
 			return
 		}

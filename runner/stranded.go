@@ -29,10 +29,7 @@ func (r *Runner) keepStranded(ctx context.Context) {
 // lookForStranded has jobs of deleted lanes be looked for, if one was deleted lately.
 func (r *Runner) lookForStranded() {
 	if r.lanes.lostOne(strandedFor) {
-		select {
-		case r.stranded <- struct{}{}:
-		default:
-		}
+		r.stranded.Set()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 const (
@@ -92,7 +93,7 @@ func (t *turn) end(ctx context.Context, n int, took time.Duration, err error) {
 // goOn is asked before each batch: it rests for as long as the one before took, so that maintenance takes at most half of what the
 // database has to give to one connection, and stops the chore when the runner stops or another pod leads.
 func (t *turn) goOn(ctx context.Context) error {
-	if !t.began.IsZero() && !rest(ctx, min(time.Since(t.began), restAtMost)) || ctx.Err() != nil {
+	if !t.began.IsZero() && !wait.For(ctx, min(time.Since(t.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if !t.all && t.role == leads && !t.lead.still(ctx) {

@@ -36,6 +36,8 @@ var plan = []floor{
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
 	{folder: "internal/mutant", standardOnly: true}, // wrong on purpose, behind a build tag
+	{folder: "internal/wait", standardOnly: true},   // signals, delays between tries
+	{folder: "internal/guard", standardOnly: true},  // panics of handlers as errors
 	{folder: "internal/faultnet", imports: ""},      // a network that misbehaves on demand
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
@@ -43,11 +45,11 @@ var plan = []floor{
 	{folder: "internal/dburl"},                     // connection strings
 
 	// hands and clocks
-	{folder: "internal/store", imports: "job internal/failpoint internal/mutant internal/shell internal/dburl"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/mutant internal/shell internal/dburl internal/wait"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
-	{folder: "poller", imports: "internal/failpoint"},
+	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
 
 	// the real PostgreSQL of tests and of a quick start
@@ -57,10 +59,10 @@ var plan = []floor{
 	{folder: "internal/floors"},
 
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
-	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry"},
+	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl internal/wait internal/guard poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
@@ -72,8 +74,8 @@ var plan = []floor{
 	{folder: "api/ui", imports: "job internal/store internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/cursor internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
-	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
-	{folder: "remote/worker", imports: "job runner internal/telemetry remote/remotepb", noDatabase: true},
+	{folder: "remote/server", imports: "job runner internal/telemetry internal/wait remote/remotepb"},
+	{folder: "remote/worker", imports: "job runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it
