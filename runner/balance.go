@@ -169,7 +169,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 	case store.Refused(err):
 		// The step that follows cannot be stored: that can.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
-		e.Error = clean("the step that follows could not be stored: "+err.Error(), 1000)
+		e.Error = job.Storable("the step that follows could not be stored: "+err.Error(), 1000)
 		next := e.Next
 		e.Next = nil
 		ended, ok, err = r.store.EndWaiting(ctx, boot, e)

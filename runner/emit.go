@@ -28,7 +28,7 @@ import (
 // [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned, and [job.ErrGone] when the job was deleted.
 func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
 	c.pulse.beat()
-	e := store.Emission{Event: clean(event, 100), Level: clean(level, 20), Message: clean(message, job.MaxErrorBytes), At: time.Now()}
+	e := store.Emission{Event: job.Storable(event, 100), Level: job.Storable(level, 20), Message: job.Storable(message, job.MaxErrorBytes), At: time.Now()}
 	if fields != nil {
 		var err error
 		if e.Fields, err = encode(fields, job.MaxArgsBytes); err != nil {

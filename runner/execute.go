@@ -182,7 +182,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
 		one.traceEvent("job.retry_later")
-		r.putOff(one, *o.later, clean(o.why, 500))
+		r.putOff(one, *o.later, job.Storable(o.why, 500))
 		return nil, false
 	}
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *Runner) concludeError(one *run, err, cause error) *run {
 		reason = job.ReasonResultTooLarge
 	}
 	one.traceError(reason, err)
-	message := clean(err.Error(), job.MaxErrorBytes)
+	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
 	limit, wish := r.attemptsOf(one, err)
 	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
@@ -293,7 +293,7 @@ func (r *Runner) stale(one *run, failure string, why error) {
 	one.traceError("lease_lost", job.ErrLeaseLost)
 	what := "succeeded"
 	if failure != "" {
-		what = clean("failed: "+failure, 200)
+		what = job.Storable("failed: "+failure, 200)
 	}
 	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)

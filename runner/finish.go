@@ -95,7 +95,7 @@ func (r *Runner) pursue(w *flush) *run {
 		r.steppedBack(one, next)
 		r.log.ErrorContext(one.ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
-			Error: clean("what the handler returned could not be stored: "+err.Error(), 1000)}
+			Error: job.Storable("what the handler returned could not be stored: "+err.Error(), 1000)}
 		next = nil
 		ended, err = r.flusher.submit(one, e)
 	}

@@ -139,7 +139,7 @@ func (g *Guest) Why() error { return g.why }
 // heartbeat renews the lease of a pod, or of a guest whose worker was heard of, and asks what a pod must know.
 func (r *Runner) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	if r.guest == nil {
-		return r.heart.Heartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
+		return r.heart.Heartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.scheduledKinds()...)
 	}
 	heard := r.guest.heard.Swap(false) || mutant.Is(mutant.UnheardLease)
 	b, err := r.afar.GuestHeartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.guest.stream, heard)

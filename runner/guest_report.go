@@ -99,7 +99,7 @@ func (g *Guest) remember(key claimKey) {
 func (report GuestReport) answer() *answer {
 	switch {
 	case report.HandedBack:
-		why := clean(report.Why, 200)
+		why := job.Storable(report.Why, 200)
 		if why == "" {
 			why = "its worker is shutting down"
 		}

@@ -118,7 +118,7 @@ func (r *Runner) register(ctx context.Context) error {
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
+	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.scheduledKinds()...)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (r *Runner) told(b store.Beat) {
 	}
 	if r.guest == nil { // what is everybody's, the pod does
 		r.due.told(b)
-		r.calendar.told(b.Now, b.NextFire)
+		r.calendar.Apply(b.Now, b.NextFire)
 		r.poller.Nudge()
 	}
 	for _, c := range b.Cancels {

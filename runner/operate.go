@@ -21,7 +21,7 @@ func by(actor string) string {
 	if actor == "" {
 		actor = "operator"
 	}
-	return clean(actor, 200)
+	return job.Storable(actor, 200)
 }
 
 // followWithin is how long a command waits at most for this pod's own heartbeat.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -77,7 +76,7 @@ type Runner struct {
 	emptied      emptied
 	following    following
 	stranded     wait.Signal // a hint that there are jobs of a deleted lane
-	calendar     *calendar
+	calendar     *calendar.Calendar
 	remote       bool // it has no database: see NewRemote
 	guests       guests
 	guest        *Guest      // of which this is the runner; nil: it is the pod's own
@@ -177,7 +176,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
 	claimers.Go(func() { r.maintain(ctx) })
-	claimers.Go(func() { r.calendar.run(ctx) })
+	claimers.Go(func() { r.calendar.Run(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
 	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
@@ -225,7 +224,6 @@ func (r *Runner) start(ctx context.Context) error {
 	if r.opts.Disabled {
 		mine = []string{}
 	}
-	r.calendar.kinds = slices.Sorted(maps.Keys(r.kinds))
 	r.mineAll, r.mine = mine, map[string]bool{}
 	for _, name := range mine {
 		r.mine[name] = true

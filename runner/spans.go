@@ -30,9 +30,9 @@ func (one *run) traceparent() string {
 func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))
-	about := []attribute.KeyValue{semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(clean(err.Error(), job.MaxErrorBytes))}
+	about := []attribute.KeyValue{semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(job.Storable(err.Error(), job.MaxErrorBytes))}
 	if p, ok := errors.AsType[*guard.Panic](err); ok {
-		about = []attribute.KeyValue{semconv.ExceptionType("panic"), semconv.ExceptionMessage(clean(p.Value, job.MaxErrorBytes)),
+		about = []attribute.KeyValue{semconv.ExceptionType("panic"), semconv.ExceptionMessage(job.Storable(p.Value, job.MaxErrorBytes)),
 			semconv.ExceptionStacktrace(p.Stack)}
 	}
 	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(about...))

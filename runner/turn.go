@@ -8,6 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 const (
@@ -78,7 +79,7 @@ func (t *turn) end(ctx context.Context, n int, took time.Duration, err error) {
 		err = t.r.dbError(err)
 		m.ChoreErrors.WithLabelValues(t.name).Inc()
 		log.WarnContext(ctx, "maintenance failed, next round tries again", telemetry.Chore, t.name, telemetry.Count, n, telemetry.Err, err)
-		note.Error = clean(err.Error(), 1000)
+		note.Error = job.Storable(err.Error(), 1000)
 	default:
 		m.ChoreDone.WithLabelValues(t.name).SetToCurrentTime()
 		if n > 0 {

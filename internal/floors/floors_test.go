@@ -51,6 +51,7 @@ var plan = []floor{
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
+	{folder: "internal/calendar", imports: "job internal/store internal/failpoint internal/mutant internal/telemetry internal/wait scheduler"},
 
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl"},
@@ -62,7 +63,7 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl internal/wait internal/guard poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/calendar poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
