@@ -226,6 +226,9 @@ func (r *Runner) told(b store.Beat) {
 	if r.guest == nil { // what is everybody's, the pod does
 		r.due.told(b)
 		r.calendar.Apply(b.Now, b.NextFire)
+		if r.lanes.lostOne(strandedFor) {
+			r.maintenance.MoveStranded()
+		}
 		r.poller.Nudge()
 	}
 	for _, c := range b.Cancels {
@@ -239,7 +242,6 @@ func (r *Runner) told(b store.Beat) {
 	if b.OffBalance && r.guest == nil {
 		r.unbalanced.lookAround()
 	}
-	r.lookForStranded()
 	r.compareSoon()
 }
 

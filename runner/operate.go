@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -171,15 +170,4 @@ func (r *Runner) Thaw(ctx context.Context, actor string) (bool, error) {
 func (r *Runner) Status(ctx context.Context) (store.Status, error) {
 	now, err := r.front.Status(ctx)
 	return now, r.dbError(err)
-}
-
-// moveStranded gives jobs of lanes that do not exist to the lanes of their kinds.
-func (r *Runner) moveStranded(ctx context.Context) (int, error) {
-	n, err := r.front.MoveStranded(ctx)
-	if n > 0 {
-		r.log.WarnContext(ctx, "jobs of a lane that does not exist were moved", "jobs", n, telemetry.Pod, r.opts.Name)
-		r.wake()
-		r.wakePeers()
-	}
-	return n, err
 }

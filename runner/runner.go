@@ -14,6 +14,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -43,47 +44,44 @@ type Runner struct {
 	started  bool
 	declared []declaration // schedules
 
-	mine         map[string]bool // kinds this pod runs; fixed by Run
-	mineAll      []string
-	lanes        *lanes
-	pod          *pod
-	runs         *runs
-	hands        *hands
-	flights      flights
-	flusher      *flusher
-	poller       *poller.Poller
-	due          dueTimes
-	freed        freedSubjects
-	unbalanced   unbalanced
-	marks        *marks
-	backlog      backlog
-	waiters      *waiters
-	firstEvents  firstEvents
-	fleet        fleet
-	collecting   sync.Mutex
-	look         atomic.Bool // something may be due, whatever its subject
-	round        round       // of the poller alone
-	looked       time.Time   // of the poller alone: the latest look at everything
-	heard        atomic.Bool // other pods may have changed what we can have of limited lanes
-	asksAgain    atomic.Bool // a look is to come, for what was not asked for again at once
-	doubt        doubts      // a reply was lost: the table may give us jobs that we do not know
-	history      historySeen // of the database, as heartbeats have told
-	comparing    wait.Signal // asks for a comparison of the claims with the table
-	pass         slowPass
-	closing      atomic.Bool
-	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
-	mayNotVacuum atomic.Bool  // has been said
-	emptied      emptied
-	following    following
-	stranded     wait.Signal // a hint that there are jobs of a deleted lane
-	calendar     *calendar.Calendar
-	remote       bool // it has no database: see NewRemote
-	guests       guests
-	guest        *Guest      // of which this is the runner; nil: it is the pod's own
-	reread       wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
-	hurry        chan struct{}
-	hurried      sync.Once
-	peers        wait.Signal // asks for a wake-up of the other pods
+	mine        map[string]bool // kinds this pod runs; fixed by Run
+	mineAll     []string
+	lanes       *lanes
+	pod         *pod
+	runs        *runs
+	hands       *hands
+	flights     flights
+	flusher     *flusher
+	poller      *poller.Poller
+	due         dueTimes
+	freed       freedSubjects
+	unbalanced  unbalanced
+	marks       *marks
+	backlog     backlog
+	waiters     *waiters
+	firstEvents firstEvents
+	fleet       fleet
+	collecting  sync.Mutex
+	look        atomic.Bool // something may be due, whatever its subject
+	round       round       // of the poller alone
+	looked      time.Time   // of the poller alone: the latest look at everything
+	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
+	asksAgain   atomic.Bool // a look is to come, for what was not asked for again at once
+	doubt       doubts      // a reply was lost: the table may give us jobs that we do not know
+	history     historySeen // of the database, as heartbeats have told
+	comparing   wait.Signal // asks for a comparison of the claims with the table
+	pass        slowPass
+	closing     atomic.Bool
+	maintenance *maintenance.Maintenance
+	following   following
+	calendar    *calendar.Calendar
+	remote      bool // it has no database: see NewRemote
+	guests      guests
+	guest       *Guest      // of which this is the runner; nil: it is the pod's own
+	reread      wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	hurry       chan struct{}
+	hurried     sync.Once
+	peers       wait.Signal // asks for a wake-up of the other pods
 }
 
 // The sizes of the runner's pools, and what it opens beside them.
@@ -146,7 +144,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.firstEvents.write = front.EmitMany
 	r.calendar = newCalendar(r)
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
-	r.unbalanced.some, r.stranded = wait.NewSignal(), wait.NewSignal()
+	r.unbalanced.some = wait.NewSignal()
+	r.maintenance = newMaintenance(r)
 	if mutant.Is(mutant.NoListenRepoll) {
 		r.lanes.poll = time.Hour
 	}
@@ -170,12 +169,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.compare(alive) })
 	life.Go(func() { r.flusher.run(alive) })
 	life.Go(func() { r.keepBalance(alive) })
-	life.Go(func() { r.keepStranded(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
 	life.Go(func() { r.beatAfterReset(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
-	claimers.Go(func() { r.maintain(ctx) })
+	claimers.Go(func() { r.maintenance.Run(ctx) })
 	claimers.Go(func() { r.calendar.Run(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
 	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
@@ -231,7 +229,7 @@ func (r *Runner) start(ctx context.Context) error {
 	for backoff := wait.NewBackoff(); ; {
 		err := r.checkSchema(ctx)
 		if err == nil {
-			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
+			if _, err = r.heart.EnsurePartitions(ctx, maintenance.PartitionsAhead); err == nil {
 				if err = r.bootstrap(ctx); err == nil {
 					if err = r.declare(ctx); err == nil {
 						err = r.register(ctx)

@@ -52,6 +52,7 @@ var plan = []floor{
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/calendar", imports: "job internal/store internal/failpoint internal/mutant internal/telemetry internal/wait scheduler"},
+	{folder: "internal/maintenance", imports: "job internal/store internal/telemetry internal/wait scheduler"},
 
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl"},
@@ -63,7 +64,7 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/calendar poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
