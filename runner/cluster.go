@@ -23,8 +23,8 @@ func (r *Runner) heedHistory(history string) {
 	if before == "" || before == history {
 		return
 	}
-	r.lanes.ungranted()
-	r.marks.drop()
+	r.lanes.DropGrants()
+	r.marks.Drop()
 	r.doubt.raise()
 	if r.guest != nil {
 		return

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/slots"
+
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -80,7 +82,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	}
 	inner.pod.beaten(sent, b.Now, b.Left, true)
 	inner.told(b)
-	inner.lanes.unsureAll() // what the worker held of limited lanes is asked for
+	inner.lanes.Unsure() // what the worker held of limited lanes is asked for
 	if g.stream > 1 {
 		inner.doubt.raise() // what was claimed for it and never arrived is found and given back
 	}
@@ -98,12 +100,11 @@ func (r *Runner) within(o GuestOptions) *Runner {
 	in := &Runner{
 		pool: r.pool, store: r.store, front: r.front, heart: r.heart, afar: r.afar, watch: r.watch, feed: r.feed, opts: opts, log: r.log, damped: r.damped, metrics: r.metrics,
 		tracing: r.tracing, count: r.count, kinds: map[string]*kind{}, started: true, mine: map[string]bool{}, mineAll: []string{},
-		lanes: newLanes(o.Slots, guestPollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
+		lanes: slots.NewLanes(o.Slots, guestPollEvery, o.Lane), marks: &slots.Marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
 		reread: wait.NewSignal(), hurry: make(chan struct{}), peers: r.peers,
 		comparing: wait.NewSignal(),
 	}
 	in.pod.boot = o.ID
-	in.lanes.mayUse = o.Lane // nil: all
 	in.hands, in.flusher = newHands(in.work), newFlusher(in)
 	in.firstEvents.write = r.front.EmitMany
 	in.unbalanced.some = wait.NewSignal()

@@ -202,7 +202,7 @@ func (r *Runner) loseLease(ctx context.Context) {
 		return
 	}
 	old := r.pod.renew()
-	r.lanes.ungranted()
+	r.lanes.DropGrants()
 	r.metrics.LeasesLost.Inc()
 	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
 	r.runs.each(func(one *run) {
@@ -216,17 +216,17 @@ func (r *Runner) loseLease(ctx context.Context) {
 // told takes what a heartbeat told.
 func (r *Runner) told(b store.Beat) {
 	r.heedHistory(b.History)
-	if r.lanes.update(b) {
+	if r.lanes.Apply(b) {
 		r.wake()
 	}
-	r.poller.SetEvery(r.lanes.tick())
-	if r.lanes.setStale(b.Lanes) {
+	r.poller.SetEvery(r.lanes.Interval())
+	if r.lanes.ApplyStale(b.Lanes) {
 		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
 	if r.guest == nil { // what is everybody's, the pod does
 		r.due.told(b)
 		r.calendar.Apply(b.Now, b.NextFire)
-		if r.lanes.lostOne(strandedFor) {
+		if r.lanes.LostOne(strandedFor) {
 			r.maintenance.MoveStranded()
 		}
 		r.poller.Nudge()
@@ -299,5 +299,5 @@ func (r *Runner) reserveFor(kind, lane string, delayMillis int64) (boot string, 
 	if delayMillis > 0 || r.closing.Load() || !r.pod.trusted() || !r.mine[kind] {
 		return boot, false
 	}
-	return boot, r.lanes.reserve(lane)
+	return boot, r.lanes.Reserve(lane)
 }

@@ -36,11 +36,11 @@ func (r *Runner) chainLate(one *run, next store.NewJob) {
 // launchEarly starts the next step of a claim whose end is on its way, on a slot of its own, and reports whether there was
 // one.
 func (r *Runner) launchEarly(one *run, next store.NewJob) bool {
-	if !next.Starts || !r.lanes.reserve(next.Lane) {
+	if !next.Starts || !r.lanes.Reserve(next.Lane) {
 		return false
 	}
 	if !r.launchBorn(one.lease.Pod, next) {
-		r.lanes.release(next.Lane)
+		r.lanes.Release(next.Lane, 1)
 		return false
 	}
 	return true

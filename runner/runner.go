@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/slots"
+
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +48,7 @@ type Runner struct {
 
 	mine        map[string]bool // kinds this pod runs; fixed by Run
 	mineAll     []string
-	lanes       *lanes
+	lanes       *slots.Lanes
 	pod         *pod
 	runs        *runs
 	hands       *hands
@@ -56,7 +58,7 @@ type Runner struct {
 	due         dueTimes
 	freed       freedSubjects
 	unbalanced  unbalanced
-	marks       *marks
+	marks       *slots.Marks
 	backlog     backlog
 	waiters     *waiters
 	firstEvents firstEvents
@@ -131,10 +133,14 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	poll := o.PollEvery
+	if mutant.Is(mutant.NoListenRepoll) {
+		poll = time.Hour
+	}
 	r := &Runner{
 		pool: pool, store: main, front: front, heart: heart, afar: afar, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
 		tracing: tracing{o.TracerProvider},
-		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
+		kinds:   map[string]*kind{}, lanes: slots.NewLanes(o.Slots, poll, nil), marks: &slots.Marks{}, pod: newPod(), runs: newRuns(),
 		reread: wait.NewSignal(), hurry: make(chan struct{}), peers: wait.NewSignal(),
 		comparing: wait.NewSignal(), pass: slowPass{every: passEvery},
 	}
@@ -146,10 +152,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
 	r.unbalanced.some = wait.NewSignal()
 	r.maintenance = newMaintenance(r)
-	if mutant.Is(mutant.NoListenRepoll) {
-		r.lanes.poll = time.Hour
-	}
-	r.poller = poller.New(net{r}, r.lanes.poll)
+	r.poller = poller.New(net{r}, poll)
 	return r, nil
 }
 
@@ -254,7 +257,7 @@ func (r *Runner) start(ctx context.Context) error {
 
 // sayDrained warns of what would otherwise look like a pod that does not work.
 func (r *Runner) sayDrained(ctx context.Context) {
-	if r.lanes.isDrained() {
+	if r.lanes.Drained() {
 		r.log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, r.opts.Name)
 	}
 }
@@ -321,7 +324,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 		reasons = append(reasons, "not started")
 	case !r.pod.trusted():
 		reasons = append(reasons, ReasonCutOff)
-	case r.lanes.isDrained():
+	case r.lanes.Drained():
 		reasons = append(reasons, ReasonDrained)
 	}
 	return len(reasons) == 0, reasons

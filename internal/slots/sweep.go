@@ -1,4 +1,4 @@
-package runner
+package slots
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 
 // sweep reads a lane in pages when a claim has met more jobs that it cannot take than it may read: jobs of busy subjects, or of
 // kinds that this pod does not run. Each claim reads the next page behind the position that the previous one reached, and takes
-// what it can. Claims continue it at once while slots are free; when it has read the lane to its end, its [mark] is set.
+// what it can. Claims continue it at once while slots are free; when it has read the lane to its end, its mark is set.
 //
 // Every other claim looks at what became ready since the sweep began instead, rank by rank, so that neither a more urgent job
 // nor a new one waits until the sweep has come to it.
