@@ -1,4 +1,4 @@
-package runner
+package slots
 
 import (
 	"testing"
@@ -8,10 +8,10 @@ import (
 )
 
 // claimOnce has a claim of lane a answered, and returns where it began.
-func claimOnce(m *marks, again func(), answer store.Claims) (began store.Want, sweeping bool) {
+func claimOnce(m *Marks, again func(), answer store.Claims) (began store.Want, sweeping bool) {
 	w := store.Want{Lane: "a", N: 1}
-	m.forClaim(&w)
-	return w, m.claimed([]store.Want{w}, answer, false, time.Minute, again)
+	m.ForClaim(&w)
+	return w, m.Claimed([]store.Want{w}, answer, false, time.Minute, again)
 }
 
 func short(took time.Duration, last *store.LanePosition, fresh time.Time) store.Claims {
@@ -25,7 +25,7 @@ func full(c store.Claimed) store.Claims {
 
 func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T) {
 	t.Parallel()
-	var m marks
+	var m Marks
 	now := time.Now()
 	at := func(id int64) *store.LanePosition { return &store.LanePosition{ReadyAt: now, ID: id} }
 	never := func() { t.Error("woken") }
@@ -41,13 +41,13 @@ func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T
 			t.Fatal(page, w, sweeping)
 		}
 	}
-	if !m.forSubmission("a").IsZero() {
+	if !m.ForSubmission("a").IsZero() {
 		t.Error("a submission passes by what has not been read yet")
 	}
 	if _, sweeping := claimOnce(&m, never, short(time.Millisecond, nil, now)); sweeping {
 		t.Fatal("it goes on after the end")
 	}
-	if !begins(&m, "a").Equal(now) || !m.forSubmission("a").Equal(now) {
+	if !begins(&m, "a").Equal(now) || !m.ForSubmission("a").Equal(now) {
 		t.Error("it ended without a mark")
 	}
 	m.of("a").wake.Stop()
@@ -55,7 +55,7 @@ func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T
 
 func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	t.Parallel()
-	var m marks
+	var m Marks
 	now := time.Now()
 	claimOnce(&m, nil, short(time.Second, &store.LanePosition{Rank: -10, ReadyAt: now, ID: 7}, now))
 	claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 9}))
@@ -65,7 +65,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	}
 	// Another remote worker, with the same marks, has read another page meanwhile.
 	stale := store.Want{Lane: "a", N: 1, After: &store.LanePosition{Rank: -10, ReadyAt: now, ID: 9}}
-	m.claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
+	m.Claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
 	if m.of("a").sweep.after.ID != 11 {
 		t.Error("its sweep has ended or gone back")
 	}
@@ -74,7 +74,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 // Jobs of the sweep's own rank that became ready after it began start first only as long as the sweep has read blocked jobs alone.
 func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 	t.Parallel()
-	var m marks
+	var m Marks
 	now := time.Now()
 	at := func(id int64) *store.LanePosition { return &store.LanePosition{Rank: -10, ReadyAt: now, ID: id} }
 	claimOnce(&m, nil, short(time.Millisecond, at(1000), now))
@@ -92,7 +92,7 @@ func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 
 func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 	t.Parallel()
-	var m marks
+	var m Marks
 	now := time.Now()
 	claimOnce(&m, nil, short(time.Microsecond, &store.LanePosition{ID: 7}, now))
 	claimOnce(&m, nil, short(time.Microsecond, nil, now))
@@ -104,9 +104,9 @@ func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 // What was submitted after a mark may block as well: then that alone is swept, and the mark moves on and ends when it would have.
 func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	t.Parallel()
-	var m marks
+	var m Marks
 	now := time.Now()
-	m.told(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
 	until := m.of("a").until
 	if w, _ := claimOnce(&m, nil, short(time.Second, &store.LanePosition{ReadyAt: now, ID: 7}, now.Add(time.Hour))); !w.Since.Equal(now) {
 		t.Fatal(w)
@@ -136,7 +136,7 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 		"only blocked jobs, long": {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 40 * time.Second, 0, false},
 		"no slot was free":        {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 70 * time.Second, 65 * time.Second, true},
 	} {
-		var m marks
+		var m Marks
 		claimOnce(&m, nil, short(time.Second, position, now)) // it counts for thirty times that
 		claimOnce(&m, nil, c.answer)
 		claimOnce(&m, nil, store.Claims{})
@@ -152,20 +152,20 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 // The rows of a lane without a free slot are not read at all, however many there are.
 func TestALaneWithoutAFreeSlotIsNotAmongThoseThatAClaimReads(t *testing.T) {
 	t.Parallel()
-	l := newLanes(10, time.Minute)
+	l := NewLanes(10, time.Minute, nil)
 	one, none := 1, 0
-	l.update(store.Beat{Lanes: []store.Lane{
+	l.Apply(store.Beat{Lanes: []store.Lane{
 		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
 		{Name: "taken", Enabled: true, Slots: &one}, // by other pods: nothing is granted here
 	}})
-	if !l.reserve("full") {
+	if !l.Reserve("full") {
 		t.Fatal("it has one slot")
 	}
-	wants, _, _ := l.want(round{since: time.Now()})
+	wants, _, _ := l.Wants(time.Now(), false)
 	if len(wants) != 1 || wants[0].Lane != "free" {
 		t.Error(wants)
 	}
-	if open := l.openLanes(); len(open) != 0 { // that claim holds all slots
+	if open := l.Open(); len(open) != 0 { // that claim holds all slots
 		t.Error(open)
 	}
 }

@@ -1,4 +1,4 @@
-package runner
+package slots
 
 import (
 	"context"
@@ -14,9 +14,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
 // claimant is a pod with nothing but its account of a limited lane.
 type claimant struct {
-	*lanes
+	*Lanes
 	boot    string
 	running int
 	zombies int // of former boots: they have no lease, but their slots here
@@ -56,7 +58,7 @@ func (c *contest) step(n int) (wrong string) {
 	p := c.pods[n]
 	switch c.r.IntN(17) {
 	case 0, 1, 2, 3:
-		if !p.reserve("default") {
+		if !p.Reserve("default") {
 			break
 		}
 		p.running++
@@ -74,18 +76,18 @@ func (c *contest) step(n int) (wrong string) {
 	case 4, 5:
 		if p.running > 0 {
 			p.running--
-			p.release("default")
+			p.Release("default", 1)
 			c.note("%d ends a job", n)
 		}
 	case 6:
 		if p.zombies > 0 {
 			p.zombies--
-			p.release("default")
+			p.Release("default", 1)
 			c.note("%d ends a zombie", n)
 		}
 	case 7, 8, 9:
 		if p.asks == nil {
-			if p.asks, _ = p.lanes.asks(c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
+			if p.asks, _ = p.Lanes.Asks(c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
 				p.asker, p.replied = p.boot, false
 				c.note("%d asks %+v", n, p.asks)
 			}
@@ -105,7 +107,7 @@ func (c *contest) step(n int) (wrong string) {
 		}
 	case 14:
 		if p.beat != nil {
-			p.update(*p.beat)
+			p.Apply(*p.beat)
 			p.knew, p.beat = p.beatAt, nil
 			c.note("%d hears its heartbeat's answer", n)
 		}
@@ -150,7 +152,7 @@ func (c *contest) answer(n int) {
 // settle lets a pod hear an answer.
 func (c *contest) settle(n int) {
 	p := c.pods[n]
-	p.lanes.settled(p.asks, p.answers, time.Now(), func() bool { return p.boot == p.asker })
+	p.Lanes.Settle(p.asks, p.answers, time.Now(), func() bool { return p.boot == p.asker })
 	p.asks, p.replied = nil, false
 	c.note("%d hears the answer", n)
 }
@@ -163,7 +165,7 @@ func (c *contest) lapse(n int) {
 	c.NoErr(err)
 	p.zombies, p.running, p.beat = p.zombies+p.running, 0, nil
 	c.join(p)
-	p.ungranted()
+	p.DropGrants()
 	c.note("%d lapses and joins anew, with %d zombies", n, p.zombies)
 }
 
@@ -191,7 +193,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 				}
 			}}
 			for range 2 + c.r.IntN(3) {
-				p := &claimant{lanes: newLanes(4, time.Second)}
+				p := &claimant{Lanes: NewLanes(4, time.Second, nil)}
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}
@@ -218,7 +220,7 @@ func (c *contest) calm(t *testing.T) {
 	c.limit(limit)
 	for _, p := range c.pods {
 		for range p.running + p.zombies {
-			p.release("default")
+			p.Release("default", 1)
 		}
 		p.running, p.zombies, p.asks, p.replied, p.beat = 0, 0, nil, false, nil
 	}
@@ -235,9 +237,9 @@ func (c *contest) calm(t *testing.T) {
 		for n, p := range c.pods {
 			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, false)
 			c.NoErr(err)
-			p.update(b)
-			p.touched("default")
-			p.asks, _ = p.lanes.asks(true, time.Now())
+			p.Apply(b)
+			p.Touch("default")
+			p.asks, _ = p.Lanes.Asks(true, time.Now())
 			p.asker = p.boot
 			p.answers, err = c.st.SettleSlots(c.ctx, p.asker, p.asks, []string{"k"})
 			c.NoErr(err)

@@ -1,4 +1,4 @@
-package runner
+package slots
 
 import (
 	"time"
@@ -7,16 +7,16 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// interval is how often a lane is looked at without any other cause.
-func (l *lanes) interval(one *lane) time.Duration {
+// interval returns the poll interval of a lane.
+func (l *Lanes) interval(one *lane) time.Duration {
 	if one.every > 0 {
 		return one.every
 	}
 	return l.poll
 }
 
-// tick is how often the poller is to look: as often as the most impatient lane wants, and at least as often as the pod does.
-func (l *lanes) tick() time.Duration {
+// Interval returns the poll interval of the pod: the shortest of its lanes and its own.
+func (l *Lanes) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	tick := l.poll
@@ -26,18 +26,10 @@ func (l *lanes) tick() time.Duration {
 	return tick
 }
 
-// round is one look at all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane need not wait
-// for a poll because others were asked first. Only the poller's goroutine touches it.
-type round struct {
-	since time.Time
-	tick  bool // nothing has happened that calls for a look: lanes whose own interval is not over yet are left out
-	open  bool // lanes are left to be asked
-	asked int
-}
-
-// want reserves every free slot for a claim, shared fairly among the lanes that the round has not asked yet; what the claim does
-// not fill is released. It counts the lanes that it left out as too early, and those for which there was no slot left to ask with.
-func (l *lanes) want(in round) (wants []store.Want, early, unasked int) {
+// Wants reserves every free slot for a claim, shared fairly among the lanes that no claim has asked for since then. The caller releases the
+// slots that the claim does not fill. With tick, lanes whose poll interval is not over are left out: early counts these, unasked those for
+// which no slot was left.
+func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.total - l.used
@@ -54,9 +46,9 @@ func (l *lanes) want(in round) (wants []store.Want, early, unasked int) {
 			continue
 		}
 		switch {
-		case !one.looked.Before(in.since): // in this round
+		case !one.looked.Before(since): // in this round
 			room[i] = 0
-		case in.tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
+		case tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
 			room[i] = 0
 			early++
 		default:
@@ -93,9 +85,9 @@ func (l *lanes) want(in round) (wants []store.Want, early, unasked int) {
 	return wants, early, unasked
 }
 
-// covers reports whether a claim that asked for so many lanes asked for every open one: behind one that was full, others may
-// wait. One of whose slots we hold none does not count: no slot that becomes free here is any of them.
-func (l *lanes) covers(asked int) bool {
+// Covers reports whether claims that asked for this number of lanes asked for every open one. A limited lane of which this pod holds no slot
+// does not count: no slot that becomes free here is one of its slots.
+func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	open := 0
@@ -107,8 +99,8 @@ func (l *lanes) covers(asked int) bool {
 	return asked >= open
 }
 
-// anyFree reports whether a slot is free once the given reservations are released.
-func (l *lanes) anyFree(reserved map[string]int) bool {
+// AnyFree reports whether a slot is free once the given reservations are released.
+func (l *Lanes) AnyFree(reserved map[string]int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	back := 0
@@ -118,8 +110,8 @@ func (l *lanes) anyFree(reserved map[string]int) bool {
 	return l.total-l.used+back > 0
 }
 
-// openLanes names the lanes that could start a job here.
-func (l *lanes) openLanes() []string {
+// Open returns the names of the lanes that could start a job here.
+func (l *Lanes) Open() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var names []string

@@ -1,4 +1,4 @@
-package runner
+package slots
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 
 // sweep reads a lane in pages when a claim has met more jobs that it cannot take than it may read: jobs of busy subjects, or of
 // kinds that this pod does not run. Each claim reads the next page behind the position that the previous one reached, and takes
-// what it can. Claims continue it at once while slots are free; when it has read the lane to its end, its [mark] is set.
+// what it can. Claims continue it at once while slots are free; when it has read the lane to its end, its mark is set.
 //
 // Every other claim reads the jobs that became ready since the sweep began instead, rank by rank, so that a more urgent job does
 // not wait until the sweep reaches it. A new job of the same rank does not wait either while the sweep reads blocked jobs only; once

@@ -1,12 +1,10 @@
-package runner
+package slots
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 const (
@@ -21,15 +19,17 @@ const (
 	markRest = 100 * time.Millisecond
 )
 
-// marks are low-water marks: a moment in each lane before which nothing became ready that could be claimed. Claims and
-// submissions begin their looks there, past the dead rows of what has ended, which pile up as long as anybody holds an old
-// snapshot, and past jobs that cannot be claimed, which a [sweep] has read. There are none as long as a look at everything is
-// quick.
+// Slow reports whether a claim or a submission worked for so long in the server that its lanes are worth a mark.
+func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
+
+// Marks are low-water marks: a moment in each lane before which no job became ready that could be claimed. Claims and submissions begin to
+// read there, past the dead rows of finished jobs, which pile up while an old snapshot is held, and past jobs that cannot be claimed, which a
+// [sweep] has read. There are none as long as reading everything is quick. The zero value is ready; safe for concurrent use.
 //
-// A mark may hide a job that was given an older moment after the look: one that was handed back or recovered, or that was
-// submitted by a transaction which had been open for a while. So marks count for a while only, and then everything is
-// looked at again. A job that is more urgent than others is never hidden: a mark is of all ranks.
-type marks struct {
+// A mark may hide a job that got an older moment after the read: one that was handed back or recovered, or that was submitted by a
+// transaction which had been open for a while. So a mark is valid for a while, and then everything is read again. More urgent jobs are never
+// hidden: a mark is of all ranks.
+type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
 	looked time.Time // the last look
@@ -45,7 +45,7 @@ type mark struct {
 }
 
 // of returns what is known of a lane. Its caller holds the lock.
-func (m *marks) of(lane string) *mark {
+func (m *Marks) of(lane string) *mark {
 	if m.lanes == nil {
 		m.lanes = map[string]*mark{}
 	}
@@ -60,9 +60,9 @@ func (m *marks) of(lane string) *mark {
 // counts reports whether claims begin at the mark.
 func (one *mark) counts() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
 
-// forClaim sets where a claim begins in a lane: at the mark, or at the lane's start when there is none or its time is over. In
+// ForClaim sets where a claim begins in a lane: at the mark, or at the lane's start when there is none or its time is over. In
 // a lane that is swept, it continues the sweep.
-func (m *marks) forClaim(w *store.Want) {
+func (m *Marks) ForClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one := m.of(w.Lane)
@@ -78,9 +78,9 @@ func (m *marks) forClaim(w *store.Want) {
 	}
 }
 
-// forSubmission returns where a submission begins to look for what waits before it. A mark whose time is over serves it until
-// the next claim has looked at everything: else all submissions that come meanwhile would, and hinder each other.
-func (m *marks) forSubmission(lane string) time.Time {
+// ForSubmission returns where a submission begins to read the jobs that wait before it. It uses an outdated mark until the next claim has read
+// everything: otherwise all concurrent submissions would read it.
+func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one := m.of(lane)
@@ -88,9 +88,9 @@ func (m *marks) forSubmission(lane string) time.Time {
 	return one.since
 }
 
-// claimed notes how far a claim read, and reports whether a lane that it asked is being swept. After a quick one that looked at
+// Claimed notes how far a claim read, and reports whether a lane that it asked is being swept. After a quick one that looked at
 // everything there is no need for marks.
-func (m *marks) claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
+func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range wants {
@@ -111,8 +111,8 @@ func (m *marks) claimed(wants []store.Want, found store.Claims, quick bool, most
 	return sweeping
 }
 
-// drop removes all marks, and ends all sweeps.
-func (m *marks) drop() {
+// Drop removes all marks, and ends all sweeps.
+func (m *Marks) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, one := range m.lanes {
@@ -121,7 +121,7 @@ func (m *marks) drop() {
 }
 
 // swept sets the mark after a sweep that read everything, and moves it after one that began at it.
-func (m *marks) swept(one *mark, most time.Duration, again func()) {
+func (m *Marks) swept(one *mark, most time.Duration, again func()) {
 	s := one.sweep
 	one.sweep = nil
 	if !s.floor.IsZero() {
@@ -135,7 +135,7 @@ func (m *marks) swept(one *mark, most time.Duration, again func()) {
 
 // set sets a mark after a look at everything. One that was quick leaves none; else it counts for a while, at most as long as until the
 // next poll, and then again is called if it has been used.
-func (m *marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
+func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
 	one.since, one.used = time.Time{}, false
 	if one.wake != nil {
 		one.wake.Stop()
@@ -161,8 +161,8 @@ func (m *marks) set(one *mark, since time.Time, took, most time.Duration, again 
 // markSpan is for how long the answer of a look counts.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// look reports whether a look is due, and from which moments on.
-func (m *marks) look(lanes []string) (since map[string]time.Time, due bool) {
+// Look reports whether to ask the database for marks now, and from which moments on.
+func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -183,8 +183,8 @@ func (m *marks) look(lanes []string) (since map[string]time.Time, due bool) {
 	return since, len(since) > 0
 }
 
-// told takes what a look found in lanes, since the moments that it was to begin at: zero in those that it looked at as a whole.
-func (m *marks) told(found, since map[string]time.Time, took, most time.Duration, again func()) {
+// Apply takes the marks that were found in lanes, read since these moments: zero in lanes that were read as a whole.
+func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duration, again func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	whole := false
@@ -200,19 +200,4 @@ func (m *marks) told(found, since map[string]time.Time, took, most time.Duration
 	if whole && took < markSlow {
 		m.looked = m.looked.Add(time.Second) // it was something else
 	}
-}
-
-// mark looks where claims may begin.
-func (r *engine) mark(ctx context.Context) {
-	since, due := r.marks.look(r.lanes.names())
-	if !due {
-		return
-	}
-	found, took, err := r.store.Marks(ctx, since, r.mineAll)
-	if err != nil {
-		r.log.DebugContext(ctx, "no marks", telemetry.Err, r.dbError(err)) // claims are slower without
-		return
-	}
-	most, again := r.member.markLimit()
-	r.marks.told(found, since, took, most, again)
 }

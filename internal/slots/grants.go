@@ -1,11 +1,9 @@
-package runner
+package slots
 
 import (
-	"context"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 const (
@@ -17,8 +15,8 @@ const (
 	askAgainAfter = 100 * time.Millisecond
 )
 
-// grant is this pod's part of a lane that is limited over all pods. It is written by the poller's goroutine, and by
-// heartbeats what they tell; lanes.mu guards it.
+// grant is this pod's part of a lane that is limited over all pods. The poller's goroutine and the answers of heartbeats write it; Lanes.mu
+// guards it.
 type grant struct {
 	held    int // what the table grants us
 	share   int // what we may keep while others wait
@@ -87,10 +85,10 @@ func (one *lane) told(b store.Lane) (look bool) {
 	return look
 }
 
-// asks are what this pod would have of the limited lanes, where that is not what it has, or where the others may have
-// something to say (heard), and in how long it is to ask for what it was refused a moment ago (0: there is nothing). Call it in the
+// Asks returns the requests for slots of limited lanes: where this pod wants more or fewer than it holds, or where other pods may have changed
+// something (heard). later is the delay after which to ask again for slots that were refused a moment ago; 0: none were. Call it in the
 // poller's goroutine.
-func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
+func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range l.order {
@@ -129,9 +127,9 @@ func (l *lanes) asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 	return asks, later
 }
 
-// settled takes the table's answers to asks, unless we are not still the pod that asked; a lane without an answer is not
-// limited any more, or we are closed.
-func (l *lanes) settled(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
+// Settle takes the table's answers to asks, unless still reports that this pod has another boot id by now, and reports whether other pods are
+// to be woken. A lane without an answer is not limited any more, or this pod is closed.
+func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
 		byName[a.Lane] = a
@@ -150,8 +148,8 @@ func (l *lanes) settled(asks []store.Ask, answers []store.Slots, now time.Time, 
 	return wake
 }
 
-// ungranted forgets all grants: this process is another pod from here on, and holds none.
-func (l *lanes) ungranted() {
+// DropGrants drops all grants: the pod has a new boot id, which holds none.
+func (l *Lanes) DropGrants() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.byName {
@@ -159,8 +157,8 @@ func (l *lanes) ungranted() {
 	}
 }
 
-// touched notes that jobs of a lane were started here.
-func (l *lanes) touched(name string) {
+// Touch notes that jobs of a lane were started here.
+func (l *Lanes) Touch(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if one := l.byName[name]; one != nil {
@@ -168,51 +166,16 @@ func (l *lanes) touched(name string) {
 	}
 }
 
-// overdue reports whether a slot of a lane that has just become free is to be given back.
-func (l *lanes) overdue(name string) bool {
+// Overdue reports whether a slot of a lane that has just become free is to be given back.
+func (l *Lanes) Overdue(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.byName[name]
 	return one != nil && one.slots != nil && one.grant.held > one.grant.usable(time.Now())
 }
 
-// settleSlots asks for slots of limited lanes and gives back what others wait for, before a claim. Call it in the poller's
-// goroutine: answers must come in the order of their questions.
-func (r *engine) settleSlots(ctx context.Context) error {
-	asks, later := r.lanes.asks(r.heard.Swap(false), time.Now())
-	if later > 0 && !r.asksAgain.Swap(true) {
-		// What has come since the answer was no is claimed by nobody's look but this: see TestAJobOfALimitedLaneThatComesRightAfter….
-		time.AfterFunc(later, func() {
-			r.asksAgain.Store(false)
-			r.wake()
-		})
-	}
-	if len(asks) == 0 {
-		return nil
-	}
-	asking, cancel := wait.Linger(ctx, time.Second)
-	defer cancel()
-	boot := r.boot()
-	answers, err := r.store.SettleSlots(asking, boot, asks, r.mineAll)
-	if err != nil {
-		return err // what came of it is read by asking again
-	}
-	if r.lanes.settled(asks, answers, time.Now(), func() bool { return r.boot() == boot }) {
-		r.wakePeers()
-	}
-	return nil
-}
-
-// returnSlots gives back what a pod that stops does not use any more, until ctx ends. Call it when the poller has ended.
-func (r *engine) returnSlots(ctx context.Context) {
-	r.lanes.close()
-	for ok := true; ok; ok = wait.For(ctx, r.opts.HeartbeatEvery) {
-		_ = r.settleSlots(ctx) // what is left is taken back when the pod has left
-	}
-}
-
-// close ends the pod's wish for slots.
-func (l *lanes) close() {
+// Close has the pod ask for no more slots, and give back those that it does not use.
+func (l *Lanes) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closing = true
