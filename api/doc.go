@@ -1,4 +1,4 @@
-// Package api is Trapeze's HTTP door: submit jobs, look at them, end them, and ask a pod how it is. [Mount] puts it under
+// Package api is Trapeze's HTTP API: submit jobs, read them, end them, and ask a pod for its state. [Mount] puts it under
 // any prefix of a host's own echo:
 //
 //	POST   /jobs                              202, with an Idempotency-Key if the answer may get lost
@@ -33,10 +33,14 @@
 //	GET    /readyz                            this pod may take work; 503 with the reasons when not
 //	GET    /metrics                           Prometheus
 //
+// A route is a row ([Route]): method, path, permission, what that means for a caller's own jobs, query parameters, body, answer,
+// summary and handler. Each resource has a file with its rows and handlers. The door admits a request by its row, a handler gets the
+// admitted call, and a view hides secrets from its caller.
+//
 // Commands go to the runner, reads to the store. Ids are strings in JSON, and an error is always
 // {"code","message","detail","request_id"} with a code that programs may rely on.
 //
-// Every route names the permission it needs. [Options].Authenticate finds out who sends a request: sessions of the host's own, [TokenFile],
-// [KeysFile] or [TrustedProxies]; without it Mount panics, unless InsecureAllowAll says that everybody may do everything. What a
-// principal may do is said by his roles, see docs/reference.md; who may do it for own jobs only gets 404 for others'.
+// [Options].Authenticate returns the sender of a request: sessions of the host's own, [TokenFile],
+// [KeysFile] or [TrustedProxies]; without it Mount panics, unless InsecureAllowAll lets every request do everything. What a
+// principal may do follows from its roles, see docs/reference.md; permissions for own jobs only get 404 for others'.
 package api

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readings writes down who saw secrets of others, by the permission jobs:args, before he sees them: without the row there is no answer.
-// Pages read what they show again and again, so the same reading within a minute is one row of each pod. It is safe for concurrent use.
+// readings audits who sees secrets of others, by the permission jobs:args, before the answer: without the row there is none.
+// Pages refresh themselves, so the same reading within a minute is one row of each pod. It is safe for concurrent use.
 type readings struct {
 	store *store.Store
-	open  bool // everybody may do everything, and nobody says who he is: there is nothing to write down
+	open  bool // every request may do everything, without credentials: there is nothing to audit
 
 	mu     sync.Mutex
-	lately map[string]time.Time // when a reading was written down
+	lately map[string]time.Time // when a reading was audited
 }
 
-// Bounds of what is remembered, and of what one row names.
+// Bounds of the readings that are remembered, and of the jobs that one row names.
 const (
 	sameReading   = time.Minute
 	mostReadings  = 4096
@@ -31,14 +31,14 @@ func newReadings(st *store.Store, open bool) *readings {
 	return &readings{store: st, open: open, lately: map[string]time.Time{}}
 }
 
-// reading is what a row says of one.
+// reading is what a row of the audit has of one.
 type reading struct {
 	Asked string   `json:"asked"`          // the path and query
 	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
 	More  int      `json:"more,omitempty"` // beside these
 }
 
-// note writes down what v shows of others' secrets, if it shows any. target is what was asked for.
+// note audits the secrets of others that v shows, if there are any. target is what was asked for.
 func (r *readings) note(request *http.Request, v *view, target string) error {
 	if len(v.bared) == 0 || v.known || r.open {
 		return nil
@@ -59,7 +59,7 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	return nil
 }
 
-// again reports whether a reading was written down lately.
+// again reports whether a reading was audited lately.
 func (r *readings) again(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // schema is a JSON Schema (2020-12), which OpenAPI 3.1 has for what goes in and out.
 type schema map[string]any
 
-// schemaOf are types whose JSON is not what their fields say.
+// schemaOf has the types whose JSON does not follow from their fields.
 var schemaOf = map[reflect.Type]schema{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
@@ -26,7 +27,7 @@ var schemaOf = map[reflect.Type]schema{
 		job.FireFailed}},
 }
 
-// describe makes the schema of a type as encoding/json writes it. Nothing is required: what a program may rely on is that names stay.
+// describe returns the schema of a type as encoding/json writes it. No member is required: clients may rely on names, which stay.
 func describe(t reflect.Type) schema {
 	if known, ok := schemaOf[t]; ok {
 		return known
@@ -94,4 +95,24 @@ func orNull(one schema) schema {
 		return one // anything, null included
 	}
 	return schema{"anyOf": []schema{one, {"type": "null"}}}
+}
+
+var textual = schema{"type": "string"}
+
+func of[T any]() schema            { return describe(reflect.TypeFor[T]()) }
+func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
+func listOf(items schema) schema   { return schema{"type": "array", "items": items} }
+
+// page is the schema of a list's page.
+func page(name string, items schema) schema {
+	return object(name, listOf(items), "next_cursor", textual)
+}
+
+// object is an object with members, name and schema in turn.
+func object(members ...any) schema {
+	properties := schema{}
+	for pair := range slices.Chunk(members, 2) {
+		properties[pair[0].(string)] = pair[1]
+	}
+	return schema{"type": "object", "properties": properties}
 }

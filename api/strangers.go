@@ -23,7 +23,7 @@ import (
 type strangers struct {
 	each    *buckets
 	lines   *rate.Limiter // of the log
-	unsaid  atomic.Int64  // lines that were left out
+	unsaid  atomic.Int64  // lines left out
 	counted *prometheus.CounterVec
 }
 
@@ -34,7 +34,7 @@ func newStrangers(o Options) *strangers {
 	}, []string{"credentials"})}
 }
 
-// refuse answers one such request with 401, or with 429 when its address has sent too many of them. err is why it is not believed.
+// refuse answers one such request with 401, or with 429 when its address has sent too many of them. err is the error of authentication.
 func (s *strangers) refuse(request *http.Request, from string, err error) *problem {
 	kind := "none"
 	if showsCredentials(request) {

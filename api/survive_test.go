@@ -26,13 +26,13 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it li
 	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
-	door := func(path string, do func(*server, echo.Context) error) Route {
-		return Route{http.MethodGet, path, access.Nothing, "A door that breaks", do}
+	door := func(path string, do handler) Route {
+		return Route{Method: http.MethodGet, Path: path, Needs: access.Nothing, do: do}
 	}
 	e := echo.New()
 	mount(e.Group(""), r, Options{InsecureAllowAll: true}, []Route{
-		door("/breaks", func(*server, echo.Context) error { panic("secret of the program") }),
-		door("/breaks/off", func(_ *server, c echo.Context) error {
+		door("/breaks", func(*call) (any, error) { panic("secret of the program") }),
+		door("/breaks/off", func(c *call) (any, error) {
 			_ = c.String(http.StatusOK, "half of")
 			panic("later")
 		}),

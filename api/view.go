@@ -2,32 +2,37 @@ package api
 
 import (
 	"encoding/json"
+	"net/http"
 	"slices"
 	"sync"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// view is what one request shows to who sent it: with the secrets hidden in arguments, results and planned steps, unless he has the
-// permission jobs:args. Whatever shows a job uses one: lists, streams, exports, pages. Errors, messages and events are as their handlers
-// wrote them: who writes a secret there shows it. It is for one goroutine.
+// secrets hides secrets from callers who may not see them, and has it audited when a caller sees those of others.
+type secrets struct {
+	masks    *masks
+	readings *readings
+}
+
+func (s *secrets) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
+
+// view is what one request shows to its caller: with the secrets hidden in arguments, results and planned steps, unless the caller has the
+// permission jobs:args. Everything that shows a job uses one: lists, streams, exports, pages. Errors, messages and events are as their
+// handlers wrote them: a secret there is shown. It is for one goroutine.
 type view struct {
 	masks *masks
 	to    access.Principal
 	bared []string // the jobs and pipelines of others, secrets of which it shows
-	known bool     // that it shows secrets is written down: what else it shows is not looked through
+	known bool     // it is audited that it shows secrets: the rest need not be searched for them
 }
-
-func (s *server) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
 
 func (v *view) job(j job.Job) job.Job {
 	bare := v.to.Sees(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
-		return j // what he wrote himself, he knows
+		return j // it is the caller's own
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
 	var args, result, plan bool
@@ -51,7 +56,7 @@ func (v *view) jobs(list []job.Job) []job.Job {
 	return shown
 }
 
-// pipeline is a pipeline as its reader may see it. Who sees only his own ones sees all of them.
+// pipeline returns a pipeline as its reader may see it. A caller who sees only own ones sees all of each.
 func (v *view) pipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, reads := v.to.Can(access.JobsRead)
@@ -84,10 +89,10 @@ func (v *view) treeJobs(jobs []TreeJob) []TreeJob {
 	return shown
 }
 
-// present is whatever holds jobs as the sender of a request may see it: a job, several, a pipeline, a tree, schedules. Anything else is as it was.
-// When it shows him secrets of others, that is written down first.
-func (s *server) present(c echo.Context, what any) (any, error) {
-	v, target := s.view(caller(c)), ""
+// present returns what holds jobs as a caller may see it: a job, several, a pipeline, a tree, schedules. Any other value stays as it is.
+// When it shows the caller secrets of others, that is audited first.
+func (s *secrets) present(request *http.Request, to access.Principal, what any) (any, error) {
+	v, target := s.view(to), ""
 	switch shows := what.(type) {
 	case job.Job:
 		what, target = v.job(shows), "job "+idText(shows.ID)
@@ -121,13 +126,13 @@ func (s *server) present(c echo.Context, what any) (any, error) {
 		}
 		what, target = shows, "schedule "+shows.Schedule
 		if shows.Before == nil {
-			v.bared = nil // it is what he has just said himself
+			v.bared = nil // the caller has just sent it
 		}
 	}
-	return what, s.readings.note(c.Request(), v, target)
+	return what, s.readings.note(request, v, target)
 }
 
-// setting is what people say of a schedule, called name, as its reader may see it: its job is nobody's own.
+// setting returns the setting of the schedule called name as its reader may see it: its jobs are no caller's own.
 func (v *view) setting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
@@ -139,7 +144,7 @@ func (v *view) setting(name string, one job.ScheduleSetting) job.ScheduleSetting
 	return one
 }
 
-// plan hides the secrets of steps that are still to come, each as its kind says.
+// plan hides the secrets of planned steps, by the kind of each.
 func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) {
 	if len(planned) == 0 {
 		return planned, false
@@ -159,7 +164,7 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 	return raw, hid
 }
 
-// masks knows what is secret in the arguments of each kind. It is safe for concurrent use.
+// masks has the mask of each kind's arguments. It is safe for concurrent use.
 type masks struct {
 	r      *runner.Runner
 	always []string
@@ -168,7 +173,7 @@ type masks struct {
 	by map[string]access.Mask
 }
 
-// newMasks panics when always holds what is no JSON pointer: it is wired wrong.
+// newMasks panics when always holds text that is no JSON pointer: it is wired wrong.
 func newMasks(r *runner.Runner, always []string) *masks {
 	if _, err := access.MaskOf(always...); err != nil {
 		panic("api: " + err.Error())
