@@ -132,3 +132,31 @@ func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (
 func toggleOne(c *call, name string, do func(ctx context.Context, name, actor string) (bool, error)) (any, error) {
 	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
 }
+
+// reply is an answer whose status is not its route's usual one.
+type reply struct {
+	status int
+	body   any
+}
+
+// changed answers a command that opens something, or closes it without waiting.
+type changed struct {
+	Changed bool `json:"changed"` // false: it was so before
+}
+
+// pageOf is a page of a list. A full one has the cursor of the next page, which its last row gives.
+func pageOf[T any](name string, list []T, limit int, cursor func(last T) string) map[string]any {
+	next := ""
+	if len(list) == limit {
+		next = cursor(list[len(list)-1])
+	}
+	return map[string]any{name: orEmpty(list), "next_cursor": next}
+}
+
+// orEmpty returns a list that is [] in JSON, not null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -15,17 +15,17 @@ var commandRoutes = []Route{
 	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath, Summary: "Delete a job that has ended, or by its first job a pipeline",
 		out: object("id", textual, "deleted", schema{"type": "integer"}), do: onJob(deleteJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Let a job go that awaits approval",
-		do: onJob(approve)},
+		do: onJob(approveJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Run a failed or cancelled job again, if need be with other args",
-		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retry)},
+		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "End a deferred job, or one part of it, with its token",
-		in: completion{}, do: onJob(complete)},
+		in: completion{}, do: onJob(completeJob)},
 	{Method: http.MethodPatch, Path: "/admin/workers/jobs/:id/priority", Needs: access.WorkersManage, right: access.JobsRead, scope: jobInPath,
-		Summary: "Give a job that waits another priority", in: priority{}, do: onJob(nice)},
+		Summary: "Give a job that waits another priority", in: newPriority{}, do: onJob(setPriority)},
 }
 
-// ended answers a command that ends a job.
-type ended struct {
+// endedJob answers a command that ends a job.
+type endedJob struct {
 	ID    int64     `json:"id,string"`
 	State job.State `json:"state"` // running until its handler returns
 }
@@ -54,7 +54,7 @@ func endedBy(id int64, state job.State) reply {
 	if state == job.Running {
 		status = http.StatusAccepted
 	}
-	return reply{status, ended{ID: id, State: state}}
+	return reply{status, endedJob{ID: id, State: state}}
 }
 
 func deleteJob(c *call, id int64) (any, error) {
@@ -62,9 +62,9 @@ func deleteJob(c *call, id int64) (any, error) {
 	return map[string]any{"id": idText(id), "deleted": n}, err
 }
 
-func approve(c *call, id int64) (any, error) {
+func approveJob(c *call, id int64) (any, error) {
 	err := c.r.Approve(c.ctx(), id, c.caller.Name)
-	return ended{ID: id, State: job.Pending}, err
+	return endedJob{ID: id, State: job.Pending}, err
 }
 
 // again is the body of a retry; without one, a job keeps its arguments.
@@ -87,7 +87,7 @@ type retried struct {
 	Retried []string `json:"retried"` // the jobs that are pending again
 }
 
-func retry(c *call, id int64) (any, error) {
+func retryJob(c *call, id int64) (any, error) {
 	body, err := readOptional[again](c)
 	if err == nil && body.Args != nil {
 		err = mayChange(c, id)
@@ -147,7 +147,7 @@ type completion struct {
 	Error  *string         `json:"error"`
 }
 
-func complete(c *call, id int64) (any, error) {
+func completeJob(c *call, id int64) (any, error) {
 	body, err := readBody[completion](c)
 	if err != nil {
 		return nil, err
@@ -167,14 +167,14 @@ func complete(c *call, id int64) (any, error) {
 	return map[string]any{"id": idText(id), "state": j.State, "progress": j.Progress}, err
 }
 
-// priority is the body of PATCH /admin/workers/jobs/:id/priority.
-type priority struct {
+// newPriority is the body of PATCH /admin/workers/jobs/:id/priority.
+type newPriority struct {
 	Priority *int `json:"priority"`
 	Chain    bool `json:"chain"` // also for the steps that are planned after it
 }
 
-func nice(c *call, id int64) (any, error) {
-	body, err := readBody[priority](c)
+func setPriority(c *call, id int64) (any, error) {
+	body, err := readBody[newPriority](c)
 	if err != nil {
 		return nil, err
 	}

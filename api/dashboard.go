@@ -32,14 +32,14 @@ func (s *service) pageRoutes() []Route {
 // jobShown returns the job of a page as its visitor may see it.
 func (s *service) jobShown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
 	v := s.secrets.view(to)
-	shown := v.job(j)
+	shown := v.hideJob(j)
 	return shown, s.secrets.readings.note(request, v, "job "+idText(j.ID))
 }
 
 // scheduleShown returns the schedule of a page as its visitor may see it.
 func (s *service) scheduleShown(request *http.Request, to access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
 	v := s.secrets.view(to)
-	shown := v.setting(name, one)
+	shown := v.hideSetting(name, one)
 	return shown, s.secrets.readings.note(request, v, "schedule "+name)
 }
 

@@ -56,14 +56,14 @@ func (d *door) admit(c echo.Context, to Route) error {
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
 	if to.changes() { // after the sender is known, so that strangers at the same address do not use up the limit
-		if err := within(c, d.clients, neighbourhood(from.Source)); err != nil {
+		if err := enforce(c, d.clients, neighbourhood(from.Source)); err != nil {
 			return err
 		}
 	}
 	if err := d.may(ctx, p, to, c.Param("id")); err != nil || !to.changes() {
 		return err
 	}
-	return within(c, d.principals, p.Name)
+	return enforce(c, d.principals, p.Name)
 }
 
 // recheck returns the sender of an admitted request as it would be admitted now: streams outlive tokens and grants.
@@ -91,7 +91,7 @@ func (d *door) who(request *http.Request) (access.Principal, error) {
 // may refuses a principal that may not use a route on the job or pipeline that its path names.
 func (d *door) may(ctx context.Context, p access.Principal, to Route, id string) error {
 	own := false
-	for _, permission := range to.needs() {
+	for _, permission := range to.permissions() {
 		allowed, only := p.Can(permission)
 		if !allowed {
 			return forbidden("it needs the permission %s", permission)

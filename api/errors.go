@@ -174,3 +174,13 @@ func requestID(c echo.Context) string {
 	c.Response().Header().Set(echo.HeaderXRequestID, id)
 	return id
 }
+
+// secure sets how browsers treat an answer: nothing is loaded from elsewhere, no script or style inside a page runs, no page frames it,
+// and no cache keeps it. Referrers stay within the origin: with none at all, a browser hides the origin of its own forms as well.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}

@@ -40,7 +40,7 @@ func exportJobs(c *call) (any, error) {
 	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
 		shows := c.secrets.view(c.caller)
 		return from.ExportJobs(ctx, tx, func(j job.Job) error {
-			shown := shows.job(j)
+			shown := shows.hideJob(j)
 			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // once, before the first secret
 				return err
 			}

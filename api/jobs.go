@@ -28,11 +28,11 @@ var jobRoutes = []Route{
 	{Method: http.MethodGet, Path: "/jobs/:id/events", Needs: access.JobsRead, scope: jobInPath, Summary: "Show the history of a job",
 		query: []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listJobEvents)},
 	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; one that has ended is only shown",
-		out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
+		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
-		out: of[ended](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
+		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
-		Summary: "End a job at once, whatever its handler does", out: of[ended](), do: onJob(adminStop)},
+		Summary: "End a job at once, whatever its handler does", out: of[endedJob](), do: onJob(adminStop)},
 }
 
 func listJobs(c *call) (any, error) {

@@ -31,8 +31,8 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane answers a change of a lane, which complete makes whole.
-func setLane(complete func(job.LaneChange) job.LaneChange) handler {
+// setLane answers a change of a lane, made whole by as.
+func setLane(as func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
 		if err != nil {
@@ -42,7 +42,7 @@ func setLane(complete func(job.LaneChange) job.LaneChange) handler {
 		if err != nil {
 			return nil, err
 		}
-		change = complete(change)
+		change = as(change)
 		change.DryRun = dry
 		done, err := c.r.SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
 		return done, laneInPath(err)

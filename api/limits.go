@@ -34,8 +34,8 @@ func newBuckets(each float64, burst int) *buckets {
 	return &buckets{each: limit, burst: burst, of: map[string]*rate.Limiter{}, others: rate.NewLimiter(limit, burst)}
 }
 
-// take takes one from a caller's bucket. When that is empty, it returns how long to wait.
-func (b *buckets) take(who string) (wait time.Duration, ok bool) {
+// reserve takes one from a caller's bucket. When that is empty, it returns how long to wait.
+func (b *buckets) reserve(who string) (wait time.Duration, ok bool) {
 	if b.each == rate.Inf {
 		return 0, true
 	}
@@ -82,9 +82,9 @@ func neighbourhood(client string) string {
 	return block.String()
 }
 
-// within refuses a request when the bucket of its sender is empty.
-func within(c echo.Context, b *buckets, who string) error {
-	wait, ok := b.take(who)
+// enforce refuses a request when the bucket of its sender is empty.
+func enforce(c echo.Context, b *buckets, who string) error {
+	wait, ok := b.reserve(who)
 	if ok {
 		return nil
 	}

@@ -90,7 +90,7 @@ func operation(route Route) map[string]any {
 	if route.Needs == access.Nothing {
 		o["security"] = []any{}
 	} else {
-		o["x-permissions"] = route.needs()
+		o["x-permissions"] = route.permissions()
 	}
 	taken := []any{}
 	for _, found := range pathParameter.FindAllStringSubmatch(route.Path, -1) {

@@ -24,6 +24,12 @@ var pipelineRoutes = []Route{
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 }
 
+// Tree is the answer of GET /pipelines/:id.
+type (
+	Tree    = store.Tree
+	TreeJob = store.TreeJob
+)
+
 func listPipelines(c *call) (any, error) {
 	filter, err := pipelineFilterOf(c)
 	if err != nil {
@@ -71,7 +77,7 @@ func showPipeline(c *call, id int64) (any, error) {
 			return nil, invalid("branches %q: want 0 to %d", text, mostBranches)
 		}
 	}
-	tree, err := readTree(c.ctx(), c.r, c.lists, id, branches)
+	tree, err := c.lists.Tree(c.ctx(), id, store.TreeLimits{Children: branches})
 	if err != nil {
 		return nil, err
 	}

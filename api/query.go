@@ -172,3 +172,13 @@ func bounded(text string, most int) string {
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }
+
+func idText(id int64) string { return strconv.FormatInt(id, 10) }
+
+func idTexts(ids []int64) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = idText(id)
+	}
+	return list
+}

@@ -23,15 +23,15 @@ type rights struct {
 	store *store.Store
 
 	mu    sync.Mutex
-	known map[string]lately
+	known map[string]cachedRights
 }
 
-type lately struct {
+type cachedRights struct {
 	rights access.Rights
 	until  time.Time
 }
 
-func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]lately{}} }
+func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
 // of returns what a principal may do. An unknown role gives nothing.
 func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
@@ -62,7 +62,7 @@ func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, err
 	if len(r.known) >= maxRights {
 		clear(r.known)
 	}
-	r.known[key] = lately{all, now.Add(rightsFor)}
+	r.known[key] = cachedRights{all, now.Add(rightsFor)}
 	return all, nil
 }
 

@@ -39,7 +39,7 @@ type role struct {
 func listRoles(c *call) (any, error) {
 	all := []role{}
 	for _, one := range access.BuiltIn {
-		all = append(all, role{Name: one.Name, Permissions: names(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
+		all = append(all, role{Name: one.Name, Permissions: permissionNames(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
 	}
 	custom, err := c.r.Store().Roles(c.ctx())
 	for _, one := range custom {
@@ -48,7 +48,7 @@ func listRoles(c *call) (any, error) {
 	return map[string]any{"roles": all}, err
 }
 
-func names(permissions []access.Permission) []string {
+func permissionNames(permissions []access.Permission) []string {
 	list := make([]string, len(permissions))
 	for i, one := range permissions {
 		list[i] = string(one)
@@ -77,11 +77,11 @@ func putRole(c *call) (any, error) {
 		return nil, invalid("role %s: %s", one.Name, err)
 	}
 	err = c.r.Store().PutRole(c.ctx(), one, c.caller.Name)
-	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.granted(err)
+	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
-// granted has all rights read anew after a change of the roles or grants.
-func (c *call) granted(err error) error {
+// rightsChanged has all rights read anew after a change of the roles or grants.
+func (c *call) rightsChanged(err error) error {
 	if err == nil {
 		c.door.rights.forget()
 	}
@@ -125,7 +125,7 @@ func deleteRole(c *call) (any, error) {
 	if err := changeable(name); err != nil {
 		return nil, err
 	}
-	return nil, c.granted(c.r.Store().DeleteRole(c.ctx(), name, c.caller.Name))
+	return nil, c.rightsChanged(c.r.Store().DeleteRole(c.ctx(), name, c.caller.Name))
 }
 
 func listGrants(c *call) (any, error) {
@@ -171,7 +171,7 @@ func grantRole(c *call) (any, error) {
 			return nil, invalid("there is no role %q", g.Role)
 		}
 	}
-	return g, c.granted(c.r.Store().GrantRole(c.ctx(), g, c.caller.Name))
+	return g, c.rightsChanged(c.r.Store().GrantRole(c.ctx(), g, c.caller.Name))
 }
 
 // revokeRole takes the principal and the role from the query. To revoke what was never granted is no error.
@@ -181,5 +181,5 @@ func revokeRole(c *call) (any, error) {
 	if errors.Join(err1, err2) != nil || principal == "" || name == "" {
 		return nil, invalid("want the parameters principal and role")
 	}
-	return nil, c.granted(c.r.Store().RevokeRole(c.ctx(), store.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
+	return nil, c.rightsChanged(c.r.Store().RevokeRole(c.ctx(), store.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -36,7 +37,7 @@ type handler func(*call) (any, error)
 type scope int
 
 const (
-	closed    scope = iota // forbidden
+	allJobs   scope = iota // closed: the permission has to be for all jobs
 	jobInPath              // open when the job or pipeline whose id the path has is the caller's
 	ownJobs                // open: the handler shows and makes the caller's jobs only
 )
@@ -44,8 +45,8 @@ const (
 // changes reports whether the route may change anything.
 func (r Route) changes() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// needs returns the permissions that the route needs.
-func (r Route) needs() []access.Permission {
+// permissions returns the permissions that the route needs.
+func (r Route) permissions() []access.Permission {
 	if r.right == "" {
 		return []access.Permission{r.Needs}
 	}
@@ -69,4 +70,25 @@ func (r Route) unknown(query map[string][]string) error {
 		}
 	}
 	return nil
+}
+
+// The schemas in which rows describe answers.
+var textual = schema{"type": "string"}
+
+func of[T any]() schema            { return describe(reflect.TypeFor[T]()) }
+func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
+func listOf(items schema) schema   { return schema{"type": "array", "items": items} }
+
+// page is the schema of a list's page.
+func page(name string, items schema) schema {
+	return object(name, listOf(items), "next_cursor", textual)
+}
+
+// object is an object with members, name and schema in turn.
+func object(members ...any) schema {
+	properties := schema{}
+	for pair := range slices.Chunk(members, 2) {
+		properties[pair[0].(string)] = pair[1]
+	}
+	return schema{"type": "object", "properties": properties}
 }

@@ -87,8 +87,8 @@ type scheduleBody struct {
 	Foreign bool `json:"foreign,omitempty"` // another program has the handler: this pod need not know the kind
 }
 
-// setSchedule answers a change of a schedule, which complete makes whole.
-func setSchedule(complete func(job.ScheduleChange) job.ScheduleChange) handler {
+// setSchedule answers a change of a schedule, made whole by as.
+func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
 		if err != nil {
@@ -98,7 +98,7 @@ func setSchedule(complete func(job.ScheduleChange) job.ScheduleChange) handler {
 		if err != nil {
 			return nil, err
 		}
-		change := complete(body.ScheduleChange)
+		change := as(body.ScheduleChange)
 		change.DryRun = dry
 		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !c.r.Handles(*change.Kind) {
 			return nil, fmt.Errorf(`schedule %q: %w: register its handler, or say "foreign": true when another program has it`, *change.Kind, job.ErrUnknownKind)

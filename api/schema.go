@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -95,24 +94,4 @@ func orNull(one schema) schema {
 		return one // anything, null included
 	}
 	return schema{"anyOf": []schema{one, {"type": "null"}}}
-}
-
-var textual = schema{"type": "string"}
-
-func of[T any]() schema            { return describe(reflect.TypeFor[T]()) }
-func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
-func listOf(items schema) schema   { return schema{"type": "array", "items": items} }
-
-// page is the schema of a list's page.
-func page(name string, items schema) schema {
-	return object(name, listOf(items), "next_cursor", textual)
-}
-
-// object is an object with members, name and schema in turn.
-func object(members ...any) schema {
-	properties := schema{}
-	for pair := range slices.Chunk(members, 2) {
-		properties[pair[0].(string)] = pair[1]
-	}
-	return schema{"type": "object", "properties": properties}
 }

@@ -35,7 +35,7 @@ func login(c *call) (any, error) {
 	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := c.opts.Login(token)
 	if err != nil {
-		if err := within(c, c.logins, neighbourhood(c.door.client(c.Request()))); err != nil {
+		if err := enforce(c, c.logins, neighbourhood(c.door.client(c.Request()))); err != nil {
 			return nil, err // valid tokens are not limited
 		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}
@@ -45,13 +45,13 @@ func login(c *call) (any, error) {
 		c.door.refusals.note(c.Request(), c.to, no)
 		return nil, c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
-	c.SetCookie(c.cookie(session, until))
+	c.SetCookie(c.sessionCookie(session, until))
 	return nil, onward(c, next)
 }
 
 // logout makes the browser forget its session.
 func logout(c *call) (any, error) {
-	c.SetCookie(c.cookie("", time.Unix(1, 0)))
+	c.SetCookie(c.sessionCookie("", time.Unix(1, 0)))
 	return nil, onward(c, "")
 }
 
@@ -77,8 +77,8 @@ func wantsPage(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }
 
-// cookie is that of a session: no script reads it, no other site's page sends it, and it does not leave the prefix of the API.
-func (c *call) cookie(value string, until time.Time) *http.Cookie {
+// sessionCookie is that of a session: no script reads it, no other site's page sends it, and it does not leave the prefix of the API.
+func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 	path := askedPath(c.Request())
 	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
 		path = path[:cut]

@@ -42,7 +42,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 		s.log(request, from, err)
 	}
 	s.counted.WithLabelValues(kind).Inc()
-	if wait, ok := s.each.take(neighbourhood(from)); !ok {
+	if wait, ok := s.each.reserve(neighbourhood(from)); !ok {
 		p := &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "too many requests without valid credentials",
 			detail: "try again after " + wait.Round(time.Millisecond).String()}
 		p.retryAfter = strconv.Itoa(int(math.Ceil(wait.Seconds())))

@@ -22,7 +22,7 @@ var streamRoutes = []Route{
 		do: streamOf((*feed.Feed).Pipeline)},
 	{Method: http.MethodGet, Path: "/events/stream", Needs: access.JobsRead, scope: ownJobs,
 		Summary: "Watch everything (server-sent events)", query: []string{"after"}, media: eventStream,
-		do: stream(func(c *call, after string) (*feed.Stream, error) {
+		do: serveStream(func(c *call, after string) (*feed.Stream, error) {
 			return c.r.Feed().All(c.ctx(), c.caller.Owner(access.JobsRead), after)
 		})},
 }
@@ -32,12 +32,12 @@ const eventStream = "text/event-stream"
 // streamOf answers with the stream of a job or pipeline.
 func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after string) (*feed.Stream, error)) handler {
 	return onJob(func(c *call, id int64) (any, error) {
-		return stream(func(c *call, after string) (*feed.Stream, error) { return open(c.r.Feed(), c.ctx(), id, after) })(c)
+		return serveStream(func(c *call, after string) (*feed.Stream, error) { return open(c.r.Feed(), c.ctx(), id, after) })(c)
 	})
 }
 
-// stream answers with what open opens, until it is over or the client has gone. What is wrong is answered before it begins.
-func stream(open func(c *call, after string) (*feed.Stream, error)) handler {
+// serveStream answers with what open opens, until it is over or the client has gone. What is wrong is answered before it begins.
+func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler {
 	return func(c *call) (any, error) {
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
 		if err != nil {
@@ -97,7 +97,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 			checked = time.Now()
 		}
 		for _, item := range list {
-			out.event(item)
+			out.writeEvent(item)
 		}
 		switch {
 		case err != nil:

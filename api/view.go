@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -29,7 +32,7 @@ type view struct {
 	known bool     // it is audited that it shows secrets: the rest need not be searched for them
 }
 
-func (v *view) job(j job.Job) job.Job {
+func (v *view) hideJob(j job.Job) job.Job {
 	bare := v.to.Sees(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
 		return j // it is the caller's own
@@ -48,16 +51,16 @@ func (v *view) job(j job.Job) job.Job {
 	return j
 }
 
-func (v *view) jobs(list []job.Job) []job.Job {
+func (v *view) hideJobs(list []job.Job) []job.Job {
 	shown := make([]job.Job, len(list))
 	for i, one := range list {
-		shown[i] = v.job(one)
+		shown[i] = v.hideJob(one)
 	}
 	return shown
 }
 
-// pipeline returns a pipeline as its reader may see it. A caller who sees only own ones sees all of each.
-func (v *view) pipeline(p job.Pipeline) job.Pipeline {
+// hidePipeline returns a pipeline as its reader may see it. A caller who sees only own ones sees all of each.
+func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, reads := v.to.Can(access.JobsRead)
 	allowed, own := v.to.Can(access.JobsArgs)
@@ -70,19 +73,19 @@ func (v *view) pipeline(p job.Pipeline) job.Pipeline {
 	return p
 }
 
-func (v *view) tree(t Tree) Tree {
-	t.Pipeline = v.pipeline(t.Pipeline)
-	t.Jobs = v.treeJobs(t.Jobs)
+func (v *view) hideTree(t store.Tree) store.Tree {
+	t.Pipeline = v.hidePipeline(t.Pipeline)
+	t.Jobs = v.hideTreeJobs(t.Jobs)
 	return t
 }
 
-func (v *view) treeJobs(jobs []TreeJob) []TreeJob {
+func (v *view) hideTreeJobs(jobs []store.TreeJob) []store.TreeJob {
 	shown := slices.Clone(jobs)
 	for i, one := range shown {
-		shown[i].Job = v.job(one.Job)
+		shown[i].Job = v.hideJob(one.Job)
 		if one.FanOut != nil {
 			fan := *one.FanOut
-			fan.Shown = v.treeJobs(fan.Shown)
+			fan.Shown = v.hideTreeJobs(fan.Shown)
 			shown[i].FanOut = &fan
 		}
 	}
@@ -95,32 +98,32 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 	v, target := s.view(to), ""
 	switch shows := what.(type) {
 	case job.Job:
-		what, target = v.job(shows), "job "+idText(shows.ID)
+		what, target = v.hideJob(shows), "job "+idText(shows.ID)
 	case []job.Job:
-		what, target = v.jobs(shows), "jobs"
+		what, target = v.hideJobs(shows), "jobs"
 	case job.Pipeline:
-		what, target = v.pipeline(shows), "pipeline "+idText(shows.ID)
+		what, target = v.hidePipeline(shows), "pipeline "+idText(shows.ID)
 	case []job.Pipeline:
 		shown := make([]job.Pipeline, len(shows))
 		for i, one := range shows {
-			shown[i] = v.pipeline(one)
+			shown[i] = v.hidePipeline(one)
 		}
 		what, target = shown, "pipelines"
-	case Tree:
-		what, target = v.tree(shows), "pipeline "+idText(shows.ID)
+	case store.Tree:
+		what, target = v.hideTree(shows), "pipeline "+idText(shows.ID)
 	case job.ScheduleUse:
-		shows.ScheduleSetting = v.setting(shows.Name, shows.ScheduleSetting)
+		shows.ScheduleSetting = v.hideSetting(shows.Name, shows.ScheduleSetting)
 		what, target = shows, "schedule "+shows.Name
 	case []job.ScheduleUse:
 		shown := slices.Clone(shows)
 		for i, one := range shown {
-			shown[i].ScheduleSetting = v.setting(one.Name, one.ScheduleSetting)
+			shown[i].ScheduleSetting = v.hideSetting(one.Name, one.ScheduleSetting)
 		}
 		what, target = shown, "schedules"
 	case job.ScheduleChanged:
 		for _, one := range []**job.ScheduleSetting{&shows.Before, &shows.After} {
 			if *one != nil {
-				shown := v.setting(shows.Schedule, **one)
+				shown := v.hideSetting(shows.Schedule, **one)
 				*one = &shown
 			}
 		}
@@ -132,8 +135,8 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 	return what, s.readings.note(request, v, target)
 }
 
-// setting returns the setting of the schedule called name as its reader may see it: its jobs are no caller's own.
-func (v *view) setting(name string, one job.ScheduleSetting) job.ScheduleSetting {
+// hideSetting returns the setting of the schedule called name as its reader may see it: its jobs are no caller's own.
+func (v *view) hideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
 	case !v.to.Sees(access.JobsArgs, ""):
@@ -197,4 +200,70 @@ func (m *masks) of(kind string) access.Mask {
 		m.by[kind] = mask
 	}
 	return mask
+}
+
+// readings audits who sees secrets of others, by the permission jobs:args, before the answer: without the row there is none.
+// Pages refresh themselves, so the same reading within a minute is one row of each pod. It is safe for concurrent use.
+type readings struct {
+	store *store.Store
+	open  bool // every request may do everything, without credentials: there is nothing to audit
+
+	mu     sync.Mutex
+	lately map[string]time.Time // when a reading was audited
+}
+
+// Bounds of the readings that are remembered, and of the jobs that one row names.
+const (
+	sameReading   = time.Minute
+	mostReadings  = 4096
+	mostBaredRows = 100
+)
+
+func newReadings(st *store.Store, open bool) *readings {
+	return &readings{store: st, open: open, lately: map[string]time.Time{}}
+}
+
+// reading is what a row of the audit has of one.
+type reading struct {
+	Asked string   `json:"asked"`          // the path and query
+	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
+	More  int      `json:"more,omitempty"` // beside these
+}
+
+// note audits the secrets of others that v shows, if there are any. target is what was asked for.
+func (r *readings) note(request *http.Request, v *view, target string) error {
+	if len(v.bared) == 0 || v.known || r.open {
+		return nil
+	}
+	ctx := request.Context()
+	now := time.Now()
+	key := strings.Join(append([]string{v.to.Name, job.OriginOf(ctx).Source, target}, v.bared...), "\x00")
+	if !r.again(key, now) {
+		named := v.bared[:min(len(v.bared), mostBaredRows)]
+		deed := store.Deed{Actor: v.to.Name, Action: "job.read_args", Target: target,
+			After: reading{Asked: bounded(request.RequestURI, 500), Shown: named, More: len(v.bared) - len(named)}}
+		if err := r.store.Audit(ctx, deed); err != nil {
+			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are not shown while it cannot be written down who sees them", err: err}
+		}
+		r.remember(key, now)
+	}
+	v.known = true
+	return nil
+}
+
+// again reports whether a reading was audited lately.
+func (r *readings) again(key string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.lately[key]
+	return ok && now.Sub(at) < sameReading
+}
+
+func (r *readings) remember(key string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.lately) >= mostReadings {
+		clear(r.lately)
+	}
+	r.lately[key] = now
 }
