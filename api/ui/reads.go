@@ -40,26 +40,23 @@ const (
 
 // board is what is going on.
 type board struct {
-	Gate      store.BoardGate
+	Gate      job.Gate
 	Lanes     []lane
 	Pods      []pod
-	Running   []store.BoardRun
+	Running   []job.Slot
 	Used      int // slots, by all running jobs
 	Waiting   []store.BoardWait
 	Parked    []store.BoardWait
 	Approvals []store.BoardApproval
 }
 
-// lane is a lane with what runs in it.
-type lane struct {
-	store.BoardLane
-	Running int
-}
+// lane is a lane as pages show it.
+type lane struct{ store.LaneUse }
 
-// pod is a pod with what it runs.
+// pod is a pod as pages show it.
 type pod struct {
-	store.BoardPod
-	Running int
+	job.Pod
+	Lapsed bool // its lease has run out, and its row is still open
 }
 
 // readBoard reads what is going on. The script says with the header X-Anew that its person has just done something: who presses a
@@ -67,55 +64,23 @@ type pod struct {
 func (d *dashboard) readBoard(r *http.Request) (board, error) {
 	return d.board.get(r.Context(), r.Header.Get("X-Anew") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
-		b.Gate, err = s.BoardGate(ctx)
+		now, err := s.StatusUpTo(ctx, store.StatusLimits{Waiting: mostCounted, Pods: mostPods, Running: mostRunning})
 		errs := []error{err}
-		b.Running, err = s.BoardRunning(ctx, "", mostRunning)
-		errs = append(errs, err)
-		b.Lanes, b.Pods, err = d.readUse(ctx, b.Running)
-		errs = append(errs, err)
 		b.Waiting, b.Parked, err = s.BoardWaiting(ctx, mostLooked, mostCounted, mostGroups)
 		errs = append(errs, err)
 		b.Approvals, err = s.BoardApprovals(ctx, perPage)
 		errs = append(errs, err)
-		for _, l := range b.Lanes {
-			b.Used += l.Running
+		b.Gate = now.Gate
+		for _, l := range now.Lanes {
+			b.Lanes, b.Used = append(b.Lanes, lane{l}), b.Used+l.Running
+		}
+		for _, p := range now.Pods {
+			b.Pods = append(b.Pods, pod{p, p.ClosedAt == nil && p.LeaseUntil.Before(now.At)})
 		}
 		b.overlay()
-		b.Running = b.Running[:min(len(b.Running), mostShown)]
+		b.Running = now.Running[:min(len(now.Running), mostShown)]
 		return b, errors.Join(errs...)
 	})
-}
-
-// readUse reads the lanes and pods, and counts what runs of each: one pass over what is due is enough unless very much runs.
-func (d *dashboard) readUse(ctx context.Context, running []store.BoardRun) (lanes []lane, pods []pod, err error) {
-	found, err := d.o.Store.BoardLanes(ctx, mostCounted)
-	if err != nil {
-		return nil, nil, err
-	}
-	processes, err := d.o.Store.BoardPods(ctx, mostPods)
-	if err != nil {
-		return nil, nil, err
-	}
-	var slots []store.BoardSlots
-	if len(running) < mostRunning {
-		for _, r := range running {
-			slots = append(slots, store.BoardSlots{Lane: r.Lane, Pod: r.Pod, Running: 1})
-		}
-	} else if slots, err = d.o.Store.BoardSlots(ctx); err != nil {
-		return nil, nil, err
-	}
-	byLane, byPod := map[string]int{}, map[string]int{}
-	for _, s := range slots {
-		byLane[s.Lane] += s.Running
-		byPod[s.Pod] += s.Running
-	}
-	for _, l := range found {
-		lanes = append(lanes, lane{l, byLane[l.Name]})
-	}
-	for _, p := range processes {
-		pods = append(pods, pod{p, byPod[p.Boot]})
-	}
-	return lanes, pods, nil
 }
 
 // tree is a pipeline as its page shows it.
