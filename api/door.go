@@ -56,14 +56,14 @@ func (d *door) admit(c echo.Context, to Route) error {
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
 	if to.changes() { // after the sender is known, so that strangers at the same address do not use up the limit
-		if err := enforce(c, d.clients, neighbourhood(from.Source)); err != nil {
+		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
 	}
 	if err := d.may(ctx, p, to, c.Param("id")); err != nil || !to.changes() {
 		return err
 	}
-	return enforce(c, d.principals, p.Name)
+	return d.principals.enforce(p.Name)
 }
 
 // recheck returns the sender of an admitted request as it would be admitted now: streams outlive tokens and grants.

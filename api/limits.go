@@ -2,13 +2,13 @@ package api
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 )
 
@@ -83,13 +83,16 @@ func neighbourhood(client string) string {
 }
 
 // enforce refuses a request when the bucket of its sender is empty.
-func enforce(c echo.Context, b *buckets, who string) error {
-	wait, ok := b.reserve(who)
-	if ok {
-		return nil
+func (b *buckets) enforce(who string) error {
+	if wait, ok := b.reserve(who); !ok {
+		return tooMany("too many requests", wait)
 	}
-	c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	return &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "too many requests", detail: "try again after " + wait.Round(time.Millisecond).String()}
+	return nil
+}
+
+func tooMany(message string, wait time.Duration) *problem {
+	return &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: message,
+		detail: "try again after " + wait.Round(time.Millisecond).String(), retryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
 }
 
 // openStreams counts the streams that are open. It is safe for concurrent use.
@@ -103,11 +106,12 @@ type openStreams struct {
 func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- not all clients at once
 	switch {
 	case o.all >= limit.Most:
-		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod serves as many streams as it may"}
+		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod serves as many streams as it may", retryAfter: later}
 	case o.of[principal] >= limit.MostEach:
-		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have as many streams as you may"}
+		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have as many streams as you may", retryAfter: later}
 	}
 	if o.of == nil {
 		o.of = map[string]int{}

@@ -35,7 +35,7 @@ func login(c *call) (any, error) {
 	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := c.opts.Login(token)
 	if err != nil {
-		if err := enforce(c, c.logins, neighbourhood(c.door.client(c.Request()))); err != nil {
+		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
 			return nil, err // valid tokens are not limited
 		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}

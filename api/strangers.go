@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -43,10 +40,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	}
 	s.counted.WithLabelValues(kind).Inc()
 	if wait, ok := s.each.reserve(neighbourhood(from)); !ok {
-		p := &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "too many requests without valid credentials",
-			detail: "try again after " + wait.Round(time.Millisecond).String()}
-		p.retryAfter = strconv.Itoa(int(math.Ceil(wait.Seconds())))
-		return p
+		return tooMany("too many requests without valid credentials", wait)
 	}
 	detail := "send Authorization: Bearer and a token that is valid"
 	if errors.Is(err, access.ErrUnknownCertificate) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -41,7 +39,6 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 	return func(c *call) (any, error) {
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
 		if err != nil {
-			c.Response().Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(5))) // #nosec G404 -- not all clients at once
 			return nil, err
 		}
 		defer release()
