@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -15,6 +16,10 @@ type Options struct {
 	// InsecureAllowAll lets every request do everything, when there is no Authenticate: for tests, and where something in front
 	// decides who may come here.
 	InsecureAllowAll bool
+	// Operator names the principal of every request under InsecureAllowAll. Default "api".
+	Operator string
+	// OnFailure receives the error behind each answer of 499 or above, which the answer itself does not show. Default: it is only logged.
+	OnFailure func(*http.Request, error)
 	// Login begins the session of a browser that shows a token at /ui/login: it returns the value of its cookie, which Authenticate has
 	// to accept, and when it ends. Default: there is no such page, as behind a proxy or with sessions of the host's own.
 	Login func(token string) (session string, until time.Time, err error)
@@ -59,7 +64,7 @@ func (o Options) withDefaults() Options {
 		if !o.InsecureAllowAll {
 			panic("api: every request would be let through: set Options.Authenticate, or InsecureAllowAll")
 		}
-		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
+		o.Authenticate = o.allowAll
 	}
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
@@ -94,8 +99,10 @@ func (o StreamOptions) withDefaults() StreamOptions {
 // Principal is the sender of a request, with the roles that add to those of the table of grants.
 type Principal = access.Principal
 
-// anybody is the sender of every request where every request may do everything.
-var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
+// allowAll authenticates every request as one principal that may do everything.
+func (o Options) allowAll(*http.Request) (Principal, error) {
+	return Principal{Name: cmp.Or(o.Operator, "api"), Roles: []string{access.PlatformAdmin}}, nil
+}
 
 // Tokens are principals with a token each; Signed are principals with tokens that another party signs (JWT). Both have the methods
 // Authenticate and Login for [Options].

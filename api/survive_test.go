@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -59,4 +60,25 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it li
 	}()
 	is.Equal(thrown, http.ErrAbortHandler) // net/http cuts it off, and it is not taken for the whole
 	is.True(strings.Contains(log.String(), "later"))
+}
+
+func TestAHostReceivesTheErrorThatAnAnswerHides(t *testing.T) {
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer r.Close()
+	var failed []error
+	hidden, who := errors.New("the host of the database"), ""
+	e := echo.New()
+	mount(e.Group(""), r, Options{InsecureAllowAll: true, Operator: "cli:ana", OnFailure: func(_ *http.Request, err error) { failed = append(failed, err) }}, []Route{
+		{Method: http.MethodGet, Path: "/fails", Needs: access.JobsRead, do: func(c *call) (any, error) { who = c.caller.Name; return nil, hidden }},
+		{Method: http.MethodGet, Path: "/refuses", Needs: access.JobsRead, do: func(*call) (any, error) { return nil, invalid("no") }},
+	})
+	for _, path := range []string{"/fails", "/refuses"} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		is.True(!strings.Contains(w.Body.String(), hidden.Error()))
+	}
+	is.Equal(who, "cli:ana")
+	is.Equal(failed, []error{hidden}) // a refusal says all there is to say
 }
