@@ -38,7 +38,7 @@ type Options struct {
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
-	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
+	// reach an API without permissions by pointing its own name at 127.0.0.1.
 	LoopbackOnly bool
 	// Hosts are further names that LoopbackOnly lets through: those that a proxy on this machine passes on.
 	Hosts []string
@@ -55,7 +55,7 @@ type StreamOptions struct {
 	// KeepAlive is the longest silence of a stream, and half of the interval at which its reader's permission is checked again.
 	// Default 15s, at most 25s.
 	KeepAlive time.Duration
-	// WriteWithin is the time that a client may take to accept what is written before it is dropped. Default 10s.
+	// WriteWithin is the timeout of a write, after which the client is dropped. Default 10s.
 	WriteWithin time.Duration
 }
 

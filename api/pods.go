@@ -61,7 +61,7 @@ func health(c *call) (any, error) {
 	return map[string]string{"status": "ok", "boot": c.r.Boot()}, nil
 }
 
-// ready says whether this pod may take work.
+// ready reports whether this pod may take work.
 func ready(c *call) (any, error) {
 	ready, reasons := c.r.Ready()
 	status := http.StatusOK

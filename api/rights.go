@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// rightsFor is the time for which a pod uses what it read of the tables of roles and grants: changes through the pod hold there at
+// rightsFor is the time for which a pod trusts its last reading of the tables of roles and grants: changes through the pod hold there at
 // once, on other pods, and after plain SQL, at most so much later.
 const rightsFor = 2 * time.Second
 
@@ -33,7 +33,7 @@ type cachedRights struct {
 
 func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
-// of returns what a principal may do. An unknown role gives nothing.
+// of returns a principal's rights. An unknown role gives none.
 func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()
@@ -66,7 +66,7 @@ func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, err
 	return all, nil
 }
 
-// forget has every principal's rights read anew.
+// forget drops the remembered rights of every principal.
 func (r *rights) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

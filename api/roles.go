@@ -80,7 +80,7 @@ func putRole(c *call) (any, error) {
 	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
-// rightsChanged has all rights read anew after a change of the roles or grants.
+// rightsChanged drops the remembered rights after a successful change of the roles or grants.
 func (c *call) rightsChanged(err error) error {
 	if err == nil {
 		c.door.rights.forget()
@@ -174,7 +174,7 @@ func grantRole(c *call) (any, error) {
 	return g, c.rightsChanged(c.r.Store().GrantRole(c.ctx(), g, c.caller.Name))
 }
 
-// revokeRole takes the principal and the role from the query. To revoke what was never granted is no error.
+// revokeRole takes the principal and the role from the query. Revoking a role that was never granted is no error.
 func revokeRole(c *call) (any, error) {
 	principal, err1 := storable(c.QueryParam("principal"))
 	name, err2 := storable(c.QueryParam("role"))

@@ -33,7 +33,7 @@ type Route struct {
 // handler answers a request with a value for JSON: nil when it has no body, or when the handler has written it.
 type handler func(*call) (any, error)
 
-// scope says what a route is to a caller whose permission is for own jobs only.
+// scope is the use of a route to a caller whose permission is for own jobs only.
 type scope int
 
 const (

@@ -148,8 +148,8 @@ func triggerSchedule(c *call) (any, error) {
 	return fire, err
 }
 
-// A schedule has handlers run: its setting says which, and with which arguments. So the right to manage schedules is that to submit for
-// every principal, and SECURITY.md says so. It includes neither the right to approve nor the right to see secrets:
+// A schedule has handlers run: its setting holds their kind and arguments. So the right to manage schedules is that to submit for
+// every principal, as SECURITY.md states. It includes neither the right to approve nor the right to see secrets:
 // jobs of schedules run without approval in every lane, so a change, a trigger or a resumption needs that right here. The test is
 // TestNoScheduleLeadsAroundAnApprovalOrAMask.
 

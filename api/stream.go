@@ -34,7 +34,7 @@ func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after st
 	})
 }
 
-// serveStream answers with what open opens, until it is over or the client has gone. What is wrong is answered before it begins.
+// serveStream answers with the stream that open returns, until it is over or the client has gone. Errors are answered before it begins.
 func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler {
 	return func(c *call) (any, error) {
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
