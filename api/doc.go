@@ -2,7 +2,7 @@
 // own echo, and [Handler] is the same without one. `trapeze routes` and GET /openapi.json list the routes; the dashboard at /ui/ and the
 // metrics at /metrics come with them.
 //
-// A route is a row ([Route]): method, path, permission, what that means for a caller's own jobs, query parameters, body, answer,
+// A route is a row ([Route]): method, path, permission, its scope, query parameters, body, answer,
 // summary and handler. Each resource has a file with its rows and handlers. The door admits a request by its row, a handler gets the
 // admitted call, and a view hides secrets from its caller.
 //

@@ -138,7 +138,7 @@ func (d *door) guard(request *http.Request, to Route) error {
 	return nil
 }
 
-// ofAPage refuses a request with a session and no token that does not say which page it comes from: every browser says so in a request
+// ofAPage refuses a request with a session and no token that does not name the page it comes from: every browser does in a request
 // that changes something, and other clients have to send a token.
 func ofAPage(r *http.Request) error {
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {

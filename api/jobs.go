@@ -110,7 +110,7 @@ func showJob(c *call, id int64) (any, error) {
 	return c.present(found)
 }
 
-// listObstacles says why a job does not run. A caller who may only see own jobs does not learn which other one is in the way.
+// listObstacles lists the reasons why a job does not run. A caller who may only see own jobs does not learn which other one is in the way.
 func listObstacles(c *call, id int64) (any, error) {
 	if _, err := c.r.Get(c.ctx(), id); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	return made
 }
 
-// neighbourhood returns what a limit counts an address for: in IPv6 its /64, all of which one client may have.
+// neighbourhood returns the block of addresses that limits count as one client: in IPv6 a /64.
 func neighbourhood(client string) string {
 	addr, err := netip.ParseAddr(client)
 	if err != nil || addr.Is4() {

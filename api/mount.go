@@ -127,7 +127,7 @@ func (s *service) respond(c echo.Context, to Route) error {
 // errPanic is the error of a handler that panicked.
 var errPanic = errors.New("panic")
 
-// recovered turns a panic into an error, which the log gets with the stack: net/http would only cut the connection and write a log of its own.
+// recovered turns a panic into an error, which the log gets with the stack: net/http would only cut the connection and write to its own log.
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {

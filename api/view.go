@@ -223,14 +223,14 @@ func newReadings(st *store.Store, open bool) *readings {
 	return &readings{store: st, open: open, lately: map[string]time.Time{}}
 }
 
-// reading is what a row of the audit has of one.
+// reading is the audit's record of one.
 type reading struct {
 	Asked string   `json:"asked"`          // the path and query
 	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
 	More  int      `json:"more,omitempty"` // beside these
 }
 
-// note audits the secrets of others that v shows, if there are any. target is what was asked for.
+// note audits the secrets of others that v shows, if there are any. target names the job, pipeline or list that was asked for.
 func (r *readings) note(request *http.Request, v *view, target string) error {
 	if len(v.bared) == 0 || v.known || r.open {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // The queue state, the lanes, the pods and the running jobs have one form, for the API, the command line and the dashboard. [Store.Status]
-// reads all of it; [Store.StatusUpTo] bounds what it reads, for a backlog of millions must not make the page that shows it part of the problem.
+// reads all of it; [Store.StatusUpTo] is bounded, for a backlog of millions must not make the page that shows it part of the problem.
 
 // gateSQL reads the queue state. Without its row it is paused, as for heartbeats. Plan: gate_pkey, one row.
 const (
@@ -26,7 +26,7 @@ type gateAt struct {
 	At time.Time
 }
 
-// laneUseSQL counts what runs and waits by lane. Plan: one pass over live.
+// laneUseSQL counts running and waiting jobs by lane. Plan: one pass over live.
 const laneUseSQL = `
 select ` + laneColumns + `, coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, ` + closedColumns + `
 from trapeze.lanes n left join (
@@ -36,7 +36,7 @@ from trapeze.lanes n left join (
 ) u on u.lane = n.name
 order by n.name`
 
-// boardLanesSQL lists lanes and counts what waits in each, up to a limit.
+// boardLanesSQL lists lanes and counts the waiting jobs of each, up to a limit.
 // Plan: lanes is small; the first of live_for_claim for each lane, which stops at the limit.
 const boardLanesSQL = `
 select ` + laneColumns + `, 0, w.waiting, w.oldest, ` + closedColumns + `
@@ -54,7 +54,7 @@ const (
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
 
-// LaneUse is a lane, how it is set, and what runs and waits in it.
+// LaneUse is a lane with its settings and its running and waiting jobs.
 type LaneUse struct {
 	Name             string     `json:"name"`
 	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
@@ -73,12 +73,12 @@ type LaneUse struct {
 	Frozen           bool       `json:"frozen"` // for maintenance
 }
 
-// Lanes lists the lanes with what runs and waits in them.
+// Lanes lists the lanes with their running and waiting jobs.
 func (s *Store) Lanes(ctx context.Context) ([]LaneUse, error) {
 	return s.lanes(ctx, laneUseSQL)
 }
 
-// LanesUpTo lists the lanes without what runs in them; what waits in each is counted up to most.
+// LanesUpTo lists the lanes with their waiting jobs, counted up to most, and without the running ones.
 func (s *Store) LanesUpTo(ctx context.Context, most int) ([]LaneUse, error) {
 	return s.lanes(ctx, boardLanesSQL, most)
 }
@@ -92,8 +92,8 @@ func (s *Store) lanes(ctx context.Context, sql string, args ...any) ([]LaneUse, 
 }
 
 const (
-	// podsSQL lists processes, open ones first, remote workers among them. Plan: pods and remote_workers are small; live is read once,
-	// whatever the number of pods.
+	// podsSQL lists processes, open ones first, remote workers among them. Plan: pods and remote_workers are small; live is read once
+	// for all pods.
 	podsSQL = `
 select ` + podColumns + `
 from trapeze.pods p left join (
@@ -121,10 +121,10 @@ func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
 }
 
 const (
-	// slotsInUseSQL lists what runs, by pod and in the order in which it was claimed. Plan: one pass over live; primary keys.
+	// slotsInUseSQL lists running jobs, by pod and in the order in which it was claimed. Plan: one pass over live; primary keys.
 	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
 where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
-	// boardRunningSQL lists what runs, the longest first. Plan: one pass over live, as boardSlotsSQL; then primary keys.
+	// boardRunningSQL lists running jobs, the longest first. Plan: one pass over live, as boardSlotsSQL; then primary keys.
 	boardRunningSQL = `
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
@@ -144,17 +144,17 @@ func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	return j, err
 }
 
-// BoardSlots counts what a pod runs in a lane.
+// BoardSlots is the number of a pod's running jobs in a lane.
 type BoardSlots struct {
 	Lane, Pod string
 	Running   int
 }
 
-// boardSlotsSQL counts what runs. Plan: one pass over live, which no index spares (it would cost every claim): 0.3 to 0.5 s at a
+// boardSlotsSQL counts running jobs. Plan: one pass over live, which no index spares (it would cost every claim): 0.3 to 0.5 s at a
 // million waiting jobs on two shared cores, so callers share its answer.
 const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live where state = 'running' group by lane, pod`
 
-// BoardSlots counts what runs, by lane and pod.
+// BoardSlots counts running jobs by lane and pod.
 func (s *Store) BoardSlots(ctx context.Context) ([]BoardSlots, error) {
 	list, err := rows(ctx, s, pgx.RowToStructByPos[BoardSlots], boardSlotsSQL)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Store) BoardSlots(ctx context.Context) ([]BoardSlots, error) {
 	return list, nil
 }
 
-// Status is everything at one moment: the queue state, the lanes, the pods, and what is in their slots.
+// Status is everything at one moment: the queue state, the lanes, the open pods and the running jobs.
 type Status struct {
 	Gate    job.Gate   `json:"gate"`
 	Lanes   []LaneUse  `json:"lanes"`
@@ -172,7 +172,7 @@ type Status struct {
 	At      time.Time  `json:"-"` // by the database's clock, which leases go by; [Store.StatusUpTo] reads it
 }
 
-// Status reads everything in one snapshot: of the pods, the open ones.
+// Status reads all of it in one snapshot.
 func (s *Store) Status(ctx context.Context) (now Status, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -200,14 +200,14 @@ func (s *Store) Status(ctx context.Context) (now Status, err error) {
 	return now, nil
 }
 
-// StatusLimits bound what [Store.StatusUpTo] reads.
+// StatusLimits bound [Store.StatusUpTo].
 type StatusLimits struct {
 	Waiting int // up to which jobs are counted in each lane
 	Pods    int // the open ones first
 	Running int // the longest first
 }
 
-// StatusUpTo reads the status up to limits, with closed pods whose rows are still kept. What runs in lanes and pods is counted to the end.
+// StatusUpTo reads the status up to limits, with closed pods whose rows are still kept. Running jobs are counted to the end.
 func (s *Store) StatusUpTo(ctx context.Context, most StatusLimits) (now Status, err error) {
 	gate, err := rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
