@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
@@ -30,6 +32,13 @@ type service struct {
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()
 	return slices.Contains(reasons, runner.ReasonCutOff)
+}
+
+// reportFailure hands the error behind an answer to the host.
+func (s *service) reportFailure(request *http.Request, err error) {
+	if p := problemOf(err); s.opts.OnFailure != nil && p.status >= clientClosedRequest {
+		s.opts.OnFailure(request, cmp.Or(p.err, err))
+	}
 }
 
 // call is a request that its route has let through.

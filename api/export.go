@@ -83,7 +83,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 		return buffered.Flush()
 	})
 	if err != nil && response.Committed {
-		c.failed(c.Request(), err)
+		c.reportFailure(c.Request(), err)
 		slog.WarnContext(ctx, "export broken off", "route", c.Path(), telemetry.Err, err)
 		panic(http.ErrAbortHandler) // net/http's way to end an answer that is not whole
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -78,19 +77,12 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		}
 		begun := c.Response().Committed
 		s.door.refusals.note(c.Request(), to, err)
-		s.failed(c.Request(), err)
+		s.reportFailure(c.Request(), err)
 		HandleError(err, c)
 		if begun && errors.Is(err, errPanic) {
 			panic(http.ErrAbortHandler) // the client must not take a part for the whole
 		}
 		return nil
-	}
-}
-
-// failed hands the error behind an answer to the host.
-func (s *service) failed(request *http.Request, err error) {
-	if p := problemOf(err); s.opts.OnFailure != nil && p.status >= clientClosedRequest {
-		s.opts.OnFailure(request, cmp.Or(p.err, err))
 	}
 }
 

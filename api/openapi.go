@@ -19,8 +19,8 @@ var documentRoutes = []Route{
 
 var pathParameter = regexp.MustCompile(`:(\w+)`)
 
-// parameters describe query parameters and headers, by name.
-var parameters = map[string]string{
+// meanings describe query parameters and headers, by name.
+var meanings = map[string]string{
 	"state":           "one state or several, separated by commas",
 	"pipeline":        "id of a pipeline: that of its first job",
 	"parent":          "id of the job that it follows",
@@ -94,16 +94,16 @@ func operation(route Route) map[string]any {
 	}
 	taken := []any{}
 	for _, found := range pathParameter.FindAllStringSubmatch(route.Path, -1) {
-		taken = append(taken, parameter(found[1], "path", ""))
+		taken = append(taken, describeParameter(found[1], "path", ""))
 	}
 	for _, name := range route.query {
-		taken = append(taken, parameter(name, "query", parameters[name]))
+		taken = append(taken, describeParameter(name, "query", meanings[name]))
 	}
 	for _, name := range route.headers {
-		taken = append(taken, parameter(name, "header", parameters[name]))
+		taken = append(taken, describeParameter(name, "header", meanings[name]))
 	}
 	if route.changes() && route.Needs != access.Nothing {
-		taken = append(taken, parameter("X-Reason", "header", parameters["X-Reason"]))
+		taken = append(taken, describeParameter("X-Reason", "header", meanings["X-Reason"]))
 	}
 	if len(taken) > 0 {
 		o["parameters"] = taken
@@ -127,7 +127,7 @@ func operationID(route Route) string {
 	return strings.ToLower(route.Method) + strings.Join(words, "")
 }
 
-func parameter(name, in, description string) map[string]any {
+func describeParameter(name, in, description string) map[string]any {
 	p := map[string]any{"name": name, "in": in, "schema": schema{"type": "string"}}
 	if in == "path" {
 		p["required"] = true

@@ -19,7 +19,7 @@ type Route struct {
 	right access.Permission // on the job, which an operator's route to jobs needs as well
 	scope scope             // of a permission for own jobs only
 
-	query    []string // the parameters it takes, see parameters; others are refused
+	query    []string // the parameters it takes, see meanings; others are refused
 	headers  []string
 	in       any    // a value of the body's type; nil: not described
 	form     bool   // the body is a form, not JSON
