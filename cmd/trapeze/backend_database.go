@@ -103,7 +103,7 @@ func (d *databaseBackend) Pipelines(ctx context.Context, f store.PipelineFilter)
 }
 
 func (d *databaseBackend) Tree(ctx context.Context, id int64, branches int) (tree, error) {
-	t, err := api.ReadTree(ctx, d.Runner, id, branches)
+	t, err := d.Store().Tree(ctx, id, store.TreeLimits{Children: branches})
 	return tree(t), err
 }
 
