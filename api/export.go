@@ -79,6 +79,7 @@ func (s *server) export(c echo.Context, write func(context.Context, *store.Store
 		return buffered.Flush()
 	})
 	if err != nil && response.Committed {
+		s.failed(c.Request(), err)
 		slog.WarnContext(ctx, "export broken off", "route", c.Path(), telemetry.Err, err)
 		panic(http.ErrAbortHandler) // net/http's way to end an answer that is not whole
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -25,6 +26,10 @@ type Options struct {
 	// InsecureAllowAll lets everybody who reaches the API do everything, when there is no Authenticate: for tests, and where something
 	// in front decides who may come here.
 	InsecureAllowAll bool
+	// Operator names the principal of every request under InsecureAllowAll. Default "api".
+	Operator string
+	// OnFailure receives the error behind each answer of 499 or above, which the answer itself does not show. Default: it is only logged.
+	OnFailure func(*http.Request, error)
 	// Login begins the session of a browser that shows a token at /ui/login: what its cookie holds, and when it ends. Authenticate has to
 	// believe that. Default: there is no such page, as behind a proxy or with sessions of the host's own.
 	Login func(token string) (session string, until time.Time, err error)
@@ -64,8 +69,10 @@ func (o Options) withRates() Options {
 // Principal is who sends a request, and the roles that he has beside those of the table of grants.
 type Principal = access.Principal
 
-// anybody is who sends every request where everybody may do everything.
-var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
+// allowAll authenticates every request as one principal that may do everything.
+func (o Options) allowAll(*http.Request) (Principal, error) {
+	return Principal{Name: cmp.Or(o.Operator, "api"), Roles: []string{access.PlatformAdmin}}, nil
+}
 
 // server is the API over one runner.
 type server struct {
@@ -97,7 +104,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	switch {
 	case !open:
 	case o.InsecureAllowAll:
-		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
+		o.Authenticate = o.allowAll
 	default:
 		panic("api: nobody says who may use the API: set Options.Authenticate, or InsecureAllowAll")
 	}
@@ -149,9 +156,17 @@ func (s *server) serve(to Route) echo.HandlerFunc {
 		})
 		if err != nil {
 			s.refusals.note(c.Request(), to, err)
+			s.failed(c.Request(), err)
 			HandleError(err, c)
 		}
 		return nil
+	}
+}
+
+// failed hands the error behind an answer to the host.
+func (s *server) failed(request *http.Request, err error) {
+	if p := problemOf(err); s.opts.OnFailure != nil && p.status >= clientClosedRequest {
+		s.opts.OnFailure(request, cmp.Or(p.err, err))
 	}
 }
 

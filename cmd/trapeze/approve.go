@@ -19,7 +19,7 @@ trapeze jobs --state awaiting_approval. To refuse one: trapeze kill.
 Exit code 1 when there is no such job, or when it does not await approval: it was approved before, say, or nobody approved
 it in time.`,
 		Args: cobra.ExactArgs(1),
-		RunE: onOne(func(c *cobra.Command, at backend, id int64) error {
+		RunE: onOne(func(c *cobra.Command, at *server, id int64) error {
 			if err := at.Approve(c.Context(), id); err != nil {
 				return err
 			}

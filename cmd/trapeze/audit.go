@@ -42,7 +42,7 @@ added to. --before goes on after the last row of a list.`,
 }
 
 // listAudit prints up to f.Limit rows, page by page.
-func listAudit(c *cobra.Command, from backend, f store.AuditFilter) error {
+func listAudit(c *cobra.Command, from *server, f store.AuditFilter) error {
 	var rows [][]string
 	for left := f.Limit; left > 0; {
 		f.Limit = min(left, 1000)

@@ -8,18 +8,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func (d *databaseBackend) Retentions(ctx context.Context) ([]job.Retention, error) {
-	return d.Runner.Retentions(ctx)
-}
-
-func (d *databaseBackend) SetRetention(ctx context.Context, kind string, state job.State, keepS int64) (job.RetentionChanged, error) {
-	return d.Runner.SetRetention(ctx, kind, state, keepS, operator())
-}
-
-func (d *databaseBackend) UnsetRetention(ctx context.Context, kind string, state job.State) (job.RetentionChanged, error) {
-	return d.Runner.UnsetRetention(ctx, kind, state, operator())
-}
-
 const retentionPath = "/admin/workers/retention"
 
 func (s *server) Retentions(ctx context.Context) ([]job.Retention, error) {

@@ -215,6 +215,9 @@ func (s *server) Export(ctx context.Context, what string, to io.Writer) error {
 	}
 	defer response.Body.Close()
 	if _, err := io.Copy(to, response.Body); err != nil {
+		if s.local {
+			return unavailable("the export was broken off, what is printed is a part of it: %w", err)
+		}
 		return unavailable("the export of %s was broken off, what is printed is a part of it: %w", s.url, err)
 	}
 	return nil

@@ -44,22 +44,22 @@ func (s *server) DeleteLane(ctx context.Context, name, moveTo string, dryRun boo
 }
 
 func (s *server) DrainLane(ctx context.Context, name string, wait time.Duration) (job.Quiet, error) {
-	return s.close(ctx, lanesPath+"/"+url.PathEscape(name)+"/drain", wait)
+	return s.shut(ctx, lanesPath+"/"+url.PathEscape(name)+"/drain", wait)
 }
 
 func (s *server) DrainPod(ctx context.Context, pod string, wait time.Duration) (job.Quiet, error) {
-	return s.close(ctx, "/admin/workers/pods/"+url.PathEscape(pod)+"/drain", wait)
+	return s.shut(ctx, "/admin/workers/pods/"+url.PathEscape(pod)+"/drain", wait)
 }
 
 func (s *server) Freeze(ctx context.Context, wait time.Duration) (job.Quiet, error) {
-	return s.close(ctx, "/admin/workers/freeze", wait)
+	return s.shut(ctx, "/admin/workers/freeze", wait)
 }
 
 // waitAtOnce is how long one request waits: less than [serverPatience].
 const waitAtOnce = 20 * time.Second
 
-// close closes something, and asks again until it is quiet or the wait is over.
-func (s *server) close(ctx context.Context, path string, wait time.Duration) (quiet job.Quiet, err error) {
+// shut closes something, and asks again until it is quiet or the wait is over.
+func (s *server) shut(ctx context.Context, path string, wait time.Duration) (quiet job.Quiet, err error) {
 	changed := false
 	for until := time.Now().Add(wait); ; {
 		step := max(min(time.Until(until), waitAtOnce), 0)

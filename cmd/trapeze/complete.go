@@ -28,7 +28,7 @@ server, its own token is that of TRAPEZE_TOKEN.`,
 				return err
 			}
 			p.Result, _ = value.(json.RawMessage)
-			return onOne(func(c *cobra.Command, at backend, id int64) error {
+			return onOne(func(c *cobra.Command, at *server, id int64) error {
 				if err := at.Complete(c.Context(), id, p); err != nil {
 					return err
 				}

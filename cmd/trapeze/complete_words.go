@@ -84,7 +84,7 @@ func statusWords(context.Context, *cobra.Command) (list []string) {
 }
 
 // asked makes words of what the database or the server answers.
-func asked[T any](read func(context.Context, backend) ([]T, error), name func(T) []string) words {
+func asked[T any](read func(context.Context, *server) ([]T, error), name func(T) []string) words {
 	return func(ctx context.Context, c *cobra.Command) (list []string) {
 		from, err := reach(c)
 		if err != nil {
@@ -108,14 +108,14 @@ func asked[T any](read func(context.Context, backend) ([]T, error), name func(T)
 }
 
 var (
-	scheduleWords = asked(func(ctx context.Context, from backend) ([]job.ScheduleUse, error) { return from.Schedules(ctx) },
+	scheduleWords = asked(func(ctx context.Context, from *server) ([]job.ScheduleUse, error) { return from.Schedules(ctx) },
 		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + printable(s.Words)} })
-	laneWords = asked(func(ctx context.Context, from backend) ([]store.LaneUse, error) { return from.Lanes(ctx) },
+	laneWords = asked(func(ctx context.Context, from *server) ([]store.LaneUse, error) { return from.Lanes(ctx) },
 		func(l store.LaneUse) []string { return []string{l.Name} })
 	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
 	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
 
-	jobWords = asked(func(ctx context.Context, from backend) ([]job.Job, error) {
+	jobWords = asked(func(ctx context.Context, from *server) ([]job.Job, error) {
 		page, err := from.Jobs(ctx, store.Filter{Limit: 30, States: []job.State{job.Running, job.Pending, job.AwaitingApproval, job.Waiting, job.Failed}})
 		return page.Jobs, err
 	}, func(j job.Job) []string {
@@ -123,4 +123,4 @@ var (
 	})
 )
 
-func openPods(ctx context.Context, from backend) ([]job.Pod, error) { return from.Pods(ctx, false) }
+func openPods(ctx context.Context, from *server) ([]job.Pod, error) { return from.Pods(ctx, false) }

@@ -41,7 +41,7 @@ LAST what came of the latest one. The history of one: trapeze cron fires.`,
 	}
 	every := watchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onBackend(c, func(at backend) error {
+		return onBackend(c, func(at *server) error {
 			return watching(c, *every, func(ctx context.Context) error {
 				list, err := at.Schedules(ctx)
 				if err != nil {

@@ -16,7 +16,7 @@ func newCronRemoveCommand() *cobra.Command {
 		Long: `Delete a schedule. The jobs that it made go on, and the history of its fires stays. One that the program declares stays away until
 somebody sets it again.`,
 		Example: "  trapeze cron rm nightly --reason \"done by the warehouse now\"",
-	}, func(ctx context.Context, c *cobra.Command, at backend, name string) error {
+	}, func(ctx context.Context, c *cobra.Command, at *server, name string) error {
 		if err := at.DeleteSchedule(ctx, name); err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func newCronPauseCommand() *cobra.Command {
 		Short:   "Let a schedule not fire until it is resumed",
 		Long:    "Let a schedule not fire until it is resumed. The jobs that it made go on. What would have fired meanwhile is not made up for.",
 		Example: "  trapeze cron pause nightly --reason \"month's end\"",
-	}, opensSchedule("paused", func(ctx context.Context, at backend, name string) (bool, error) { return at.PauseSchedule(ctx, name) }))
+	}, opensSchedule("paused", func(ctx context.Context, at *server, name string) (bool, error) { return at.PauseSchedule(ctx, name) }))
 }
 
 func newCronResumeCommand() *cobra.Command {
@@ -42,11 +42,11 @@ func newCronResumeCommand() *cobra.Command {
 		Use:     "resume NAME",
 		Short:   "Let a schedule fire again, from now on",
 		Example: "  trapeze cron resume nightly",
-	}, opensSchedule("resumed", func(ctx context.Context, at backend, name string) (bool, error) { return at.ResumeSchedule(ctx, name) }))
+	}, opensSchedule("resumed", func(ctx context.Context, at *server, name string) (bool, error) { return at.ResumeSchedule(ctx, name) }))
 }
 
-func opensSchedule(now string, do func(context.Context, backend, string) (bool, error)) func(context.Context, *cobra.Command, backend, string) error {
-	return func(ctx context.Context, c *cobra.Command, at backend, name string) error {
+func opensSchedule(now string, do func(context.Context, *server, string) (bool, error)) func(context.Context, *cobra.Command, *server, string) error {
+	return func(ctx context.Context, c *cobra.Command, at *server, name string) error {
 		news, err := do(ctx, at, name)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func newCronTriggerCommand() *cobra.Command {
 		Long: `Submit the job of a schedule now, beside its fires, which stay as they are; of a paused one too. It prints the job's id. Exit code 1
 when no job was made: its unique key is held, or it was refused.`,
 		Example: "  trapeze cron trigger nightly --reason \"last night's input was late\"",
-	}, func(ctx context.Context, c *cobra.Command, at backend, name string) error {
+	}, func(ctx context.Context, c *cobra.Command, at *server, name string) error {
 		fire, err := at.TriggerSchedule(ctx, name)
 		if err != nil {
 			return err

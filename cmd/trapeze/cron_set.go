@@ -56,7 +56,7 @@ handler of the kind is not asked: until one has, nothing fires.`,
 			if err != nil {
 				return err
 			}
-			return onBackend(c, func(at backend) error {
+			return onBackend(c, func(at *server) error {
 				done, err := at.SetSchedule(c.Context(), args[0], change)
 				if err != nil {
 					return err

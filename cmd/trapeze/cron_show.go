@@ -14,11 +14,11 @@ import (
 )
 
 // onSchedule makes a command whose first word is a schedule's name, which the shell completes.
-func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at backend, name string) error) *cobra.Command {
+func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *server, name string) error) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = first(completes(scheduleWords))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return onBackend(c, func(at backend) error { return do(c.Context(), c, at, args[0]) })
+		return onBackend(c, func(at *server) error { return do(c.Context(), c, at, args[0]) })
 	}
 	return c
 }
@@ -28,7 +28,7 @@ func newCronShowCommand() *cobra.Command {
 		Use:     "show NAME",
 		Short:   "Show a schedule, its next fires and its last ones",
 		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_fires",
-	}, func(ctx context.Context, c *cobra.Command, at backend, name string) error {
+	}, func(ctx context.Context, c *cobra.Command, at *server, name string) error {
 		one, err := at.Schedule(ctx, name)
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func newCronFiresCommand() *cobra.Command {
 		Long: `List what became of each fire of a schedule, newest first: fired, with the state of its job; duplicate, when an earlier job holds its
 unique key; overlap, when the job of the one before went on; missed, when nobody was there; failed, when its job was refused.`,
 		Example: "  trapeze cron fires nightly\n  trapeze cron fires nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
-	}, func(ctx context.Context, c *cobra.Command, at backend, name string) error {
+	}, func(ctx context.Context, c *cobra.Command, at *server, name string) error {
 		if limit < 1 {
 			return usage("--limit %d: want at least 1", limit)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -113,7 +114,7 @@ func (c *client) wake(ctx context.Context) {
 
 // operator is the name under which a command is written down.
 func operator() string {
-	if who, err := user.Current(); err == nil && who.Username != "" {
+	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
 		return who.Username
 	}
 	return "operator"

@@ -51,7 +51,7 @@ another pod. A drained pod is alive and not ready; a process that comes back und
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return untilQuiet(c, t.String()+" is drained", func(ctx context.Context, at backend) (job.Quiet, error) {
+			return untilQuiet(c, t.String()+" is drained", func(ctx context.Context, at *server) (job.Quiet, error) {
 				if t.pod != "" {
 					return at.DrainPod(ctx, t.pod, wait)
 				}
@@ -75,7 +75,7 @@ func newResumeCommand() *cobra.Command {
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return opens(c, t.String()+" is resumed", func(ctx context.Context, at backend) (bool, error) {
+			return opens(c, t.String()+" is resumed", func(ctx context.Context, at *server) (bool, error) {
 				if t.pod != "" {
 					return at.ResumePod(ctx, t.pod)
 				}
@@ -98,7 +98,7 @@ func newFreezeCommand() *cobra.Command {
 		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze thaw",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return untilQuiet(c, "frozen", func(ctx context.Context, at backend) (job.Quiet, error) { return at.Freeze(ctx, wait) })
+			return untilQuiet(c, "frozen", func(ctx context.Context, at *server) (job.Quiet, error) { return at.Freeze(ctx, wait) })
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "wait so long until nothing runs")
@@ -107,21 +107,21 @@ func newFreezeCommand() *cobra.Command {
 
 func newThawCommand() *cobra.Command {
 	return gateCommand("thaw", "End a freeze", "Lanes and pods that were drained stay drained, a paused gate stays paused.", "thawed",
-		func(ctx context.Context, at backend) (bool, error) { return at.Thaw(ctx) })
+		func(ctx context.Context, at *server) (bool, error) { return at.Thaw(ctx) })
 }
 
 func newPauseCommand() *cobra.Command {
 	return gateCommand("pause", "Start nothing anywhere, until trapeze unpause",
 		"On every pod, and after every restart. What runs goes on to its end. For maintenance, with a wait: trapeze freeze.", "paused",
-		func(ctx context.Context, at backend) (bool, error) { return at.Pause(ctx) })
+		func(ctx context.Context, at *server) (bool, error) { return at.Pause(ctx) })
 }
 
 func newUnpauseCommand() *cobra.Command {
 	return gateCommand("unpause", "Start jobs again after trapeze pause", "What is frozen stays frozen, and what is drained stays drained.", "unpaused",
-		func(ctx context.Context, at backend) (bool, error) { return at.Unpause(ctx) })
+		func(ctx context.Context, at *server) (bool, error) { return at.Unpause(ctx) })
 }
 
-func gateCommand(use, short, long, done string, do func(context.Context, backend) (bool, error)) *cobra.Command {
+func gateCommand(use, short, long, done string, do func(context.Context, *server) (bool, error)) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return opens(c, done, do) },
@@ -130,7 +130,7 @@ func gateCommand(use, short, long, done string, do func(context.Context, backend
 }
 
 // opens runs a command that has nothing to wait for, and prints what is so now.
-func opens(c *cobra.Command, now string, do func(context.Context, backend) (bool, error)) error {
+func opens(c *cobra.Command, now string, do func(context.Context, *server) (bool, error)) error {
 	at, err := reach(c)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func opens(c *cobra.Command, now string, do func(context.Context, backend) (bool
 }
 
 // untilQuiet runs a command that lets work end, and prints what still runs. Waiting in vain is exit code 1.
-func untilQuiet(c *cobra.Command, now string, do func(context.Context, backend) (job.Quiet, error)) error {
+func untilQuiet(c *cobra.Command, now string, do func(context.Context, *server) (job.Quiet, error)) error {
 	at, err := reach(c)
 	if err != nil {
 		return err

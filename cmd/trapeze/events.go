@@ -71,7 +71,7 @@ it is interrupted, or, with --job, until the job has ended.`,
 
 // watch is a reading of the history.
 type watch struct {
-	from  backend
+	from  *server
 	of    history
 	after string
 	goOn  bool

@@ -1,12 +1,6 @@
 package main
 
-import (
-	"bufio"
-	"encoding/json"
-	"io"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 func newExportCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -36,15 +30,4 @@ func exportCommand(what, short string) *cobra.Command {
 			return from.Export(c.Context(), what, c.OutOrStdout())
 		},
 	}
-}
-
-// inLines writes JSON lines through a buffer.
-func inLines(to io.Writer, write func(*json.Encoder) error) error {
-	buffered := bufio.NewWriterSize(to, 1<<16)
-	lines := json.NewEncoder(buffered)
-	lines.SetEscapeHTML(false)
-	if err := write(lines); err != nil {
-		return err
-	}
-	return buffered.Flush()
 }

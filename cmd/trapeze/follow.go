@@ -22,7 +22,7 @@ const followEvery = 100 * time.Millisecond
 
 // follow waits for the end of a job and of the steps after it, and returns the last one. It goes on through an outage of
 // the database: the job does too.
-func follow(ctx context.Context, from backend, id int64, show *following) (job.Job, error) {
+func follow(ctx context.Context, from *server, id int64, show *following) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
@@ -55,7 +55,7 @@ func follow(ctx context.Context, from backend, id int64, show *following) (job.J
 }
 
 // nextStep finds the step that a job handed over to: it exists from the moment in which the job succeeded.
-func nextStep(ctx context.Context, from backend, j job.Job) (*job.Job, error) {
+func nextStep(ctx context.Context, from *server, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
 	}

@@ -42,7 +42,7 @@ func newJobCommand() *cobra.Command {
 }
 
 // podOf names the pod of a job. Its boot id alone must do when the pod's row is gone, or who asks may not see pods.
-func podOf(ctx context.Context, from backend, j job.Job) string {
+func podOf(ctx context.Context, from *server, j job.Job) string {
 	if j.Pod == nil {
 		return ""
 	}
@@ -63,7 +63,7 @@ func podOf(ctx context.Context, from backend, j job.Job) string {
 }
 
 // obstaclesOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
-func obstaclesOf(ctx context.Context, from backend, j job.Job) string {
+func obstaclesOf(ctx context.Context, from *server, j job.Job) string {
 	if j.State.Terminal() || j.State == job.Running {
 		return ""
 	}

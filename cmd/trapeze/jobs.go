@@ -34,7 +34,7 @@ func newJobsCommand() *cobra.Command {
 			if limit < 0 {
 				return usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
-			return onBackend(c, func(from backend) error { return listJobs(c, from, filter, limit) })
+			return onBackend(c, func(from *server) error { return listJobs(c, from, filter, limit) })
 		},
 	}
 	which.flags(c)
@@ -44,7 +44,7 @@ func newJobsCommand() *cobra.Command {
 }
 
 // listJobs prints up to limit jobs (0: all), page by page.
-func listJobs(c *cobra.Command, from backend, filter store.Filter, limit int) error {
+func listJobs(c *cobra.Command, from *server, filter store.Filter, limit int) error {
 	var rows [][]string
 	now := time.Now()
 	for left := limit; ; {

@@ -11,7 +11,7 @@ import (
 )
 
 func newKillCommand() *cobra.Command {
-	m := manyOrOne{did: "cancelled", one: ends(backend.Cancel), many: backend.CancelMany}
+	m := manyOrOne{did: "cancelled", one: ends((*server).Cancel), many: (*server).CancelMany}
 	c := &cobra.Command{
 		Use:   "kill [ID]",
 		Short: "Cancel a job, or all of a filter: a running one by telling its handler",
@@ -38,13 +38,13 @@ func newStopCommand() *cobra.Command {
 
 Exit code 1 when there is no such job, or when it has ended already.`,
 		Args: cobra.ExactArgs(1),
-		RunE: onOne(ends(backend.Stop)),
+		RunE: onOne(ends((*server).Stop)),
 	}
 }
 
 // ends makes what ends one job.
-func ends(end func(backend, context.Context, int64) (job.State, error)) func(*cobra.Command, backend, int64) error {
-	return func(c *cobra.Command, at backend, id int64) error {
+func ends(end func(*server, context.Context, int64) (job.State, error)) func(*cobra.Command, *server, int64) error {
+	return func(c *cobra.Command, at *server, id int64) error {
 		state, err := end(at, c.Context(), id)
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
 	}
 	every := watchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onBackend(c, func(at backend) error {
+		return onBackend(c, func(at *server) error {
 			return watching(c, *every, func(ctx context.Context) error {
 				lanes, err := at.Lanes(ctx)
 				if err != nil {

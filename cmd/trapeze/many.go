@@ -15,8 +15,8 @@ type manyOrOne struct {
 	which  selecting
 	dryRun bool
 	did    string // what was done: cancelled
-	one    func(c *cobra.Command, at backend, id int64) error
-	many   func(at backend, ctx context.Context, f api.Selection) (api.Many, error)
+	one    func(c *cobra.Command, at *server, id int64) error
+	many   func(at *server, ctx context.Context, f api.Selection) (api.Many, error)
 }
 
 func (m *manyOrOne) flags(c *cobra.Command) {
@@ -38,7 +38,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 		return err
 	}
 	selection.DryRun = m.dryRun
-	return onBackend(c, func(at backend) error {
+	return onBackend(c, func(at *server) error {
 		did, err := m.many(at, c.Context(), selection)
 		if err != nil {
 			return err

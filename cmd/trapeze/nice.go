@@ -25,7 +25,7 @@ Exit code 1 when there is no such job, when it runs, or when it has ended.`,
 			if err != nil || priority < job.MinPriority || priority > job.MaxPriority {
 				return usage("priority %q: want %d to %d", words[1], job.MinPriority, job.MaxPriority)
 			}
-			return onOne(func(c *cobra.Command, at backend, id int64) error {
+			return onOne(func(c *cobra.Command, at *server, id int64) error {
 				if err := at.Nice(c.Context(), id, priority, chain); err != nil {
 					return err
 				}

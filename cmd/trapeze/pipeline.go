@@ -34,7 +34,7 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 			if branches < 0 {
 				return usage("--branches %d: want 0 or more", branches)
 			}
-			return onOne(func(c *cobra.Command, from backend, id int64) error {
+			return onOne(func(c *cobra.Command, from *server, id int64) error {
 				if follow {
 					return followTree(c, from, id, branches)
 				}
@@ -159,7 +159,7 @@ func lasted(began, ended *time.Time, now time.Time) string {
 const followEveryTree = 300 * time.Millisecond
 
 // followTree draws a pipeline again and again until it is over: in place on a terminal, each change of its status elsewhere.
-func followTree(c *cobra.Command, from backend, id int64, branches int) error {
+func followTree(c *cobra.Command, from *server, id int64, branches int) error {
 	ctx, stop := signalContext(c.Context())
 	defer stop()
 	out, live := c.OutOrStdout(), isTerminal(c.OutOrStdout())

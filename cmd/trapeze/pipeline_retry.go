@@ -23,7 +23,7 @@ Exit code 1 when there is no such pipeline, or when it has neither failed nor be
 			if err != nil {
 				return err
 			}
-			return onOne(func(c *cobra.Command, at backend, id int64) error {
+			return onOne(func(c *cobra.Command, at *server, id int64) error {
 				again, err := at.RetryPipeline(c.Context(), id, other)
 				if err != nil {
 					return err

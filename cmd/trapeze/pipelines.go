@@ -58,7 +58,7 @@ until its last step has ended; partial means that its last step succeeded, but a
 }
 
 // listPipelines prints up to limit pipelines (0: all), page by page.
-func listPipelines(c *cobra.Command, from backend, filter store.PipelineFilter, limit int) error {
+func listPipelines(c *cobra.Command, from *server, filter store.PipelineFilter, limit int) error {
 	var rows [][]string
 	now := time.Now()
 	for left := limit; ; {
@@ -106,7 +106,7 @@ and end cancelled. The pipeline is named by the id of its first job.
 Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
 		Example: "  trapeze abort 4711",
 		Args:    cobra.ExactArgs(1),
-		RunE: onOne(func(c *cobra.Command, at backend, id int64) error {
+		RunE: onOne(func(c *cobra.Command, at *server, id int64) error {
 			aborted, err := at.Abort(c.Context(), id)
 			if err != nil {
 				return err

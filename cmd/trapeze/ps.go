@@ -27,7 +27,7 @@ Of a remote worker it says so: one that has no database, and takes its jobs from
 	}
 	every := watchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onBackend(c, func(from backend) error {
+		return onBackend(c, func(from *server) error {
 			return watching(c, *every, func(ctx context.Context) error {
 				now, err := from.Status(ctx)
 				if err != nil {

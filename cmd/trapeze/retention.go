@@ -32,7 +32,7 @@ func newRetentionListCommand() *cobra.Command {
 		Example: "  trapeze retention ls",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return onBackend(c, func(at backend) error {
+			return onBackend(c, func(at *server) error {
 				list, err := at.Retentions(c.Context())
 				if err != nil {
 					return err
@@ -69,7 +69,7 @@ job is read: do it for few. Keep the kinds of one pipeline for the same time.`,
 			if err != nil {
 				return err
 			}
-			return changeRetention(c, func(at backend) (job.RetentionChanged, error) {
+			return changeRetention(c, func(at *server) (job.RetentionChanged, error) {
 				return at.SetRetention(c.Context(), args[0], job.State(args[1]), seconds)
 			})
 		},
@@ -83,15 +83,15 @@ func newRetentionRemoveCommand() *cobra.Command {
 		Example: "  trapeze retention rm report failed",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return changeRetention(c, func(at backend) (job.RetentionChanged, error) {
+			return changeRetention(c, func(at *server) (job.RetentionChanged, error) {
 				return at.UnsetRetention(c.Context(), args[0], job.State(args[1]))
 			})
 		},
 	}
 }
 
-func changeRetention(c *cobra.Command, do func(at backend) (job.RetentionChanged, error)) error {
-	return onBackend(c, func(at backend) error {
+func changeRetention(c *cobra.Command, do func(at *server) (job.RetentionChanged, error)) error {
+	return onBackend(c, func(at *server) error {
 		done, err := do(at)
 		if err != nil {
 			return err

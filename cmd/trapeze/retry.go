@@ -9,8 +9,8 @@ import (
 
 func newRetryCommand() *cobra.Command {
 	var args string
-	m := manyOrOne{did: "tried again", many: backend.RetryMany}
-	m.one = func(c *cobra.Command, at backend, id int64) error {
+	m := manyOrOne{did: "tried again", many: (*server).RetryMany}
+	m.one = func(c *cobra.Command, at *server, id int64) error {
 		other, err := jsonOf(c, "args", args)
 		if err != nil {
 			return err

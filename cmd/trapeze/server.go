@@ -52,10 +52,13 @@ func validServer(text string) error {
 // serverPatience is how long a server may take for the beginning of an answer.
 const serverPatience = 30 * time.Second
 
-// server acts through the HTTP API of a server.
+// server acts through the HTTP API: of a server, or of this process, see [newLocal].
 type server struct {
 	address
-	http *http.Client
+	http     *http.Client
+	local    bool
+	patience time.Duration // for a whole answer; 0 has no limit
+	close    func()
 }
 
 func newServer(to address) (*server, error) {
@@ -65,15 +68,15 @@ func newServer(to address) (*server, error) {
 	to.url = strings.TrimRight(to.url, "/")
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = serverPatience
-	return &server{address: to, http: &http.Client{
+	return &server{address: to, patience: 2 * serverPatience, close: transport.CloseIdleConnections, http: &http.Client{
 		Transport: transport,
 		// A redirect would turn a POST into a GET, and take the token along.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// Close closes idle connections.
-func (s *server) Close() { s.http.CloseIdleConnections() }
+// Close closes all connections.
+func (s *server) Close() { s.close() }
 
 // get asks for a path, with a query, and decodes the answer.
 func (s *server) get(ctx context.Context, path string, query url.Values, into any) error {
@@ -85,8 +88,11 @@ func (s *server) get(ctx context.Context, path string, query url.Values, into an
 
 // ask sends a request and decodes the answer into a value; nil: it does not matter.
 func (s *server) ask(ctx context.Context, method, path string, header http.Header, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*serverPatience)
-	defer cancel()
+	if s.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.patience)
+		defer cancel()
+	}
 	response, err := s.send(ctx, method, path, header, body)
 	if err != nil {
 		return err
@@ -137,6 +143,8 @@ func (s *server) send(ctx context.Context, method, path string, header http.Head
 	}
 	response, err := s.http.Do(request)
 	switch {
+	case err != nil && s.local:
+		return nil, bare(err)
 	case err != nil && sent.Load() && method != http.MethodGet:
 		return nil, &codedError{exitUnknown, fmt.Errorf("%s went away after the request was sent, and may have done it: look, then repeat: %w", s.url, bare(err))}
 	case err != nil:

@@ -64,6 +64,8 @@ var plan = []floor{
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
+	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler of one process
+
 	// doors, which never import each other
 	{folder: "handlers", imports: "runner"},
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
