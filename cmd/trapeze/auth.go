@@ -1,7 +1,8 @@
 package main
 
 import (
-	"errors"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -54,34 +55,33 @@ func (c *config) validateAuth() (errs []error) {
 	return errs
 }
 
-// door says who may use this pod's API.
-func (s *serving) door() (api.Options, error) {
-	proxies, err := api.TrustedProxies(s.config.TrustedProxies)
-	o := api.Options{TrustedProxies: proxies}
-	if err != nil {
-		return o, usage("TRAPEZE_TRUSTED_PROXIES: %w", err)
+// tlsConfig is nil without a certificate. With a client CA, whoever connects shows a certificate of it.
+func (c *config) tlsConfig() (*tls.Config, error) {
+	if c.TLSCert == "" {
+		return nil, nil
 	}
-	switch s.config.Auth {
-	case "token":
-		tokens, err := api.TokenFile(s.config.TokensFile)
-		if err != nil {
-			return o, usage("TRAPEZE_TOKENS_FILE: %w", err)
-		}
-		o.Authenticate, o.Login = tokens.Authenticate, tokens.Login
-	case "jwt":
-		signed, err := api.KeysFile(s.config.JWTKeysFile)
-		if err != nil {
-			return o, usage("TRAPEZE_JWT_KEYS_FILE: %w", err)
-		}
-		o.Authenticate, o.Login = signed.Authenticate, signed.Login
-	case "header":
-		// The headers come from a loopback address then, and so would those of a web page that points its name there.
-		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, s.config.onLoopback(), s.config.Hosts
-	case "none":
-		o.InsecureAllowAll, o.LoopbackOnly = true, true
-		s.log.Warn("no permissions: everybody on this machine may do everything; set TRAPEZE_TOKENS_FILE, or TRAPEZE_AUTH", "auth", "none")
-	default:
-		return o, usage("TRAPEZE_AUTH: %w", errors.ErrUnsupported)
+	read := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		return &pair, err
 	}
-	return o, nil
+	if _, err := read(); err != nil {
+		return nil, fmt.Errorf("TRAPEZE_TLS_CERT, TRAPEZE_TLS_KEY: %w", err)
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		// Read at each handshake, of which there are few: a renewed certificate needs no restart.
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return read() },
+	}
+	if c.TLSClientCA != "" {
+		raw, err := os.ReadFile(c.TLSClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("TRAPEZE_TLS_CLIENT_CA: %w", err)
+		}
+		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !config.ClientCAs.AppendCertsFromPEM(raw) {
+			return nil, fmt.Errorf("TRAPEZE_TLS_CLIENT_CA: %s holds no certificate in PEM", c.TLSClientCA)
+		}
+	}
+	return config, nil
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,53 +26,92 @@ import (
 // config is the environment: docs of the variables are in the reference. A zero retention keeps for ever, and a zero age or
 // approval time is no limit.
 type config struct {
-	DatabaseURL    string        `envconfig:"DATABASE_URL"`
-	DirectURL      string        `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
-	Schema         string        `envconfig:"TRAPEZE_SCHEMA"`
-	HTTPAddr       string        `envconfig:"TRAPEZE_HTTP_ADDR"`
-	Pod            string        `envconfig:"TRAPEZE_POD"`
-	Slots          int           `envconfig:"TRAPEZE_SLOTS"`
-	PollInterval   time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
-	Lease          time.Duration `envconfig:"TRAPEZE_LEASE"`
-	Heartbeat      time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
-	ShutdownGrace  time.Duration `envconfig:"TRAPEZE_SHUTDOWN_GRACE"`
-	MaxAttempts    int           `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
-	MaxCrashes     int           `envconfig:"TRAPEZE_MAX_CRASHES"`
-	Timeout        time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
-	StaleAfter     time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
-	MaxAge         time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
-	MinSchedule    time.Duration `envconfig:"TRAPEZE_MIN_SCHEDULE_INTERVAL"`
-	ApprovalTTL    time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
-	Runner         bool          `envconfig:"TRAPEZE_RUNNER"`
-	Kinds          []string      `envconfig:"TRAPEZE_KINDS"`
-	Lanes          laneList      `envconfig:"TRAPEZE_LANES"`
-	KeepSucceeded  time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
-	KeepFailed     time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
-	KeepCancelled  time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
-	KeepEvents     time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
-	Auth           string        `envconfig:"TRAPEZE_AUTH"`
-	TokensFile     string        `envconfig:"TRAPEZE_TOKENS_FILE"`
-	JWTKeysFile    string        `envconfig:"TRAPEZE_JWT_KEYS_FILE"`
-	TrustedProxies []string      `envconfig:"TRAPEZE_TRUSTED_PROXIES"`
-	Hosts          []string      `envconfig:"TRAPEZE_HOSTS"`
-	TLSCert        string        `envconfig:"TRAPEZE_TLS_CERT"`
-	TLSKey         string        `envconfig:"TRAPEZE_TLS_KEY"`
-	TLSClientCA    string        `envconfig:"TRAPEZE_TLS_CLIENT_CA"`
-	DemoHandlers   bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
-	LedgerURL      string        `envconfig:"TRAPEZE_LEDGER_URL"`
-	Log            string        `envconfig:"TRAPEZE_LOG"`
-	LogFormat      string        `envconfig:"TRAPEZE_LOG_FORMAT"`
-	Server         string        `envconfig:"TRAPEZE_SERVER"`
-	Token          string        `envconfig:"TRAPEZE_TOKEN"`
+	databaseVars
+	podVars
+	jobVars
+	retentionVars
+	webVars
+	logVars
+	remoteVars
+}
+
+type databaseVars struct {
+	DatabaseURL string `envconfig:"DATABASE_URL"`
+	DirectURL   string `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
+	Schema      string `envconfig:"TRAPEZE_SCHEMA"`
+}
+
+type podVars struct {
+	Pod           string        `envconfig:"TRAPEZE_POD"`
+	Runner        bool          `envconfig:"TRAPEZE_RUNNER"`
+	Slots         int           `envconfig:"TRAPEZE_SLOTS"`
+	Kinds         []string      `envconfig:"TRAPEZE_KINDS"`
+	Lanes         laneList      `envconfig:"TRAPEZE_LANES"`
+	PollInterval  time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
+	Lease         time.Duration `envconfig:"TRAPEZE_LEASE"`
+	Heartbeat     time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
+	ShutdownGrace time.Duration `envconfig:"TRAPEZE_SHUTDOWN_GRACE"`
+	MinSchedule   time.Duration `envconfig:"TRAPEZE_MIN_SCHEDULE_INTERVAL"`
+	DemoHandlers  bool          `envconfig:"TRAPEZE_DEMO_HANDLERS"`
+	LedgerURL     string        `envconfig:"TRAPEZE_LEDGER_URL"`
+}
+
+type jobVars struct {
+	MaxAttempts int           `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
+	MaxCrashes  int           `envconfig:"TRAPEZE_MAX_CRASHES"`
+	Timeout     time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
+	StaleAfter  time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
+	MaxAge      time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
+	ApprovalTTL time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
+}
+
+type retentionVars struct {
+	KeepSucceeded time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`
+	KeepFailed    time.Duration `envconfig:"TRAPEZE_RETENTION_FAILED"`
+	KeepCancelled time.Duration `envconfig:"TRAPEZE_RETENTION_CANCELLED"`
+	KeepEvents    time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
+}
+
+type webVars struct {
+	HTTPAddr       string   `envconfig:"TRAPEZE_HTTP_ADDR"`
+	Auth           string   `envconfig:"TRAPEZE_AUTH"`
+	TokensFile     string   `envconfig:"TRAPEZE_TOKENS_FILE"`
+	JWTKeysFile    string   `envconfig:"TRAPEZE_JWT_KEYS_FILE"`
+	TrustedProxies []string `envconfig:"TRAPEZE_TRUSTED_PROXIES"`
+	Hosts          []string `envconfig:"TRAPEZE_HOSTS"`
+	TLSCert        string   `envconfig:"TRAPEZE_TLS_CERT"`
+	TLSKey         string   `envconfig:"TRAPEZE_TLS_KEY"`
+	TLSClientCA    string   `envconfig:"TRAPEZE_TLS_CLIENT_CA"`
+}
+
+type logVars struct {
+	Log       string `envconfig:"TRAPEZE_LOG"`
+	LogFormat string `envconfig:"TRAPEZE_LOG_FORMAT"`
+}
+
+// remoteVars are the server that commands act through, and remote workers run jobs of.
+type remoteVars struct {
+	Server string `envconfig:"TRAPEZE_SERVER"`
+	Token  string `envconfig:"TRAPEZE_TOKEN"`
 }
 
 func defaults() config {
 	return config{
-		Schema: "trapeze", HTTPAddr: "127.0.0.1:8080", Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second,
-		Lease: 8 * time.Second, Heartbeat: 2 * time.Second, ShutdownGrace: 20 * time.Second, MaxAttempts: 1, MaxCrashes: 3,
-		MaxAge: 24 * time.Hour, MinSchedule: time.Second, ApprovalTTL: 24 * time.Hour, Runner: true, KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour,
-		KeepEvents: 168 * time.Hour, Auth: "token", Log: "info", LogFormat: "text",
+		databaseVars: databaseVars{Schema: "trapeze"},
+		podVars: podVars{
+			Runner: true, Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second, Lease: 8 * time.Second, Heartbeat: 2 * time.Second,
+			ShutdownGrace: 20 * time.Second, MinSchedule: time.Second,
+		},
+		jobVars:       jobVars{MaxAttempts: 1, MaxCrashes: 3, MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour},
+		retentionVars: retentionVars{KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour, KeepEvents: 168 * time.Hour},
+		webVars:       webVars{HTTPAddr: "127.0.0.1:8080", Auth: "token"},
+		logVars:       logVars{Log: "info", LogFormat: "text"},
 	}
+}
+
+// fields are those of the environment, without the structs that hold them.
+func fields() []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(reflect.TypeFor[config]()), func(f reflect.StructField) bool { return f.Anonymous })
 }
 
 // loadConfig reads the environment. Its error names every variable that is wrong, not only the first.
@@ -92,16 +132,17 @@ func loadConfig() (config, error) {
 // process reads one field at a time, because envconfig ends at the first error.
 func (c *config) process() (errs []error) {
 	all := reflect.ValueOf(c).Elem()
-	for i := range all.NumField() {
-		field := all.Type().Field(i)
+	for _, field := range fields() {
+		value := all.FieldByIndex(field.Index)
+		field.Offset, field.Index = 0, []int{0}
 		one := reflect.New(reflect.StructOf([]reflect.StructField{field}))
-		one.Elem().Field(0).Set(all.Field(i))
+		one.Elem().Field(0).Set(value)
 		if err := envconfig.Process("", one.Interface()); err != nil {
 			name := field.Tag.Get("envconfig")
 			errs = append(errs, fmt.Errorf("%s=%q: want %s", name, os.Getenv(name), wanted(field.Type)))
 			continue
 		}
-		all.Field(i).Set(one.Elem().Field(0))
+		value.Set(one.Elem().Field(0))
 	}
 	return errs
 }
@@ -123,7 +164,7 @@ func wanted(t reflect.Type) string {
 // variables lists the names that config has.
 func variables() []string {
 	var names []string
-	for field := range reflect.TypeFor[config]().Fields() {
+	for _, field := range fields() {
 		names = append(names, field.Tag.Get("envconfig"))
 	}
 	return names
@@ -254,4 +295,27 @@ func (c *config) migrationURL() string {
 		return c.DirectURL
 	}
 	return c.DatabaseURL
+}
+
+// validServer checks the address of a server.
+func validServer(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+		return fmt.Errorf("%q is no server: want http://host:port or https://host, with the prefix that its API is mounted at", text)
+	}
+	return nil
+}
+
+// programRelease is the release of this program, if it is one.
+var programRelease string
+
+// version is the release, or what the module system knows of this build.
+func version() string {
+	if programRelease != "" {
+		return programRelease
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }

@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/user"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/dburl"
-	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -29,7 +25,7 @@ var errNoDatabase = usage("DATABASE_URL is not set: export DATABASE_URL=postgres
 	"such as the one that trapeze serve prints when it brings its own PostgreSQL, or act through a server: --server URL")
 
 // connect opens a pool and makes sure that a server answers which is new enough, and accepts writes when they are wanted.
-func connect(ctx context.Context, c config, writes bool) (*pgxpool.Pool, error) {
+func (c *config) connect(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	settings, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
 		return nil, usage("DATABASE_URL: %w", err)
@@ -60,64 +56,6 @@ func connect(ctx context.Context, c config, writes bool) (*pgxpool.Pool, error) 
 		return nil, usage("the database is PostgreSQL %d: want %d or newer", number/10000, oldestPostgres)
 	}
 	return pool, nil
-}
-
-// client is a runner that never runs: it submits, commands and reads.
-type client struct {
-	*runner.Runner
-	config config
-	pool   *pgxpool.Pool
-}
-
-// open connects a command to the database.
-func open(ctx context.Context) (*client, error) {
-	c, err := loadConfig()
-	if err != nil {
-		return nil, err
-	}
-	if c.Server != "" || asksServer(ctx) {
-		return nil, usage("this command works on the database itself: leave out --server, unset TRAPEZE_SERVER, and set DATABASE_URL")
-	}
-	if c.DatabaseURL == "" {
-		return nil, errNoDatabase
-	}
-	pool, err := connect(ctx, c, false)
-	if err != nil {
-		return nil, err
-	}
-	if err := migrate.Check(ctx, pool, c.Schema); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	o := c.options()
-	o.Logger = slog.New(slog.DiscardHandler)
-	r, err := runner.New(pool, o)
-	if err != nil {
-		pool.Close()
-		return nil, usage("%w", err)
-	}
-	return &client{Runner: r, config: c, pool: pool}, nil
-}
-
-// Close closes all connections.
-func (c *client) Close() {
-	c.Runner.Close()
-	c.pool.Close()
-}
-
-// wake tells the pods that there is something to do; they would find it at their next poll.
-func (c *client) wake(ctx context.Context) {
-	if c.config.DirectURL != "off" {
-		_ = c.Store().Notify(ctx, c.pool)
-	}
-}
-
-// operator is the name under which a command is written down.
-func operator() string {
-	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
-		return who.Username
-	}
-	return "operator"
 }
 
 // masked shows where a database is, without its password.
@@ -153,8 +91,8 @@ func hostPort(host string, port uint16) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// newLogger makes the logger that TRAPEZE_LOG and TRAPEZE_LOG_FORMAT ask for, on stderr.
-func newLogger(c config) *slog.Logger {
+// logger makes the logger that TRAPEZE_LOG and TRAPEZE_LOG_FORMAT ask for, on stderr.
+func (c *config) logger() *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.Log)) // one of four, by config.validate
 	o := &slog.HandlerOptions{Level: level}
@@ -162,17 +100,4 @@ func newLogger(c config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
-}
-
-// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
-func closeWithin(limit time.Duration, close func()) {
-	closed := make(chan struct{}, 1)
-	go func() {
-		defer func() { closed <- struct{}{} }()
-		close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(limit):
-	}
 }

@@ -63,7 +63,7 @@ func (p podSettings) run(ctx context.Context) error {
 		return err
 	}
 	c.DatabaseURL, c.DirectURL, c.Schema = p.DatabaseURL, p.DirectURL, p.Schema
-	pool, err := connect(ctx, c, false)
+	pool, err := c.connect(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func demoLogger(c config) *slog.Logger {
 	if os.Getenv("TRAPEZE_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
-	return newLogger(c)
+	return c.logger()
 }
 
 // set makes the stage ready. strike clears it, also after an error.
@@ -55,7 +55,7 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 		whose = "thrown away after the demo"
 	}
 	var err error
-	if s.pool, err = connect(ctx, s.config, false); err != nil {
+	if s.pool, err = s.config.connect(ctx, false); err != nil {
 		return err
 	}
 	if err := migrate.Up(ctx, s.config.migrationURL(), s.config.Schema); err != nil {

@@ -81,7 +81,7 @@ func (d *doctor) open(ctx context.Context) (err error) {
 	if d.config.DatabaseURL == "" {
 		return usage("doctor looks at the database itself, not through a server: export DATABASE_URL=postgres://user@host/database")
 	}
-	if d.pool, err = connect(ctx, d.config, false); err != nil {
+	if d.pool, err = d.config.connect(ctx, false); err != nil {
 		return err
 	}
 	d.store, err = store.New(ctx, d.pool, store.Options{Schema: d.config.Schema, BehindPooler: d.config.DirectURL != "", AnyServer: true,
@@ -162,7 +162,7 @@ func printFindings(c *cobra.Command, findings []finding) error {
 	for _, f := range findings {
 		count[f.Status]++
 		says := wrap(printable(f.Says), 100-indent, strings.Repeat(" ", indent))
-		fmt.Fprintf(&b, "%s  %-11s  %s\n", ink.status(f.Status), f.Check, says)
+		fmt.Fprintf(&b, "%s  %-11s  %s\n", f.Status.shown(ink), f.Check, says)
 		if f.Do != "" {
 			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", wrap(printable(f.Do), 98-indent, strings.Repeat(" ", indent+2)))
 		}
@@ -170,4 +170,10 @@ func printFindings(c *cobra.Command, findings []finding) error {
 	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", count[healthy], countOf(count[warning], "warning", "warnings"), countOf(count[failing], "failure", "failures"))
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err
+}
+
+// shown is how a finding is, four columns wide.
+func (h health) shown(colours ink) string {
+	code := map[health]string{healthy: green, warning: yellow, failing: red}[h]
+	return colours.colour(code, (string(h) + "    ")[:4])
 }

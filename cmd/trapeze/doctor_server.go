@@ -103,13 +103,6 @@ func aheadOrBehind(d time.Duration) string {
 	return "ahead"
 }
 
-func round(d time.Duration) time.Duration {
-	if d > 10*time.Second {
-		return d.Round(time.Second)
-	}
-	return d.Round(time.Millisecond / 10)
-}
-
 // notify sends a notification the way that pods do, and waits for it the way that pods do.
 func (d *doctor) notify(ctx context.Context) error {
 	if d.config.DirectURL == "off" {

@@ -108,8 +108,6 @@ func (d *doctor) leases(ctx context.Context) error {
 	return nil
 }
 
-func seconds(s float64) string { return round(time.Duration(s * float64(time.Second))).String() }
-
 // waits is what waits in a lane.
 type waits struct {
 	jobs   int

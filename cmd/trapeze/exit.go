@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -23,12 +26,19 @@ const (
 	exitUnknown     = 4 // the outcome of a command
 )
 
-// codedError is an error that knows its exit code.
+// codedError is an error with the exit code of its kind.
 type codedError struct {
 	code int
 	err  error
 }
 
+// coder is an error that knows its exit code.
+type coder interface {
+	error
+	ExitCode() int
+}
+
+func (e *codedError) ExitCode() int { return e.code }
 func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
@@ -47,6 +57,11 @@ func refused(format string, args ...any) error {
 	return &codedError{exitRefused, fmt.Errorf(format, args...)}
 }
 
+// unknown is an error that leaves open what came of a command.
+func unknown(format string, args ...any) error {
+	return &codedError{exitUnknown, fmt.Errorf(format, args...)}
+}
+
 // exitCode is the exit code for an error.
 func exitCode(err error) int {
 	is := func(targets ...error) bool {
@@ -57,19 +72,16 @@ func exitCode(err error) int {
 		}
 		return false
 	}
-	coded, known := errors.AsType[*codedError](err)
-	answer, answered := errors.AsType[*answerError](err)
+	coded, known := errors.AsType[coder](err)
 	switch {
 	case err == nil:
 		return exitOK
 	case known:
-		return coded.code
+		return coded.ExitCode()
 	case is(job.ErrOutcomeUnknown):
 		return exitUnknown
 	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
 		return exitUsage
-	case answered:
-		return answer.exit()
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
 		return exitUnavailable
 	}
@@ -83,24 +95,12 @@ func denied(err error) bool {
 	return ok && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
 }
 
-// oneLine makes an error one line that a terminal can show. The driver reports each address it tried on a line of its
-// own, and some twice.
-func oneLine(err error) string {
-	var b strings.Builder
-	said := map[string]bool{}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		if line = strings.TrimSpace(line); line == "" || said[line] {
-			continue
-		}
-		said[line] = true
-		switch {
-		case b.Len() == 0:
-		case strings.HasSuffix(b.String(), ":"):
-			b.WriteString(" ")
-		default:
-			b.WriteString("; ")
-		}
-		b.WriteString(line)
-	}
-	return printable(b.String())
+// signalContext ends with the first interrupt or termination.
+func signalContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// stopped reports whether err is only that of an interrupt.
+func stopped(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 }

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -49,7 +46,7 @@ func follow(ctx context.Context, from *server, id int64, show *following) (job.J
 		case <-tick.C:
 		case <-ctx.Done():
 			show.endLine()
-			return job.Job{}, &codedError{exitUnknown, fmt.Errorf("interrupted: job %d goes on; look with trapeze job %d", id, id)}
+			return job.Job{}, unknown("interrupted: job %d goes on; look with trapeze job %d", id, id)
 		}
 	}
 }
@@ -126,14 +123,4 @@ func drawBar(j job.Job) string {
 	}
 	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
 	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), printable(progressOf(p)))
-}
-
-// signalContext ends with the first interrupt or termination.
-func signalContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}
-
-// stopped reports whether err is only that of an interrupt.
-func stopped(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 }

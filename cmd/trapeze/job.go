@@ -137,26 +137,3 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err
 }
-
-// mostLines is how many lines of a fact are shown: a stack may have hundreds.
-const mostLines = 40
-
-// fact writes what is known under a name, broken between words to lines of 100 columns; nothing when nothing is known.
-func fact(b *strings.Builder, colours ink, name, value string) {
-	const indent = 15
-	if value == "" || value == "null" {
-		return
-	}
-	lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
-	if more := len(lines) - mostLines; more > 0 {
-		lines = append(lines[:mostLines], fmt.Sprintf("… %d more lines: --json has them", more))
-	}
-	fmt.Fprintf(b, "%s", colours.colour(faint, fmt.Sprintf("%-*s", indent, name)))
-	for i, one := range lines {
-		one = strings.TrimRight(one, " \t\r")
-		if i > 0 && one != "" {
-			fmt.Fprintf(b, "%*s", indent, "")
-		}
-		b.WriteString(colours.word(wrap(printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
-	}
-}

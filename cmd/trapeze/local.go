@@ -5,10 +5,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os/user"
 	"sync/atomic"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/memhttp"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 // newLocal acts through an API in this process, over db, which it closes. The user of this machine may do everything, as the audit says.
@@ -70,4 +74,62 @@ func (w *whole) Read(b []byte) (int, error) {
 		err = *known
 	}
 	return n, err
+}
+
+// client is a runner that never runs: it submits, commands and reads.
+type client struct {
+	*runner.Runner
+	config config
+	pool   *pgxpool.Pool
+}
+
+// open connects a command to the database.
+func open(ctx context.Context) (*client, error) {
+	c, err := loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if c.Server != "" || asksServer(ctx) {
+		return nil, usage("this command works on the database itself: leave out --server, unset TRAPEZE_SERVER, and set DATABASE_URL")
+	}
+	if c.DatabaseURL == "" {
+		return nil, errNoDatabase
+	}
+	pool, err := c.connect(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate.Check(ctx, pool, c.Schema); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	o := c.options()
+	o.Logger = slog.New(slog.DiscardHandler)
+	r, err := runner.New(pool, o)
+	if err != nil {
+		pool.Close()
+		return nil, usage("%w", err)
+	}
+	return &client{Runner: r, config: c, pool: pool}, nil
+}
+
+// Close closes all connections.
+func (c *client) Close() {
+	c.Runner.Close()
+	c.pool.Close()
+}
+
+// wake tells the pods that there is something to do; they would find it at their next poll.
+func (c *client) wake(ctx context.Context) {
+	if c.config.DirectURL != "off" {
+		_ = c.Store().Notify(ctx, c.pool)
+	}
+}
+
+// operator is the name under which a command is written down.
+func operator() string {
+	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
+		return who.Username
+	}
+	return "operator"
 }

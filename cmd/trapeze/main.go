@@ -14,10 +14,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// release is set by the linker: -ldflags "-X main.release=v1.2.3".
+var release string
+
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
 
 // run runs one command line and returns its exit code. An error is one line on stderr.
 func run(ctx context.Context, args []string) int {
+	programRelease = release
 	root := newRootCommand()
 	root.SetArgs(args)
 	running := false
@@ -88,10 +92,4 @@ func commandContext(c *cobra.Command) context.Context {
 		ctx = context.WithValue(ctx, serverKey{}, to)
 	}
 	return ctx
-}
-
-// wantsJSON reports whether a command was asked for JSON.
-func wantsJSON(c *cobra.Command) bool {
-	json, _ := c.Flags().GetBool("json")
-	return json
 }

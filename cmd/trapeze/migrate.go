@@ -37,7 +37,7 @@ func migrating(c *cobra.Command, writes bool, do func(ctx context.Context, confi
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	pool, err := connect(c.Context(), config, writes)
+	pool, err := config.connect(c.Context(), writes)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -96,4 +97,73 @@ func text[T ~string](p *T) string {
 		return ""
 	}
 	return string(*p)
+}
+
+// oneLine makes an error one line that a terminal can show. The driver reports each address it tried on a line of its
+// own, and some twice.
+func oneLine(err error) string {
+	var b strings.Builder
+	said := map[string]bool{}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if line = strings.TrimSpace(line); line == "" || said[line] {
+			continue
+		}
+		said[line] = true
+		switch {
+		case b.Len() == 0:
+		case strings.HasSuffix(b.String(), ":"):
+			b.WriteString(" ")
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	return printable(b.String())
+}
+
+// wantsJSON reports whether a command was asked for JSON.
+func wantsJSON(c *cobra.Command) bool {
+	json, _ := c.Flags().GetBool("json")
+	return json
+}
+
+// mostLines is how many lines of a fact are shown: a stack may have hundreds.
+const mostLines = 40
+
+// fact writes what is known under a name, broken between words to lines of 100 columns; nothing when nothing is known.
+func fact(b *strings.Builder, colours ink, name, value string) {
+	const indent = 15
+	if value == "" || value == "null" {
+		return
+	}
+	lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
+	if more := len(lines) - mostLines; more > 0 {
+		lines = append(lines[:mostLines], fmt.Sprintf("… %d more lines: --json has them", more))
+	}
+	fmt.Fprintf(b, "%s", colours.colour(faint, fmt.Sprintf("%-*s", indent, name)))
+	for i, one := range lines {
+		one = strings.TrimRight(one, " \t\r")
+		if i > 0 && one != "" {
+			fmt.Fprintf(b, "%*s", indent, "")
+		}
+		b.WriteString(colours.word(wrap(printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
+	}
+}
+
+// countOf says how many there are of something.
+func countOf(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// seconds shows a number of seconds, and round makes a length of time fit to be shown.
+func seconds(s float64) string { return round(time.Duration(s * float64(time.Second))).String() }
+
+func round(d time.Duration) time.Duration {
+	if d > 10*time.Second {
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Millisecond / 10)
 }

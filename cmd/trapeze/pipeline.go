@@ -170,7 +170,7 @@ func followTree(c *cobra.Command, from *server, id int64, branches int) error {
 		switch {
 		case err != nil && (!passing(err) || ctx.Err() != nil):
 			if stopped(ctx, ctx.Err()) {
-				return &codedError{exitUnknown, fmt.Errorf("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)}
+				return unknown("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)
 			}
 			return err
 		case err == nil && wantsJSON(c):

@@ -127,10 +127,3 @@ func idTexts(ids []int64) []string {
 	}
 	return list
 }
-
-func countOf(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
-}

@@ -54,7 +54,7 @@ func watching(c *cobra.Command, every time.Duration, show func(context.Context) 
 			return nil
 		}
 		if err != nil {
-			if exitCode(err) != exitUnavailable && !passing(err) {
+			if exitCode(err) != exitUnavailable {
 				return err
 			}
 			if place.screen == nil {

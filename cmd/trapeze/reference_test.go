@@ -106,16 +106,17 @@ func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 		given[spans(row[0])[0]] = strings.Trim(row[1], "`")
 	}
 	values := reflect.ValueOf(defaults())
-	for i := range values.NumField() {
-		name, want := values.Type().Field(i).Tag.Get("envconfig"), fmt.Sprint(values.Field(i))
+	for _, field := range fields() {
+		value := values.FieldByIndex(field.Index)
+		name, want := field.Tag.Get("envconfig"), fmt.Sprint(value)
 		got := given[name]
-		switch values.Field(i).Interface().(type) {
+		switch value.Interface().(type) {
 		case time.Duration:
 			if d, err := time.ParseDuration(got); err == nil {
 				got = d.String()
 			}
 		case string, []string, laneList:
-			if values.Field(i).Len() == 0 {
+			if value.Len() == 0 {
 				want = "–"
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,7 +52,7 @@ once. A second SIGTERM hands it over now.`,
 			if err != nil {
 				return err
 			}
-			s.config, s.log = config, newLogger(config)
+			s.config, s.log = config, config.logger()
 			slog.SetDefault(s.log)
 			s.announce = func(line any) error {
 				lines := json.NewEncoder(c.OutOrStdout())
@@ -294,4 +296,63 @@ func (s *serving) podName() string {
 		name, _ = os.Hostname()
 	}
 	return job.DisplayName(name)
+}
+
+// door says who may use this pod's API.
+func (s *serving) door() (api.Options, error) {
+	proxies, err := api.TrustedProxies(s.config.TrustedProxies)
+	o := api.Options{TrustedProxies: proxies}
+	if err != nil {
+		return o, usage("TRAPEZE_TRUSTED_PROXIES: %w", err)
+	}
+	switch s.config.Auth {
+	case "token":
+		tokens, err := api.TokenFile(s.config.TokensFile)
+		if err != nil {
+			return o, usage("TRAPEZE_TOKENS_FILE: %w", err)
+		}
+		o.Authenticate, o.Login = tokens.Authenticate, tokens.Login
+	case "jwt":
+		signed, err := api.KeysFile(s.config.JWTKeysFile)
+		if err != nil {
+			return o, usage("TRAPEZE_JWT_KEYS_FILE: %w", err)
+		}
+		o.Authenticate, o.Login = signed.Authenticate, signed.Login
+	case "header":
+		// The headers come from a loopback address then, and so would those of a web page that points its name there.
+		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, s.config.onLoopback(), s.config.Hosts
+	case "none":
+		o.InsecureAllowAll, o.LoopbackOnly = true, true
+		s.log.Warn("no permissions: everybody on this machine may do everything; set TRAPEZE_TOKENS_FILE, or TRAPEZE_AUTH", "auth", "none")
+	default:
+		return o, usage("TRAPEZE_AUTH: %w", errors.ErrUnsupported)
+	}
+	return o, nil
+}
+
+// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
+func closeWithin(limit time.Duration, close func()) {
+	closed := make(chan struct{}, 1)
+	go func() {
+		defer func() { closed <- struct{}{} }()
+		close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limit):
+	}
+}
+
+// defaultDataDir is where the embedded server's data is kept: for root a place that the server's own user can reach.
+func defaultDataDir() string {
+	home, err := os.UserHomeDir()
+	switch {
+	case os.Geteuid() == 0 || err != nil:
+		return "/var/lib/trapeze"
+	case os.Getenv("XDG_DATA_HOME") != "":
+		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "trapeze")
+	case runtime.GOOS == "darwin":
+		return filepath.Join(home, "Library", "Application Support", "trapeze")
+	}
+	return filepath.Join(home, ".local", "share", "trapeze")
 }

@@ -22,7 +22,7 @@ const (
 // connect connects to the primary. While only servers answer that accept no writes, as in a failover, it waits for one that
 // does, and answers /healthz with 200 and everything else with 503.
 func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, s.config, true)
+	pool, err := s.config.connect(ctx, true)
 	if !errors.Is(err, dburl.ErrReadOnly) {
 		return pool, err
 	}
@@ -42,7 +42,7 @@ func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 			return nil, errors.Join(context.Cause(ctx), err)
 		case <-time.After(primaryEvery):
 		}
-		pool, err = connect(ctx, s.config, true)
+		pool, err = s.config.connect(ctx, true)
 	}
 	return pool, err
 }

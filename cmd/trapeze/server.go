@@ -40,15 +40,6 @@ type serverKey struct{}
 // asksServer reports whether the command line of ctx names a server.
 func asksServer(ctx context.Context) bool { return ctx.Value(serverKey{}) != nil }
 
-// validServer checks the address of a server.
-func validServer(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
-		return fmt.Errorf("%q is no server: want http://host:port or https://host, with the prefix that its API is mounted at", text)
-	}
-	return nil
-}
-
 // serverPatience is how long a server may take for the beginning of an answer.
 const serverPatience = 30 * time.Second
 
@@ -104,9 +95,9 @@ func (s *server) ask(ctx context.Context, method, path string, header http.Heade
 	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
 		err = fmt.Errorf("%s %s: the answer of %s cannot be read: %w", method, path, s.url, err)
 		if method != http.MethodGet {
-			return &codedError{exitUnknown, err}
+			return unknown("%w", err)
 		}
-		return &codedError{exitUnavailable, err}
+		return unavailable("%w", err)
 	}
 	return nil
 }
@@ -146,7 +137,7 @@ func (s *server) send(ctx context.Context, method, path string, header http.Head
 	case err != nil && s.local:
 		return nil, bare(err)
 	case err != nil && sent.Load() && method != http.MethodGet:
-		return nil, &codedError{exitUnknown, fmt.Errorf("%s went away after the request was sent, and may have done it: look, then repeat: %w", s.url, bare(err))}
+		return nil, unknown("%s went away after the request was sent, and may have done it: look, then repeat: %w", s.url, bare(err))
 	case err != nil:
 		return nil, unavailable("%s does not answer; check that it runs and that --server is right: %w", s.url, bare(err))
 	case response.StatusCode >= 300:

@@ -26,8 +26,11 @@ func (e *answerError) passing() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }
 
-// exit is the exit code of an answer, when the error of package job that it stands for has none of its own.
-func (e *answerError) exit() int {
+// ExitCode is the one of the error of package job that an answer stands for, or goes by its status.
+func (e *answerError) ExitCode() int {
+	if code := exitCode(e.cause); code != exitOK && code != exitRefused {
+		return code
+	}
 	gateway := e.code == "" && (e.status == http.StatusBadGateway || e.status == http.StatusGatewayTimeout)
 	switch {
 	case e.change && (gateway || e.code == "internal"):

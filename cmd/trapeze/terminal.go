@@ -72,12 +72,6 @@ func (i ink) word(text string) string {
 	return i.colour(code, text)
 }
 
-// status shows how a finding is, four columns wide.
-func (i ink) status(h health) string {
-	code := map[health]string{healthy: green, warning: yellow, failing: red}[h]
-	return i.colour(code, (string(h) + "    ")[:4])
-}
-
 // wrap breaks text between words into lines of a width; each but the first begins with the indent. A word that is longer stays whole.
 func wrap(text string, width int, indent string) string {
 	var b strings.Builder

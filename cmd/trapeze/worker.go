@@ -60,7 +60,7 @@ A pod that cannot be reached is tried again and again; one that refuses the work
 			if err != nil {
 				return usage("%w", err)
 			}
-			log := newLogger(config)
+			log := config.logger()
 			slog.SetDefault(log)
 			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Pod, Logger: log})
 			if err != nil {
