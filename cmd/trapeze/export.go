@@ -1,6 +1,9 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+)
 
 func newExportCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -22,12 +25,7 @@ func exportCommand(what, short string) *cobra.Command {
 		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			from, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			return from.Export(c.Context(), what, c.OutOrStdout())
+			return onClient(c, func(at *client.Client) error { return at.Copy(c.Context(), c.OutOrStdout(), "/admin/export/"+what) })
 		},
 	}
 }

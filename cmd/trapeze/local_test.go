@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"bufio"
 	"bytes"
 	"io"
@@ -28,17 +30,17 @@ func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
 	s := db.run("kill", id)
 	<-cut
-	is.Equal(s.code, exitUnknown)
+	is.Equal(s.code, exit.CodeUnknown)
 	is.True(strings.Contains(s.err, job.ErrOutcomeUnknown.Error()))
 	is.Equal(strings.Count(s.err, "\n"), 1)
 	direct.inState(id, job.Cancelled) // it was done
-	is.Equal(db.run("kill", id).code, exitRefused)
+	is.Equal(db.run("kill", id).code, exit.CodeRefused)
 
 	pool := pgtest.Connect(t, url)
 	_, err := pool.Exec(t.Context(), `alter table trapeze.kind_retention rename to elsewhere`)
 	is.NoErr(err)
 	s = db.run("retention", "ls")
-	is.Equal(s.code, exitRefused)
+	is.Equal(s.code, exit.CodeRefused)
 	is.True(strings.Contains(s.err, "kind_retention")) // which table, by PostgreSQL's own words
 }
 
@@ -68,6 +70,6 @@ func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
 	_, err = io.Copy(io.Discard, lines)
 	is.NoErr(err)
 	is.True(c.Wait() != nil)
-	is.Equal(c.ProcessState.ExitCode(), exitUnavailable)
+	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnavailable)
 	is.True(strings.Contains(errs.String(), "a part of it"))
 }

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
 	"fmt"
 	"runtime"
 
@@ -15,10 +19,10 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version of this program and of its schema",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"version": version(), "schema_version": migrate.Latest(), "go": runtime.Version()})
+			if show.WantsJSON(c) {
+				return show.JSON(c, map[string]any{"version": env.Version(), "schema_version": migrate.Latest(), "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "trapeze %s (schema version %d, %s)\n", version(), migrate.Latest(), runtime.Version())
+			_, err := fmt.Fprintf(c.OutOrStdout(), "trapeze %s (schema version %d, %s)\n", env.Version(), migrate.Latest(), runtime.Version())
 			return err
 		},
 	}

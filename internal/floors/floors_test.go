@@ -83,6 +83,15 @@ var plan = []floor{
 	{folder: "internal/torture/checker", imports: "job internal/torture/history"},
 	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/mutant internal/torture/history internal/torture/checker"},
 
+	// the command line: each hides one thing from the commands
+	{folder: "internal/cli/exit", imports: "job internal/migrate internal/pgembed internal/store"},
+	{folder: "internal/cli/env", imports: "api runner internal/dburl internal/failpoint internal/mutant internal/store internal/cli/exit"},
+	{folder: "internal/cli/show", imports: "job internal/cli/exit"},
+	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/server", imports: "api handlers job runner remote/server internal/dburl internal/demokinds internal/migrate internal/pgembed internal/store internal/telemetry internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/migrate internal/shell internal/store internal/cli/env internal/cli/exit internal/cli/show"},
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/cli/env internal/cli/exit internal/cli/server internal/cli/show"},
+
 	// roof
 	{folder: "examples/*", imports: "runner handlers"},
 	{folder: "cmd/*", imports: "*"},
