@@ -36,7 +36,9 @@ func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
 		case "target":
 			f.Target, err = storable(value)
 		case "before":
-			f.Before, err = ParseID(value)
+			if c.QueryParam("cursor") == "" { // which goes on from there
+				f.Before, err = ParseID(value)
+			}
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":

@@ -72,11 +72,6 @@ type Many struct {
 	Passed  int      `json:"passed"` // had moved meanwhile, or could not be tried again
 }
 
-// ManyOf returns an answer as JSON.
-func ManyOf(m runner.Many) Many {
-	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}
-}
-
 func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {
 	body, err := readBody[Selection](c)
 	if err != nil {
@@ -87,5 +82,5 @@ func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (run
 		return nil, invalid("filter: %s", err)
 	}
 	m, err := do(c.ctx(), filter, body.DryRun, c.caller.Name)
-	return ManyOf(m), err
+	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}, err
 }
