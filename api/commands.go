@@ -32,7 +32,7 @@ type endedJob struct {
 
 // cancelJob answers the cancellation of a job that has ended as if it had ended it.
 func cancelJob(c *call, id int64) (any, error) {
-	did, err := c.r.Cancel(c.ctx(), id, c.caller.Name)
+	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
 	if errors.Is(err, job.ErrAlreadyTerminal) {
 		err = nil
 	}
@@ -40,12 +40,12 @@ func cancelJob(c *call, id int64) (any, error) {
 }
 
 func adminCancel(c *call, id int64) (any, error) {
-	did, err := c.r.Cancel(c.ctx(), id, c.caller.Name)
+	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
 	return endedBy(id, did.State), err
 }
 
 func adminStop(c *call, id int64) (any, error) {
-	did, err := c.r.Stop(c.ctx(), id, c.caller.Name)
+	did, err := c.r.Admin().Stop(c.ctx(), id, c.caller.Name)
 	return endedBy(id, did.State), err
 }
 
@@ -58,12 +58,12 @@ func endedBy(id int64, state job.State) reply {
 }
 
 func deleteJob(c *call, id int64) (any, error) {
-	n, err := c.r.Delete(c.ctx(), id, c.caller.Name)
+	n, err := c.r.Admin().Delete(c.ctx(), id, c.caller.Name)
 	return map[string]any{"id": idText(id), "deleted": n}, err
 }
 
 func approveJob(c *call, id int64) (any, error) {
-	err := c.r.Approve(c.ctx(), id, c.caller.Name)
+	err := c.r.Admin().Approve(c.ctx(), id, c.caller.Name)
 	return endedJob{ID: id, State: job.Pending}, err
 }
 
@@ -95,7 +95,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Retry(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.r.Admin().Retry(c.ctx(), id, c.caller.Name, body.otherArgs())
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +185,6 @@ func setPriority(c *call, id int64) (any, error) {
 		return nil, &problem{status: http.StatusUnprocessableEntity, code: "invalid_request",
 			message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
 	}
-	err = c.r.Nice(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
+	err = c.r.Admin().Nice(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
 	return map[string]any{"id": idText(id), "priority": *body.Priority}, err
 }

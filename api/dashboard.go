@@ -13,7 +13,7 @@ import (
 
 // pageRoutes are the dashboard at /ui/. Its pages ask for permissions themselves, and answer with pages.
 func (s *service) pageRoutes() []Route {
-	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r, Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil})
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
 			// Relative, for the prefix may be known to a proxy in front alone.

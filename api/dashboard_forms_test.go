@@ -43,7 +43,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
 	kinds := []string{hostile[0], "a b", "c,d"}
-	_, err := p.SetLane(t.Context(), "reports", job.LaneChange{Kinds: &kinds}, "ana")
+	_, err := p.Admin().SetLane(t.Context(), "reports", job.LaneChange{Kinds: &kinds}, "ana")
 	is.NoErr(err)
 	_, page := p.get(p.url + "lanes")
 	is.Equal(strings.TrimSpace(field(form(page, "PATCH admin/workers/lanes/default"), "kinds")), "")

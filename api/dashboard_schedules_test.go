@@ -24,9 +24,9 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 	is.True(strings.Contains(said(page), `trapeze cron set nightly`)) // where there are none, it says how to make one
 
 	expression, kind, args := "30 2 * * *", "fail", json.RawMessage(`{"a":"`+strings.ReplaceAll(hostile[0], `"`, ``)+`"}`)
-	_, err := p.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
+	_, err := p.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
 	is.NoErr(err)
-	fire, err := p.TriggerSchedule(t.Context(), "nightly", "ana")
+	fire, err := p.Admin().TriggerSchedule(t.Context(), "nightly", "ana")
 	is.NoErr(err)
 	p.until(*fire.JobID, job.Failed)
 	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // as of an earlier version

@@ -44,7 +44,7 @@ func setLane(as func(job.LaneChange) job.LaneChange) handler {
 		}
 		change = as(change)
 		change.DryRun = dry
-		done, err := c.r.SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
+		done, err := c.r.Admin().SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
 		return done, laneInPath(err)
 	}
 }
@@ -63,19 +63,19 @@ func deleteLane(c *call) (any, error) {
 	if to := c.QueryParam("move_to"); to != "" {
 		body.MoveTo = to
 	}
-	done, err := c.r.DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, c.caller.Name, dry)
+	done, err := c.r.Admin().DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, c.caller.Name, dry)
 	return done, laneInPath(err)
 }
 
 func drainLane(c *call) (any, error) {
 	quiet, err := drain(c, func(wait time.Duration) (job.Quiet, error) {
-		return c.r.DrainLane(c.ctx(), c.Param("name"), wait, c.caller.Name)
+		return c.r.Admin().DrainLane(c.ctx(), c.Param("name"), wait, c.caller.Name)
 	})
 	return quiet, laneInPath(err)
 }
 
 func resumeLane(c *call) (any, error) {
-	did, err := toggleOne(c, c.Param("name"), c.r.ResumeLane)
+	did, err := toggleOne(c, c.Param("name"), c.r.Admin().ResumeLane)
 	return did, laneInPath(err)
 }
 

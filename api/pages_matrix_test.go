@@ -27,7 +27,7 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 	defer r.Close()
 	runner.HandleRaw(r, "echo", nil)
 	expression, kind := "@yearly", "echo"
-	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ana")
+	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ana")
 	is.NoErr(err)
 	roles, principals := everyRole(t, r)
 	e := echo.New()

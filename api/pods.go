@@ -16,17 +16,17 @@ var podRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/drain", Needs: access.WorkersManage, Summary: "Start nothing on a pod until it is resumed",
 		query: []string{"wait"}, out: of[job.Quiet](), do: drainPod},
 	{Method: http.MethodPost, Path: "/admin/workers/pods/:id/resume", Needs: access.WorkersManage, Summary: "Start jobs on a pod again",
-		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("id"), c.r.ResumePod) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("id"), c.r.Admin().ResumePod) }},
 	{Method: http.MethodPost, Path: "/admin/workers/freeze", Needs: access.WorkersManage, Summary: "Close the gate for maintenance: nothing starts anywhere",
 		query: []string{"wait"}, out: of[job.Quiet](), do: freeze},
 	{Method: http.MethodPost, Path: "/admin/workers/thaw", Needs: access.WorkersManage, Summary: "End a freeze; what was drained stays drained",
-		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Thaw) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Thaw) }},
 	{Method: http.MethodPost, Path: "/admin/workers/pause", Needs: access.WorkersManage, Summary: "Close the gate: nothing starts anywhere",
-		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Pause) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Pause) }},
 	{Method: http.MethodPost, Path: "/admin/workers/unpause", Needs: access.WorkersManage, Summary: "Open the gate; a frozen one stays closed",
-		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Unpause) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Unpause) }},
 	{Method: http.MethodGet, Path: "/admin/workers/status", Needs: access.WorkersView, Summary: "Show the gate, lanes, pods, and what is in their slots",
-		out: of[store.Status](), do: func(c *call) (any, error) { return c.r.Status(c.ctx()) }},
+		out: of[store.Status](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
 }
 
 var healthRoutes = []Route{
@@ -48,12 +48,12 @@ func listPods(c *call) (any, error) {
 
 func drainPod(c *call) (any, error) {
 	return drain(c, func(wait time.Duration) (job.Quiet, error) {
-		return c.r.DrainPod(c.ctx(), c.Param("id"), wait, c.caller.Name)
+		return c.r.Admin().DrainPod(c.ctx(), c.Param("id"), wait, c.caller.Name)
 	})
 }
 
 func freeze(c *call) (any, error) {
-	return drain(c, func(wait time.Duration) (job.Quiet, error) { return c.r.Freeze(c.ctx(), wait, c.caller.Name) })
+	return drain(c, func(wait time.Duration) (job.Quiet, error) { return c.r.Admin().Freeze(c.ctx(), wait, c.caller.Name) })
 }
 
 // health answers while the process runs. It asks no database: an outage of that must not have the pods restarted.

@@ -64,7 +64,7 @@ func TestTheDashboardFiltersJobsByReasonErrorClassAndCode(t *testing.T) {
 	p := newPod(t, api.Options{InsecureAllowAll: true})
 	failed, cancelled := p.put(raw("fail")), p.put(raw("wait"))
 	p.until(failed, job.Failed)
-	_, err := p.Stop(t.Context(), cancelled, "me")
+	_, err := p.Admin().Stop(t.Context(), cancelled, "me")
 	is.NoErr(err)
 	for query, want := range map[string][]string{
 		"reason=stopped": {text(cancelled)}, "error_class=error": {text(failed)}, "error_class=panic": nil, "error_code=quota": nil,

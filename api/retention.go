@@ -17,7 +17,7 @@ var retentionRoutes = []Route{
 }
 
 func listRetention(c *call) (any, error) {
-	found, err := c.r.Retentions(c.ctx())
+	found, err := c.r.Admin().Retentions(c.ctx())
 	return map[string]any{"retention": orEmpty(found)}, err
 }
 
@@ -34,12 +34,12 @@ func putRetention(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.r.SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), *body.KeepS, c.caller.Name)
+	return c.r.Admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), *body.KeepS, c.caller.Name)
 }
 
 func deleteRetention(c *call) (any, error) {
 	if err := c.noBody(); err != nil {
 		return nil, err
 	}
-	return c.r.UnsetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), c.caller.Name)
+	return c.r.Admin().UnsetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), c.caller.Name)
 }

@@ -57,18 +57,18 @@ func TestAChangeThatWasDecidedUponAnotherSettingIsRefused(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	expression, kind, one := "@yearly", "echo", json.RawMessage(`{ "n": 1 }`)
-	_, err := h.SetSchedule(t.Context(), "yearly", job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &one}, "ana")
+	_, err := h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &one}, "ana")
 	is.NoErr(err)
-	seen, err := h.ScheduleNamed(t.Context(), "yearly")
+	seen, err := h.Admin().ScheduleNamed(t.Context(), "yearly")
 	is.NoErr(err)
 	priority := 7
-	_, err = h.SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
+	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
 	is.NoErr(err) // it is as it was seen
-	_, err = h.SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
+	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // now it is not
-	_, err = h.TriggerScheduleAs(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
+	_, err = h.Admin().TriggerScheduleAs(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error()))
-	fires, err := h.ScheduleFires(t.Context(), "yearly", 10)
+	fires, err := h.Admin().ScheduleFires(t.Context(), "yearly", 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 0)
 }

@@ -28,7 +28,7 @@ var scheduleRoutes = []Route{
 	{Method: http.MethodDelete, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Delete a schedule; the jobs that it made go on",
 		statuses: []int{http.StatusNoContent}, do: deleteSchedule},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/pause", Needs: access.SchedulesManage, Summary: "Let a schedule not fire until it is resumed",
-		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.PauseSchedule) }},
+		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().PauseSchedule) }},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Let a schedule fire again, from now on",
 		out: of[changed](), do: resumeSchedule},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, beside its fires",
@@ -36,7 +36,7 @@ var scheduleRoutes = []Route{
 }
 
 func listSchedules(c *call) (any, error) {
-	found, err := c.r.Schedules(c.ctx())
+	found, err := c.r.Admin().Schedules(c.ctx())
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +48,11 @@ func listSchedules(c *call) (any, error) {
 const previewFires = 5
 
 func previewSchedule(c *call) (any, error) {
-	return c.r.PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), time.Now(), previewFires)
+	return c.r.Admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), time.Now(), previewFires)
 }
 
 func showSchedule(c *call) (any, error) {
-	one, err := c.r.ScheduleNamed(c.ctx(), c.Param("name"))
+	one, err := c.r.Admin().ScheduleNamed(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func listFires(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.r.ScheduleFiresBefore(c.ctx(), c.Param("name"), before, limit)
+	found, err := c.r.Admin().ScheduleFiresBefore(c.ctx(), c.Param("name"), before, limit)
 	return pageOf("fires", found, limit, func(last job.Fire) string {
 		return cursor.Sealed("fires", last.FireAt.Format(time.RFC3339Nano))
 	}), err
@@ -108,7 +108,7 @@ func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 			if change.From, err = maySchedule(c, change); err != nil {
 				return err
 			}
-			done, err = c.r.SetSchedule(c.ctx(), c.Param("name"), change, c.caller.Name)
+			done, err = c.r.Admin().SetSchedule(c.ctx(), c.Param("name"), change, c.caller.Name)
 			return err
 		})
 		if err != nil {
@@ -122,14 +122,14 @@ func deleteSchedule(c *call) (any, error) {
 	if err := c.noBody(); err != nil {
 		return nil, err
 	}
-	return nil, c.r.DeleteSchedule(c.ctx(), c.Param("name"), c.caller.Name)
+	return nil, c.r.Admin().DeleteSchedule(c.ctx(), c.Param("name"), c.caller.Name)
 }
 
 func resumeSchedule(c *call) (any, error) {
 	if _, err := mayTrigger(c); err != nil {
 		return nil, err
 	}
-	return toggleOne(c, c.Param("name"), c.r.ResumeSchedule)
+	return toggleOne(c, c.Param("name"), c.r.Admin().ResumeSchedule)
 }
 
 func triggerSchedule(c *call) (any, error) {
@@ -142,7 +142,7 @@ func triggerSchedule(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		fire, err = c.r.TriggerScheduleAs(c.ctx(), c.Param("name"), as, c.caller.Name)
+		fire, err = c.r.Admin().TriggerScheduleAs(c.ctx(), c.Param("name"), as, c.caller.Name)
 		return err
 	})
 	return fire, err
@@ -158,7 +158,7 @@ func triggerSchedule(c *call) (any, error) {
 // which alone it holds; nil: there is none.
 func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
-	before, err := c.r.ScheduleNamed(c.ctx(), c.Param("name"))
+	before, err := c.r.Admin().ScheduleNamed(c.ctx(), c.Param("name"))
 	switch {
 	case err == nil:
 		setting, looked = before.ScheduleSetting, &before.ScheduleSetting
@@ -175,7 +175,7 @@ func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSettin
 // mayTrigger refuses to trigger or resume a schedule whose jobs would need approval, unless the caller may approve them. It returns
 // the setting that it has read.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
-	one, err := c.r.ScheduleNamed(c.ctx(), c.Param("name"))
+	one, err := c.r.Admin().ScheduleNamed(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}

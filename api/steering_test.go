@@ -157,7 +157,7 @@ func TestASubmitterDoesNotGetPastAnApprovalByARetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: as("sue", "submitter")})
-	_, err := h.SetLane(t.Context(), "careful", job.LaneChange{RequiresApproval: new(true)}, "ann")
+	_, err := h.Admin().SetLane(t.Context(), "careful", job.LaneChange{RequiresApproval: new(true)}, "ann")
 	is.NoErr(err)
 	id := h.submit(`{"kind":"echo","lane":"careful"}`)
 	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)

@@ -100,7 +100,7 @@ func TestACancelReachesAHandlerElsewhereLongBeforeItsNextHeartbeat(t *testing.T)
 	})
 	submit(t, p, raw("far", `{}`))
 	id := <-started
-	_, err := p.Cancel(t.Context(), id, "ops")
+	_, err := p.Admin().Cancel(t.Context(), id, "ops")
 	is.NoErr(err)
 	select {
 	case cause := <-why:

@@ -313,7 +313,7 @@ func TestACancelEndsTheContextOfAHandlerElsewhere(t *testing.T) {
 	})
 	id := submit(t, p, raw("long", `{}`))
 	<-begun
-	_, err := p.Cancel(t.Context(), id, "ops")
+	_, err := p.Admin().Cancel(t.Context(), id, "ops")
 	is.NoErr(err)
 	ends(t, p, id, job.Cancelled)
 	is.True(errors.Is(why.Load().(error), job.ErrCancelled))

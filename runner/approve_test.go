@@ -62,12 +62,12 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // and none of them has started
 
 	for _, id := range ids[:10] {
-		is.NoErr(r.Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		is.Equal(ended(t, r, id).State, job.Succeeded)
-		is.True(errors.Is(r.Approve(t.Context(), id, "bob"), job.ErrNotAwaitingApproval))
+		is.True(errors.Is(r.Admin().Approve(t.Context(), id, "bob"), job.ErrNotAwaitingApproval))
 	}
 	is.Equal(told(t, r, ids[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
-	is.True(errors.Is(r.Approve(t.Context(), 1<<40, ""), job.ErrNotFound))
+	is.True(errors.Is(r.Admin().Approve(t.Context(), 1<<40, ""), job.ErrNotFound))
 	checkHistory(t, pool, r)
 }
 
@@ -78,7 +78,7 @@ func TestAnApprovalWakesTheOtherPods(t *testing.T) {
 	a := start(t, pool, runner.Options{Name: "a", PollEvery: time.Hour, Disabled: true}, map[string]does{"k": nothing})
 	start(t, pool, runner.Options{Name: "b", PollEvery: time.Hour}, map[string]does{"k": nothing})
 	id := enqueue(t, a, of("k"), runner.NeedsApproval())
-	is.NoErr(a.Approve(t.Context(), id, ""))
+	is.NoErr(a.Admin().Approve(t.Context(), id, ""))
 	is.Equal(ended(t, a, id).State, job.Succeeded) // by a wake-up: the poll is an hour away
 }
 
@@ -93,13 +93,13 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 		}})
 	id := enqueue(t, r, runner.Chain(of("a"), of("b")))
 	inState(t, r, id, job.AwaitingApproval)
-	is.NoErr(r.Approve(t.Context(), id, "bob"))
+	is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
 	_, err := r.Enqueue(t.Context(), runner.Chain(of("a"), runner.Step(of("b"), runner.NeedsApproval())))
 	is.True(errors.Is(err, job.ErrInvalid)) // a step takes none
 	asks := enqueue(t, r, of("asks"))
-	is.NoErr(r.Approve(t.Context(), asks, ""))
+	is.NoErr(r.Admin().Approve(t.Context(), asks, ""))
 	j := ended(t, r, asks)
 	is.Equal(j.State, job.Failed) // rather than its wish be forgotten
 	is.True(strings.Contains(message(j), "approval is for submissions"))
@@ -129,40 +129,40 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	asks := enqueue(t, r, of("fails", "false"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
 	lane := enqueue(t, r, of("fails", "false"), runner.Lane("careful"))
 	for _, id := range []int64{asks, lane} {
-		_, err := r.Cancel(t.Context(), id, "ann")
+		_, err := r.Admin().Cancel(t.Context(), id, "ann")
 		is.NoErr(err)
 	}
-	again, err := r.Retry(t.Context(), asks, "ann", nil)
+	again, err := r.Admin().Retry(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 0) // none is pending
-	many, err := r.RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
+	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Done, many.Passed}, []int{1, 0})
 	for _, id := range []int64{asks, lane} {
 		is.Equal(get(t, r, id).State, job.AwaitingApproval)
-		is.NoErr(r.Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		pgtest.Wait(t, "it runs then", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
 	}
-	again, err = r.Retry(t.Context(), asks, "ann", nil)
+	again, err = r.Admin().Retry(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{asks}) // this was approved
 	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
 	for _, id := range []int64{asks, lane} {
-		_, err = r.Retry(t.Context(), id, "ann", json.RawMessage("true"))
+		_, err = r.Admin().Retry(t.Context(), id, "ann", json.RawMessage("true"))
 		is.NoErr(err)
 		is.Equal(get(t, r, id).State, job.AwaitingApproval) // these arguments were not
-		is.NoErr(r.Approve(t.Context(), id, "bob"))
+		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		is.Equal(inState(t, r, id, job.Succeeded).StartedAt != nil, true)
 	}
 	is.Equal(told(t, r, lane), []string{"job.enqueued", "job.cancelled", "job.operator_retry", "job.approved", "job.claimed", "job.failed",
 		"job.operator_retry", "job.approved", "job.claimed", "job.succeeded"})
 
-	_, err = r.Pause(t.Context(), "bob")
+	_, err = r.Admin().Pause(t.Context(), "bob")
 	is.NoErr(err)
 	free := enqueue(t, r, of("fails", "true"), runner.Delay(time.Hour))
-	_, err = r.Cancel(t.Context(), free, "ann")
+	_, err = r.Admin().Cancel(t.Context(), free, "ann")
 	is.NoErr(err)
-	again, err = r.Retry(t.Context(), free, "ann", nil)
+	again, err = r.Admin().Retry(t.Context(), free, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{free}) // what needs no approval awaits none
 	checkHistory(t, pool, r)

@@ -35,7 +35,7 @@ func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing
 	is.Equal(audited(t, pods[0]), []string{"system lane.set lane interactive"})
 	is.Equal(get(t, pods[1], enqueue(t, pods[1], of("a"))).Lane, "interactive")
 
-	_, err := pods[0].SetLane(t.Context(), "interactive", job.LaneChange{Slots: job.To(3)}, "ann")
+	_, err := pods[0].Admin().SetLane(t.Context(), "interactive", job.LaneChange{Slots: job.To(3)}, "ann")
 	is.NoErr(err)
 	start(t, pgtest.Connect(t, url), o, map[string]does{"a": nothing, "b": nothing, "c": nothing})
 	is.Equal(lanes(), "default=:,interactive=3:a,known=7:c") // a later start changes nothing

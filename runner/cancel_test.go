@@ -23,9 +23,9 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 	for _, options := range map[string][]runner.EnqueueOption{"pending": nil, "parked": {runner.Delay(time.Hour)}} {
 		for _, stop := range []bool{false, true} {
 			id := enqueue(t, r, of("a"), options...)
-			end, want := r.Cancel, job.ReasonCancelled
+			end, want := r.Admin().Cancel, job.ReasonCancelled
 			if stop {
-				end, want = r.Stop, job.ReasonStopped
+				end, want = r.Admin().Stop, job.ReasonStopped
 			}
 			c, err := end(t.Context(), id, "ada")
 			is.NoErr(err)
@@ -41,7 +41,7 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 			is.Equal(events[len(events)-1].Actor, "ada")
 		}
 	}
-	_, err := r.Cancel(t.Context(), 1<<40, "")
+	_, err := r.Admin().Cancel(t.Context(), 1<<40, "")
 	is.True(errors.Is(err, job.ErrNotFound))
 	run(t, r)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // none ever ran
@@ -79,9 +79,9 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 					is := is.New(t)
 					id := enqueue(t, a, of(name), runner.Subject(name))
 					inState(t, a, id, job.Running)
-					end, cause, reason := r.Cancel, job.ErrCancelled, job.ReasonCancelled
+					end, cause, reason := r.Admin().Cancel, job.ErrCancelled, job.ReasonCancelled
 					if stop {
-						end, cause, reason = r.Stop, job.ErrStopped, job.ReasonStopped
+						end, cause, reason = r.Admin().Stop, job.ErrStopped, job.ReasonStopped
 					}
 					c, err := end(t.Context(), id, "")
 					is.NoErr(err)
@@ -113,7 +113,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 		return runner.Then(of("b")), nil
 	}, "b": nothing})
 	for i := range 200 {
-		end := []func(context.Context, int64, string) (runner.Cancelled, error){r.Cancel, r.Stop}[i%2]
+		end := []func(context.Context, int64, string) (runner.Cancelled, error){r.Admin().Cancel, r.Admin().Stop}[i%2]
 		id := enqueue(t, r, of("a"), runner.Subject(fmt.Sprint(i%4)))
 		c, err := end(t.Context(), id, "")
 		j := ended(t, r, id)
@@ -152,7 +152,7 @@ func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 	}})
 	id := begun(t, r, of("k"))
 	pgtest.Wait(t, "it is half done", func() bool { j := get(t, r, id); return j.Progress != nil && j.Progress.Done != nil })
-	_, err := r.Cancel(t.Context(), id, "ada")
+	_, err := r.Admin().Cancel(t.Context(), id, "ada")
 	is.NoErr(err)
 	j := inState(t, r, id, job.Cancelled)
 	is.Equal([]int64{*j.Progress.Done, *j.Progress.Total}, []int64{5, 10})

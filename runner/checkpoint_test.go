@@ -136,7 +136,7 @@ func TestACheckpointOfACancelledJobIsRefused(t *testing.T) {
 		return nil, nil
 	}})
 	id := begun(t, r, of("k"))
-	_, err := r.Cancel(t.Context(), id, "")
+	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
 	is.True(errors.Is(<-got, job.ErrCancelled)) // by its context
 	is.True(errors.Is(<-got, job.ErrCancelled)) // by the row

@@ -17,34 +17,34 @@ type Cancelled struct {
 // Cancel ends a job: one that does not run at once, a running one by cancelling its handler's context, on whichever pod.
 // It ends cancelled whatever the handler then returns. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal]; and
 // [job.ErrOutcomeUnknown] when the connection was lost before the answer: asking again is safe, and tells.
-func (r *Runner) Cancel(ctx context.Context, id int64, actor string) (Cancelled, error) {
-	return r.end(ctx, id, false, actor)
+func (a Admin) Cancel(ctx context.Context, id int64, actor string) (Cancelled, error) {
+	return a.end(ctx, id, false, actor)
 }
 
 // Stop ends a job at once, also a running one: its handler's later result is refused, its context cancelled. Errors as of
-// [Runner.Cancel].
-func (r *Runner) Stop(ctx context.Context, id int64, actor string) (Cancelled, error) {
-	return r.end(ctx, id, true, actor)
+// [Admin.Cancel].
+func (a Admin) Stop(ctx context.Context, id int64, actor string) (Cancelled, error) {
+	return a.end(ctx, id, true, actor)
 }
 
-func (r *Runner) end(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
-	c, err := r.endOne(ctx, id, stop, actor)
+func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
+	c, err := a.endOne(ctx, id, stop, actor)
 	if err == nil {
 		// Its branches are cancelled with it; or it was the last branch that somebody waited for. Otherwise a heartbeat tells.
-		if err := r.balanceAround(ctx); err != nil {
-			r.log.WarnContext(ctx, "the fan-outs of a cancelled job could not be balanced yet", telemetry.JobID, id, telemetry.Err, r.dbError(err))
+		if err := a.r.balanceAround(ctx); err != nil {
+			a.r.log.WarnContext(ctx, "the fan-outs of a cancelled job could not be balanced yet", telemetry.JobID, id, telemetry.Err, a.r.dbError(err))
 		}
 	}
 	return c, err
 }
 
-func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
+func (a Admin) endOne(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
 	why := job.ReasonCancelled
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := r.front.Cancel(ctx, id, stop, named(actor), r.tellRun)
-	return r.ended(id, c, why, err)
+	c, err := a.r.front.Cancel(ctx, id, stop, named(actor), a.r.tellRun)
+	return a.r.ended(id, c, why, err)
 }
 
 // cancelAmong cancels one of many jobs that a command is for.
@@ -82,12 +82,12 @@ func (r *engine) tellRun(l job.Lease) {
 // Approve lets a job go that awaits approval: it is due at once, or when its own delay is over. Errors: [job.ErrNotFound],
 // [job.ErrNotAwaitingApproval], also when it was approved before; and [job.ErrOutcomeUnknown] when the connection was lost
 // before the answer: asking again is safe, and tells.
-func (r *Runner) Approve(ctx context.Context, id int64, actor string) error {
-	if err := r.front.Approve(ctx, id, named(actor)); err != nil {
-		return r.commandError(err)
+func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
+	if err := a.r.front.Approve(ctx, id, named(actor)); err != nil {
+		return a.r.commandError(err)
 	}
-	r.wake()
-	r.wakePeers()
+	a.r.wake()
+	a.r.wakePeers()
 	return nil
 }
 

@@ -64,7 +64,7 @@ func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T)
 	operator := make1(t, pool, runner.Options{}, nil)
 	for range jobs {
 		id := begun(t, r, of("k"))
-		_, err := operator.Stop(t.Context(), id, "ann")
+		_, err := operator.Admin().Stop(t.Context(), id, "ann")
 		is.NoErr(err)
 		is.True(errors.Is(soonest(t, causes), job.ErrStopped))
 	}

@@ -131,7 +131,7 @@ func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	cancelled, tokens := deferring(t, 1)
 	id = enqueue(t, cancelled, of("deferred"))
 	inState(t, cancelled, id, job.Waiting)
-	_, err := cancelled.Cancel(t.Context(), id, "me")
+	_, err := cancelled.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
 	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // nobody waits for it any more
 	checkHistory(t, pool, r)

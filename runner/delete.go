@@ -7,10 +7,10 @@ import "context"
 //
 // Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline] for a later step, and [job.ErrOutcomeUnknown]: asking
 // again is safe.
-func (r *Runner) Delete(ctx context.Context, id int64, actor string) (int, error) {
-	n, err := r.front.Delete(ctx, id, named(actor))
+func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
+	n, err := a.r.front.Delete(ctx, id, named(actor))
 	if err != nil {
-		return 0, r.commandError(err)
+		return 0, a.r.commandError(err)
 	}
 	return n, nil
 }

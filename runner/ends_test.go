@@ -95,18 +95,18 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	for _, kind := range []string{"fine", "fails", "panics", "chains"} {
 		submit(kind)
 	}
-	_, err := b.Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
+	_, err := b.Admin().Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
 	is.NoErr(err)
-	_, err = a.Cancel(t.Context(), submit("cancelled"), "me") // due, and nobody runs it
+	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // due, and nobody runs it
 	is.NoErr(err)
 	for range 3 {
 		submit("crowd", runner.Delay(time.Hour))
 	}
-	_, err = b.CancelMany(t.Context(), runner.Filter{Kind: "crowd"}, false, "me")
+	_, err = b.Admin().CancelMany(t.Context(), runner.Filter{Kind: "crowd"}, false, "me")
 	is.NoErr(err)
 	for _, end := range []func(*runner.Runner, int64) error{
-		func(r *runner.Runner, id int64) error { _, err := r.Cancel(t.Context(), id, "me"); return err },
-		func(r *runner.Runner, id int64) error { _, err := r.Stop(t.Context(), id, "me"); return err },
+		func(r *runner.Runner, id int64) error { _, err := r.Admin().Cancel(t.Context(), id, "me"); return err },
+		func(r *runner.Runner, id int64) error { _, err := r.Admin().Stop(t.Context(), id, "me"); return err },
 	} {
 		for _, r := range []*runner.Runner{a, b} { // one of them runs it
 			id := submit("runs")
@@ -120,7 +120,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
 	is.Equal(*ended(t, a, id).ErrorClass, job.ClassCrashLimit)
 	chain := enqueue(t, a, runner.Chain(of("fine"), of("fine")), runner.Delay(time.Hour))
-	_, err = a.AbortPipeline(t.Context(), chain, "me")
+	_, err = a.Admin().AbortPipeline(t.Context(), chain, "me")
 	is.NoErr(err)
 	submit("fans") // "later" has no handler here, and is cancelled when its sister fails
 	pgtest.Wait(t, "every job has ended", func() bool {
@@ -185,7 +185,7 @@ func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {
 	}
 	_, err := r.EnqueueMany(t.Context(), list, runner.Foreign())
 	is.NoErr(err)
-	m, err := r.CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
+	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
 	is.NoErr(err)
 	is.Equal(m.Done, 1100)
 	is.Equal(value(t, r, "trapeze_jobs_finished_total"), 1100.0)

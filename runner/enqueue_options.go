@@ -44,7 +44,7 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 // same key with other content is [job.ErrKeyReused]. Each [Submitter] has keys of his own: nobody is given another's job.
 func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.idempotencyKey = key } }
 
-// NeedsApproval keeps the job from running until a person approves it ([Runner.Approve]); what nobody approves within
+// NeedsApproval keeps the job from running until a person approves it ([Admin.Approve]); what nobody approves within
 // Options.ApprovalTTL is cancelled. A lane can ask the same of all that is submitted to it (lanes.requires_approval). The
 // later steps of a pipeline need no approval of their own.
 func NeedsApproval() EnqueueOption { return func(w *submission) { w.approval = true } }

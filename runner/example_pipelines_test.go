@@ -59,7 +59,7 @@ func during(register func(r *runner.Runner), do func(ctx context.Context, r *run
 // await waits until a pipeline is over, and prints its status.
 func await(ctx context.Context, r *runner.Runner, id int64) {
 	for {
-		p, err := r.GetPipeline(ctx, id)
+		p, err := r.Admin().GetPipeline(ctx, id)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	pgtest.Wait(t, "three children run", func() bool { return r.Running() == 3 })
 	// From a program that runs no jobs, as an operator's command is.
 	operator := make1(t, pool, named("operator"), nil)
-	c, err := operator.Cancel(t.Context(), id, "me")
+	c, err := operator.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
 	is.Equal(c.State, job.Cancelled)
 	quiet(t, pool)
@@ -169,7 +169,7 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	pgtest.Wait(t, "the lane is known", func() bool {
 		id, err := r.Enqueue(t.Context(), of("child", "0"), runner.Lane("slow"))
 		if err == nil {
-			_, err = r.Cancel(t.Context(), id, "me")
+			_, err = r.Admin().Cancel(t.Context(), id, "me")
 		}
 		return err == nil
 	})

@@ -52,10 +52,10 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	wait, open := gate(t)
 	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": until(wait)})
 	runs := begun(t, r, of("k"))
-	q, err := r.Freeze(t.Context(), 500*time.Millisecond, "ann")
+	q, err := r.Admin().Freeze(t.Context(), 500*time.Millisecond, "ann")
 	is.NoErr(err)
 	is.True(q.TimedOut)
-	_, err = r.Pause(t.Context(), "ann")
+	_, err = r.Admin().Pause(t.Context(), "ann")
 	is.NoErr(err)
 	for range 3 {
 		enqueue(t, r, of("k"))
@@ -65,7 +65,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	is.Equal(claims.claims.Load(), before)
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected
-	_, err = r.Thaw(t.Context(), "ann")
+	_, err = r.Admin().Thaw(t.Context(), "ann")
 	is.NoErr(err)
 	time.Sleep(300 * time.Millisecond)
 	is.Equal(claims.claims.Load(), before) // still paused
@@ -74,7 +74,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	s, err := restarted.Submit(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // also after a start
-	_, err = restarted.Unpause(t.Context(), "ann")
+	_, err = restarted.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
 	is.True(claims.claims.Load() >= before)
@@ -90,10 +90,10 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	s, err := r.Submit(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // unknown is closed
-	now, err := r.Status(t.Context())
+	now, err := r.Admin().Status(t.Context())
 	is.NoErr(err)
 	is.True(now.Gate.Paused)
-	_, err = r.Unpause(t.Context(), "ann")
+	_, err = r.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	is.Equal(ended(t, r, s.ID).State, job.Succeeded)
 
@@ -102,7 +102,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	proxy, proxied := cable(t, url)
 	cut := start(t, proxied, runner.Options{LeaseFor: time.Minute}, map[string]does{"w": until(wait), "k": nothing})
 	runs := begun(t, cut, of("w"))
-	_, err = r.Pause(t.Context(), "ann")
+	_, err = r.Admin().Pause(t.Context(), "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "it has heard", func() bool {
 		s, err := cut.Submit(t.Context(), of("k"))
@@ -117,7 +117,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	is.Equal(ended(t, r, runs).State, job.Succeeded)
 	pgtest.Wait(t, "what it ran has ended", func() bool { return running(t, pool) == 0 })
 	is.True(one[int](t, pool, `select count(*)::int from trapeze.live where state = 'pending'`) > 0) // and nothing else was begun
-	_, err = r.Unpause(t.Context(), "ann")
+	_, err = r.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
 }

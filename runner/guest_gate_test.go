@@ -21,7 +21,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	w.keepBeating(t, r)
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
-	_, err := other.Pause(t.Context(), "ops") // there, and it holds here
+	_, err := other.Admin().Pause(t.Context(), "ops") // there, and it holds here
 	is.NoErr(err)
 	id := foreign(t, r, of("far"))
 	time.Sleep(300 * time.Millisecond) // a refresh, and claims that were under way
@@ -39,7 +39,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	third.keepBeating(t, r)
 	time.Sleep(700 * time.Millisecond)
 	is.Equal(claims.claims.Load(), before) // unknown is closed
-	_, err = other.Unpause(t.Context(), "ops")
+	_, err = other.Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
 	for _, one := range []*far{w, late, third} {
 		select {

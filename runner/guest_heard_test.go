@@ -36,7 +36,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	default:
 	}
 	is.True(!w.hears(t, first, a.ID).Lost) // it is the table's to say whose it is
-	_, err := second.Stop(t.Context(), a.ID, "ops")
+	_, err := second.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)
 	is.True(w.hears(t, first, a.ID).Lost) // and it says so
 }
@@ -96,7 +96,7 @@ func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T)
 	w.connect(t, r, 1, "far")
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
-	_, err := r.Stop(t.Context(), a.ID, "ops")
+	_, err := r.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)
 	v := w.hears(t, r, a.ID)
 	is.True(v.Lost)

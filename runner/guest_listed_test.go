@@ -79,7 +79,7 @@ func TestARemoteWorkerIsNudgedWhenAHandlerIsToEnd(t *testing.T) {
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
 	is.Equal(len(w.nudges), 0)
-	_, err := r.Cancel(t.Context(), a.ID, "ops")
+	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
 	is.NoErr(err)
 	select {
 	case <-w.nudges:

@@ -157,13 +157,13 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 			c.ids = append(c.ids, enqueue(c.t, r, of([]string{"far", "near"}[c.roll(2)]), options...))
 		}
 	case n < 70:
-		_, _ = r.Cancel(ctx, some(), "ops")
+		_, _ = r.Admin().Cancel(ctx, some(), "ops")
 	case n < 77:
-		_, _ = r.Stop(ctx, some(), "ops")
+		_, _ = r.Admin().Stop(ctx, some(), "ops")
 	case n < 78 && freezes:
-		_, _ = r.Pause(ctx, "ops")
+		_, _ = r.Admin().Pause(ctx, "ops")
 	case n < 82:
-		_, _ = r.Unpause(ctx, "ops")
+		_, _ = r.Admin().Unpause(ctx, "ops")
 	case n < 86:
 		exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
 	case n < 88:
@@ -218,7 +218,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 		is.True(time.Since(kept) < time.Second)
 	}
 	c.gone.Store(true)
-	_, err := c.pod().Unpause(t.Context(), "ops")
+	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
 	exec(t, c.pool, `update trapeze.lanes set drained = false`)
 	quiet(t, c.pool)

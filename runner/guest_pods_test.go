@@ -75,7 +75,7 @@ func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing
 	foreign(t, first, of("far"))
 	stopped := w.takes(t, first)
 	w.cut()
-	_, err := first.Stop(t.Context(), stopped.ID, "kim")
+	_, err := first.Admin().Stop(t.Context(), stopped.ID, "kim")
 	is.NoErr(err)
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)

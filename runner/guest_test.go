@@ -162,7 +162,7 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 	r, w := served(t, 2, runner.Options{})
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
-	_, err := r.Cancel(t.Context(), a.ID, "ops")
+	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
 	is.NoErr(err)
 	pgtest.Wait(t, "the heartbeat tells of the cancel", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled) })
 	_, err = w.reports(t, r, a, nil, errors.New("ended early"))
@@ -171,7 +171,7 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 
 	foreign(t, r, of("far"))
 	b := w.takes(t, r)
-	_, err = r.Stop(t.Context(), b.ID, "ops")
+	_, err = r.Admin().Stop(t.Context(), b.ID, "ops")
 	is.NoErr(err)
 	is.Equal(get(t, r, b.ID).State, job.Cancelled)
 	is.True(w.beats(t, r)[b.ID].Lost) // it is not the worker's any more
@@ -184,7 +184,7 @@ func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	r, w := served(t, 1, runner.Options{}) // one slot, and it is taken: no claim is under way when the gate closes
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
-	_, err := r.Pause(t.Context(), "ops")
+	_, err := r.Admin().Pause(t.Context(), "ops")
 	is.NoErr(err)
 	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // what runs goes on
 	_, err = w.reports(t, r, a, nil, nil)
@@ -195,7 +195,7 @@ func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 		t.Fatal("a job was sent while the gate was closed")
 	case <-time.After(1500 * time.Millisecond):
 	}
-	_, err = r.Unpause(t.Context(), "ops")
+	_, err = r.Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
 	is.Equal(w.takes(t, r).ID, id)
 }

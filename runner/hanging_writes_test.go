@@ -26,7 +26,7 @@ func TestAJobWhoseWritesHangCanBeStopped(t *testing.T) {
 	}}, runner.Timeout(time.Second))
 	id := enqueue(t, r, of("k"))
 	<-in
-	_, err := r.Stop(t.Context(), id, "me")
+	_, err := r.Admin().Stop(t.Context(), id, "me")
 	if err != nil {
 		t.Errorf("stop: %v", err)
 	}

@@ -93,7 +93,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 		"the children and their join": {submits(of("fans", "5")), 7},
 		"the children, by COPY":       {submits(of("fans", "250")), 252},
 		"the job of a schedule": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
-			_, err := r.TriggerSchedule(t.Context(), "s", "ann")
+			_, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
 			return err
 		}, 1},
 	} {
@@ -126,7 +126,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			change := every("@yearly")
 			kind := "plain"
 			change.Kind = &kind
-			_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+			_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 			is.NoErr(err)
 			done := func(n int) {
 				t.Helper()
@@ -155,7 +155,7 @@ func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := start(t, pool, named("a"), map[string]does{"k": nothing})
-	_, err := r.SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	done := func(n int) {
 		pgtest.Wait(t, "the schedule has fired", func() bool { return one[int](t, pool, `select count(*) from trapeze.done`) >= n })

@@ -134,7 +134,7 @@ func TestABatchOfAStoppedJobIsRefused(t *testing.T) {
 	}})
 	other := make1(t, pool, runner.Options{}, nil)
 	id := begun(t, r, of("a"))
-	_, err := other.Stop(t.Context(), id, "")
+	_, err := other.Admin().Stop(t.Context(), id, "")
 	is.NoErr(err)
 	open()
 	is.True(errors.Is(<-got, job.ErrLeaseLost))

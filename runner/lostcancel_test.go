@@ -18,10 +18,10 @@ func TestACancelWhoseCommitWasNotAnsweredIsNotCalledRefused(t *testing.T) {
 	r := make1(t, pool, named("a"), map[string]does{"kind-a": nothing})
 	id := enqueue(t, r, of("kind-a"))
 	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
-	_, err := r.Cancel(t.Context(), id, "ada")
+	_, err := r.Admin().Cancel(t.Context(), id, "ada")
 	<-cut
 	is.True(errors.Is(err, job.ErrOutcomeUnknown)) // it may be done, and is
 	pgtest.Wait(t, "the job is cancelled", func() bool { return get(t, r, id).State == job.Cancelled })
-	_, err = r.Cancel(t.Context(), id, "ada")
+	_, err = r.Admin().Cancel(t.Context(), id, "ada")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal)) // asking again tells
 }

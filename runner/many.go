@@ -32,57 +32,57 @@ type Many struct {
 	Passed  int     // had moved meanwhile, or could not be tried again
 }
 
-// CancelMany ends all jobs that a filter selects and that have not ended, as [Runner.Cancel] does: in batches, at most 10,000. With dryRun it only
+// CancelMany ends all jobs that a filter selects and that have not ended, as [Admin.Cancel] does: in batches, at most 10,000. With dryRun it only
 // tells how many they would be. It is written down as one deed. Errors: [job.ErrInvalid] for a filter that selects everything or
 // states that have ended; [job.ErrOutcomeUnknown]. What was done before an error stands in the answer.
-func (r *Runner) CancelMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) CancelMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
-	m, ids, err := r.match(ctx, f, false, dryRun)
+	m, ids, err := a.match(ctx, f, false, dryRun)
 	if err != nil || dryRun {
 		return m, err
 	}
 	d := deedOf("jobs.cancel", actor, f, ids)
 	var more []int64
 	for page := range slices.Chunk(ids, cancelPage) {
-		off, done, err := r.cancelBatch(ctx, page, actor, d)
+		off, done, err := a.cancelBatch(ctx, page, actor, d)
 		more, d = append(more, off...), nil
 		m.Done += done
 		if err != nil {
-			return m, fmt.Errorf("cancel %d jobs: %w", len(ids), r.commandError(err))
+			return m, fmt.Errorf("cancel %d jobs: %w", len(ids), a.r.commandError(err))
 		}
 	}
 	m.Passed = len(ids) - m.Done
-	if err := r.balance(ctx, more...); err != nil {
-		r.log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be balanced yet", telemetry.Err, r.dbError(err))
+	if err := a.r.balance(ctx, more...); err != nil {
+		a.r.log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be balanced yet", telemetry.Err, a.r.dbError(err))
 	}
-	r.wake()
+	a.r.wake()
 	return m, nil
 }
 
 // cancelBatch cancels one batch, those that somebody holds one by one, and returns the fan-outs that this leaves off balance.
-func (r *Runner) cancelBatch(ctx context.Context, ids []int64, actor string, d *store.Deed) (more []int64, done int, err error) {
-	c, err := r.front.CancelMany(ctx, ids, job.ReasonCancelled, actor, d)
+func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *store.Deed) (more []int64, done int, err error) {
+	c, err := a.r.front.CancelMany(ctx, ids, job.ReasonCancelled, actor, d)
 	if err != nil {
 		return nil, 0, err
 	}
-	r.count.ends.count(job.Cancelled, "", c.Kinds...)
+	a.r.count.ends.count(job.Cancelled, "", c.Kinds...)
 	seen := make(map[int64]bool, len(ids))
 	for _, id := range c.Ended {
 		seen[id] = true
-		r.waiters.seen(id)
+		a.r.waiters.seen(id)
 	}
 	for _, l := range c.Asked {
 		seen[l.JobID] = true
-		r.tellRun(l)
+		a.r.tellRun(l)
 	}
 	if len(c.Asked) > 0 {
-		r.wakePeers()
+		a.r.wakePeers()
 	}
 	for _, id := range ids {
 		if seen[id] {
 			continue
 		}
-		switch _, err := r.cancelAmong(ctx, id, actor); {
+		switch _, err := a.r.cancelAmong(ctx, id, actor); {
 		case err == nil:
 			seen[id] = true
 		case !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound):
@@ -92,31 +92,31 @@ func (r *Runner) cancelBatch(ctx context.Context, ids []int64, actor string, d *
 	return c.OffBalance, len(seen), nil
 }
 
-// RetryMany runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Runner.Retry]
+// RetryMany runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Admin.Retry]
 // does: in batches, at most 10,000. With dryRun it only tells how many they would be. It is written down as one deed. Errors: as of
-// [Runner.CancelMany].
-func (r *Runner) RetryMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
+// [Admin.CancelMany].
+func (a Admin) RetryMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
-	m, ids, err := r.match(ctx, f, true, dryRun)
+	m, ids, err := a.match(ctx, f, true, dryRun)
 	if err != nil || dryRun {
 		return m, err
 	}
 	d := deedOf("jobs.retry", actor, f, ids)
 	for page := range slices.Chunk(ids, retryPage) {
-		did, err := r.front.RetryMany(ctx, page, actor, d)
+		did, err := a.r.front.RetryMany(ctx, page, actor, d)
 		d = nil
 		if err != nil {
-			return m, fmt.Errorf("retry %d jobs: %w", len(ids), r.commandError(err))
+			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.r.commandError(err))
 		}
 		m.Done += len(page) - len(did.Refused)
 		m.Passed += len(did.Refused)
 	}
-	r.wentAgain(ctx)
+	a.wentAgain(ctx)
 	return m, nil
 }
 
 // match finds the jobs that a command is for.
-func (r *Runner) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
+func (a Admin) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
 		return m, nil, fmt.Errorf("the filter selects everything: %w", job.ErrInvalid)
@@ -130,9 +130,9 @@ func (r *Runner) match(ctx context.Context, f Filter, ended, dryRun bool) (m Man
 		f.States = []job.State{job.Failed}
 	}
 	for after := int64(0); ; {
-		page, err := r.front.Match(ctx, f, ended, after, min(1000, manyJobs+1-len(ids)))
+		page, err := a.r.front.Match(ctx, f, ended, after, min(1000, manyJobs+1-len(ids)))
 		if err != nil {
-			return m, nil, r.dbError(err)
+			return m, nil, a.r.dbError(err)
 		}
 		ids = append(ids, page...)
 		if len(page) == 0 || len(ids) > manyJobs {

@@ -28,20 +28,20 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	})
 	lone := enqueue(t, r, of("k"), runner.IdempotencyKey("key"))
 	inState(t, r, lone, job.Succeeded)
-	n, err := r.Delete(t.Context(), lone, "ann")
+	n, err := r.Admin().Delete(t.Context(), lone, "ann")
 	is.NoErr(err)
 	is.Equal(n, 1)
 	_, err = r.Get(t.Context(), lone)
 	is.True(errors.Is(err, job.ErrNotFound))
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
 	is.Equal(deeds(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
-	_, err = r.Delete(t.Context(), lone, "ann")
+	_, err = r.Admin().Delete(t.Context(), lone, "ann")
 	is.True(errors.Is(err, job.ErrNotFound))
 	anew, err := r.Submit(t.Context(), of("k"), runner.IdempotencyKey("key"))
 	is.NoErr(err)
 	is.True(!anew.Duplicate) // its key does not answer with a job that is not there
 	inState(t, r, anew.ID, job.Succeeded)
-	_, err = r.Delete(t.Context(), anew.ID, "ann")
+	_, err = r.Admin().Delete(t.Context(), anew.ID, "ann")
 	is.NoErr(err)
 
 	parent := enqueue(t, r, of("fans"))
@@ -49,15 +49,15 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 		return one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent) == 1
 	})
 	branch := one[int64](t, pool, `select id from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, parent)
-	_, err = r.Delete(t.Context(), parent, "ann")
+	_, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.True(errors.Is(err, job.ErrNotTerminal))
-	_, err = r.Delete(t.Context(), branch, "ann")
+	_, err = r.Admin().Delete(t.Context(), branch, "ann")
 	is.True(errors.Is(err, job.ErrPartOfPipeline)) // its join will read it
 	open()
 	quiet(t, pool)
-	_, err = r.Delete(t.Context(), branch, "ann")
+	_, err = r.Admin().Delete(t.Context(), branch, "ann")
 	is.True(errors.Is(err, job.ErrPartOfPipeline)) // without it, the others' counts would be wrong
-	n, err = r.Delete(t.Context(), parent, "ann")
+	n, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.NoErr(err)
 	is.Equal(n, 4)
 	for _, table := range []string{"jobs", "done", "fan_outs", "pipelines", "job_progress"} {
@@ -90,24 +90,24 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	running := begun(t, r, of("waits"), runner.Subject("x"))
 	kept := enqueue(t, r, of("other"), runner.Delay(time.Hour))
 
-	dry, err := r.CancelMany(t.Context(), runner.Filter{Kind: "k"}, true, "ann")
+	dry, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, true, "ann")
 	is.NoErr(err)
 	is.Equal([]int{dry.Matched, dry.Done, len(dry.Sample)}, []int{n, 0, 10})
 	is.Equal(len(deeds(t, r, "jobs")), 0) // nothing was done
-	m, err := r.CancelMany(t.Context(), runner.Filter{Kind: "k"}, false, "ann")
+	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
-	m, err = r.CancelMany(t.Context(), runner.Filter{Subject: "x", States: []job.State{job.Running}}, false, "ann")
+	m, err = r.Admin().CancelMany(t.Context(), runner.Filter{Subject: "x", States: []job.State{job.Running}}, false, "ann")
 	is.NoErr(err)
 	is.Equal(m.Done, 1)
 	inState(t, r, running, job.Cancelled)
 	open()
 	is.Equal(get(t, r, kept).State, job.Pending)
 
-	m, err = r.RetryMany(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
+	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
 	is.NoErr(err)
 	is.Equal(m.Matched, 0) // none has failed, and the cancelled ones were not named
-	m, err = r.RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
+	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
 	pgtest.Wait(t, "all of them ran", func() bool {
@@ -116,9 +116,9 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	is.Equal(deeds(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one a command
 
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
-		_, err = r.CancelMany(t.Context(), f, true, "ann")
+		_, err = r.Admin().CancelMany(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
-		_, err = r.RetryMany(t.Context(), f, true, "ann")
+		_, err = r.Admin().RetryMany(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
 	}
 }
@@ -154,19 +154,19 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	pgtest.Wait(t, "four branches run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'waits'`) == 4
 	})
-	aborted, err := r.AbortPipeline(t.Context(), id, "ann")
+	aborted, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)
 	is.Equal(deeds(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // and no row for each job
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
-	m, err := r.RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
+	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done}, []int{7, 7})
 	inState(t, r, id, job.Succeeded)
 	quiet(t, pool)
-	p, err := r.GetPipeline(t.Context(), id)
+	p, err := r.Admin().GetPipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join once

@@ -27,7 +27,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	lane := func(id int64) string { return get(t, r, id).Lane }
 
 	kinds := []string{"a"}
-	dry, err := r.SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2), DryRun: true}, "ann")
+	dry, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2), DryRun: true}, "ann")
 	is.NoErr(err)
 	is.True(dry.Created && dry.DryRun)
 	is.Equal(dry.Moved, 3) // so many it would touch
@@ -35,7 +35,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	is.Equal(lane(due), "default") // and nothing was
 	is.Equal(len(audited(t, r)), 0)
 
-	done, err := r.SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)}, "ann")
+	done, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)}, "ann")
 	is.NoErr(err)
 	is.Equal(done.Moved, 3)
 	for _, id := range []int64{due, later, asks} {
@@ -48,12 +48,12 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
 
 	none := []string{} // and back, to the lane default
-	done, err = r.SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
+	done, err = r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
 	is.NoErr(err)
 	is.True(done.Moved >= 3)
 	is.Equal(lane(asks), "default")
-	is.NoErr(r.Approve(t.Context(), asks, "ann"))
-	_, err = r.Cancel(t.Context(), later, "ann")
+	is.NoErr(r.Admin().Approve(t.Context(), asks, "ann"))
+	_, err = r.Admin().Cancel(t.Context(), later, "ann")
 	is.NoErr(err)
 	open()
 	quiet(t, pool)
@@ -76,19 +76,22 @@ func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
 	}})
 	runs := begun(t, r, of("a", "1"))
 	due, later := enqueue(t, r, of("a", "2")), enqueue(t, r, of("a", "3"), runner.Delay(time.Hour))
-	del := func(name, to string) error { _, err := r.DeleteLane(t.Context(), name, to, "ann", false); return err }
+	del := func(name, to string) error {
+		_, err := r.Admin().DeleteLane(t.Context(), name, to, "ann", false)
+		return err
+	}
 
 	is.True(errors.Is(del("old", ""), job.ErrLaneNotEmpty))
 	is.True(errors.Is(del("old", "nowhere"), job.ErrUnknownLane))
 	is.True(errors.Is(del("nowhere", "new"), job.ErrUnknownLane))
 	is.True(errors.Is(del("default", "new"), job.ErrInvalidSetting))
 	is.Equal(get(t, r, due).Lane, "old") // a refusal moves nothing
-	dry, err := r.DeleteLane(t.Context(), "old", "new", "ann", true)
+	dry, err := r.Admin().DeleteLane(t.Context(), "old", "new", "ann", true)
 	is.NoErr(err)
 	is.Equal([]int{dry.Running, dry.Waiting, dry.Moved}, []int{1, 1, 2})
 	is.Equal(len(audited(t, r)), 0)
 
-	done, err := r.DeleteLane(t.Context(), "old", "new", "ann", false)
+	done, err := r.Admin().DeleteLane(t.Context(), "old", "new", "ann", false)
 	is.NoErr(err)
 	is.Equal([]int{done.Running, done.Moved}, []int{1, 2})
 	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // what runs goes on
@@ -118,7 +121,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 		is.NoErr(err)
 		ids = append(ids, id)
 	}
-	_, err = r.DeleteLane(t.Context(), "old", "", "ann", false) // nobody can see them yet
+	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // nobody can see them yet
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod has heard", func() bool {
 		_, err := r.Enqueue(t.Context(), of("a"), runner.Lane("old"), runner.Delay(time.Hour))
@@ -155,13 +158,13 @@ func TestALaneThatIsSetWrongIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			_, err := r.SetLane(t.Context(), c.lane, c.change, "ann")
+			_, err := r.Admin().SetLane(t.Context(), c.lane, c.change, "ann")
 			is.True(errors.Is(err, c.err))
 			is.Equal(one[int](t, pool, `select count(*)::int from trapeze.lanes`), 1)
 			is.Equal(len(audited(t, r)), 0)
 		})
 	}
 	exec(t, pool, `insert into trapeze.lanes (name) values ('a lane of old')`)
-	_, err := r.SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)}, "ann")
+	_, err := r.Admin().SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)}, "ann")
 	is.New(t).NoErr(err) // one that is there may have any name
 }

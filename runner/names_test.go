@@ -28,9 +28,9 @@ func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
 	_, err = r.Enqueue(t.Context(), runner.Chain(of("k"), runner.Step(of(evil))), runner.Foreign())
 	is.True(errors.Is(err, job.ErrInvalid)) // nor as a later step
 	kind, expression := evil, "@daily"
-	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")
+	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
-	_, err = r.SetLane(t.Context(), evil, job.LaneChange{}, "ann")
+	_, err = r.Admin().SetLane(t.Context(), evil, job.LaneChange{}, "ann")
 	is.True(errors.Is(err, job.ErrInvalidSetting))
 	run(t, r)
 	pods, err := r.Store().Pods(t.Context(), false)

@@ -12,15 +12,15 @@ import (
 //
 // Errors: [job.ErrInvalid] for a priority out of range, [job.ErrNotFound], [job.ErrNotQueued] while it runs,
 // [job.ErrAlreadyTerminal], and [job.ErrOutcomeUnknown]: asking again is safe.
-func (r *Runner) Nice(ctx context.Context, id int64, priority int, chain bool, actor string) error {
+func (a Admin) Nice(ctx context.Context, id int64, priority int, chain bool, actor string) error {
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("change the priority of job %d to %d: want %d to %d: %w", id, priority, job.MinPriority, job.MaxPriority, job.ErrInvalid)
 	}
-	if err := r.front.Nice(ctx, id, priority, chain, named(actor)); err != nil {
-		return r.commandError(err)
+	if err := a.r.front.Nice(ctx, id, priority, chain, named(actor)); err != nil {
+		return a.r.commandError(err)
 	}
 	// A claim that met the change has passed the job by.
-	r.wake()
-	r.wakePeers()
+	a.r.wake()
+	a.r.wakePeers()
 	return nil
 }

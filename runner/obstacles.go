@@ -8,7 +8,7 @@ import (
 
 // Obstacles says why a job that waits does not run: that its time has not come, its lane is drained, its subject is busy. What is its own
 // comes first. It is empty for a job that runs, has ended or does not exist. It may read all that is due; not for a loop.
-func (r *Runner) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) {
-	list, err := r.front.Obstacles(ctx, id, r.front.BoardSlots)
-	return list, r.dbError(err)
+func (a Admin) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) {
+	list, err := a.r.front.Obstacles(ctx, id, a.r.front.BoardSlots)
+	return list, a.r.dbError(err)
 }

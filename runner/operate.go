@@ -28,37 +28,37 @@ const followWithin = time.Second
 
 // operated is the error of a command. Without one, this pod follows the command before the answer, without waiting for a notification:
 // what is submitted here afterwards meets it.
-func (r *Runner) operated(ctx context.Context, err error) error {
+func (a Admin) operated(ctx context.Context, err error) error {
 	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, a.r.dbError(err))
 	}
 	if err != nil {
-		return r.dbError(err)
+		return a.r.dbError(err)
 	}
-	if r.pod.registered() {
+	if a.r.pod.registered() {
 		ctx, cancel := context.WithTimeout(ctx, followWithin)
 		defer cancel()
 		now := time.Now()
-		r.following.after(ctx, now, r.readSettings)
-		r.guests.each(func(g *Guest) { g.r.following.after(ctx, now, g.r.readSettings) })
+		a.r.following.after(ctx, now, a.r.readSettings)
+		a.r.guests.each(func(g *Guest) { g.r.following.after(ctx, now, g.r.readSettings) })
 	}
 	return nil
 }
 
 // SetLane creates a lane, or changes what c mentions of it. Waiting jobs of a kind that gets another default lane move there, in
 // batches after the change, each with the event job.moved; an error on the way leaves some where they were, and the same change
-// again moves none: name the lane by [Runner.SetLane] of the one they are in. A dry run tells what would change.
+// again moves none: name the lane by [Admin.SetLane] of the one they are in. A dry run tells what would change.
 // Errors: [job.ErrInvalidSetting], [job.ErrUnknownLane] when it should exist.
-func (r *Runner) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
-	done, moves, err := r.front.SetLane(ctx, name, c, by(actor))
-	if err := r.operated(ctx, err); err != nil || c.DryRun {
+func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
+	done, moves, err := a.r.front.SetLane(ctx, name, c, by(actor))
+	if err := a.operated(ctx, err); err != nil || c.DryRun {
 		return done, err
 	}
 	done.Moved = 0
 	for _, m := range moves {
-		n, err := r.move(ctx, m, actor)
+		n, err := a.move(ctx, m, actor)
 		if done.Moved += n; err != nil {
-			return done, fmt.Errorf("the lane is set, but not all jobs of its kinds have moved: %w", r.dbError(err))
+			return done, fmt.Errorf("the lane is set, but not all jobs of its kinds have moved: %w", a.r.dbError(err))
 		}
 	}
 	return done, nil
@@ -68,12 +68,12 @@ func (r *Runner) SetLane(ctx context.Context, name string, c job.LaneChange, act
 const moveTries = 5
 
 // move moves waiting jobs to another lane, and wakes the pods for them.
-func (r *Runner) move(ctx context.Context, m store.Moving, actor string) (total int, err error) {
+func (a Admin) move(ctx context.Context, m store.Moving, actor string) (total int, err error) {
 	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
-		moved, passed, err := r.front.Move(ctx, m, by(actor))
+		moved, passed, err := a.r.front.Move(ctx, m, by(actor))
 		if total += moved; moved > 0 {
-			r.wake()
-			r.wakePeers()
+			a.r.wake()
+			a.r.wakePeers()
 		}
 		if err != nil || passed == 0 || !backoff.Wait(ctx) {
 			return total, err
@@ -85,89 +85,89 @@ func (r *Runner) move(ctx context.Context, m store.Moving, actor string) (total 
 // DeleteLane deletes a lane. One that has jobs is not, unless moveTo names another: then what waits moves there, with the kinds
 // whose default lane it was, and what runs goes on to its end. The lane default stays.
 // Errors: [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
-func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
+func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
 	// Tried first: whoever names a lane that does not exist must not move anything.
-	done, err := r.front.DeleteLane(ctx, name, moveTo, by(actor), moveTo != "" || dryRun)
+	done, err := a.r.front.DeleteLane(ctx, name, moveTo, by(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
-		return done, r.operated(ctx, err)
+		return done, a.operated(ctx, err)
 	}
 	moved := 0
 	for try, backoff := 0, wait.NewBackoff(); ; try++ {
-		n, err := r.move(ctx, store.Moving{From: name, To: moveTo}, actor)
+		n, err := a.move(ctx, store.Moving{From: name, To: moveTo}, actor)
 		moved += n
 		if err == nil {
-			done, err = r.front.DeleteLane(ctx, name, moveTo, by(actor), false)
+			done, err = a.r.front.DeleteLane(ctx, name, moveTo, by(actor), false)
 		}
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // somebody holds the row of a job, or submits
 		}
 		done.Moved += moved
-		return done, r.operated(ctx, err)
+		return done, a.operated(ctx, err)
 	}
 }
 
-// DrainLane closes a lane until [Runner.ResumeLane]: what runs goes on to its end, nothing new starts, next steps of chains
+// DrainLane closes a lane until [Admin.ResumeLane]: what runs goes on to its end, nothing new starts, next steps of chains
 // included. With a wait it waits until nothing of the lane runs. Error: [job.ErrUnknownLane].
-func (r *Runner) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, err := r.front.DrainLane(ctx, lane, true, by(actor))
-	if err := r.operated(ctx, err); err != nil {
+func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, err := a.r.front.DrainLane(ctx, lane, true, by(actor))
+	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
-	return r.quiet(ctx, changed, wait, store.Scope{Lane: lane})
+	return a.quiet(ctx, changed, wait, store.Scope{Lane: lane})
 }
 
 // ResumeLane opens a lane again, and reports whether it was drained. Error: [job.ErrUnknownLane].
-func (r *Runner) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
-	changed, err := r.front.DrainLane(ctx, lane, false, by(actor))
-	return changed, r.operated(ctx, err)
+func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
+	changed, err := a.r.front.DrainLane(ctx, lane, false, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
-// DrainPod keeps the pods of a name, or the one of a boot id, from starting anything until [Runner.ResumePod]: they claim nothing,
+// DrainPod keeps the pods of a name, or the one of a boot id, from starting anything until [Admin.ResumePod]: they claim nothing,
 // and their chains leave the next step to others. They go on otherwise, and are not ready. A process that comes back under the
 // name is drained too. With a wait it waits until nothing runs there. Error: [job.ErrUnknownPod].
-func (r *Runner) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, boots, err := r.front.DrainPod(ctx, pod, true, by(actor))
-	if err := r.operated(ctx, err); err != nil {
+func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, boots, err := a.r.front.DrainPod(ctx, pod, true, by(actor))
+	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
-	return r.quiet(ctx, changed, wait, store.Scope{Boots: boots})
+	return a.quiet(ctx, changed, wait, store.Scope{Boots: boots})
 }
 
 // ResumePod lets pods start jobs again, and reports whether any was drained. Error: [job.ErrUnknownPod].
-func (r *Runner) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
-	changed, _, err := r.front.DrainPod(ctx, pod, false, by(actor))
-	return changed, r.operated(ctx, err)
+func (a Admin) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
+	changed, _, err := a.r.front.DrainPod(ctx, pod, false, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
-// Pause closes the gate: nothing starts anywhere, also after restarts, until [Runner.Unpause]. It reports whether that is news.
-func (r *Runner) Pause(ctx context.Context, actor string) (bool, error) {
-	changed, err := r.front.Pause(ctx, true, by(actor))
-	return changed, r.operated(ctx, err)
+// Pause closes the gate: nothing starts anywhere, also after restarts, until [Admin.Unpause]. It reports whether that is news.
+func (a Admin) Pause(ctx context.Context, actor string) (bool, error) {
+	changed, err := a.r.front.Pause(ctx, true, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
 // Unpause opens the gate, and reports whether it was paused. One that is frozen stays closed.
-func (r *Runner) Unpause(ctx context.Context, actor string) (bool, error) {
-	changed, err := r.front.Pause(ctx, false, by(actor))
-	return changed, r.operated(ctx, err)
+func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
+	changed, err := a.r.front.Pause(ctx, false, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
-// Freeze closes the gate for maintenance until [Runner.Thaw]. With a wait it waits until nothing runs anywhere.
-func (r *Runner) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, err := r.front.Freeze(ctx, true, by(actor))
-	if err := r.operated(ctx, err); err != nil {
+// Freeze closes the gate for maintenance until [Admin.Thaw]. With a wait it waits until nothing runs anywhere.
+func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
+	changed, err := a.r.front.Freeze(ctx, true, by(actor))
+	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
-	return r.quiet(ctx, changed, wait, store.Scope{})
+	return a.quiet(ctx, changed, wait, store.Scope{})
 }
 
 // Thaw ends a freeze, and reports whether there was one. Lanes and pods that were drained stay drained, a paused gate stays closed.
-func (r *Runner) Thaw(ctx context.Context, actor string) (bool, error) {
-	changed, err := r.front.Freeze(ctx, false, by(actor))
-	return changed, r.operated(ctx, err)
+func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
+	changed, err := a.r.front.Freeze(ctx, false, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
 // Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
-func (r *Runner) Status(ctx context.Context) (store.Status, error) {
-	now, err := r.front.Status(ctx)
-	return now, r.dbError(err)
+func (a Admin) Status(ctx context.Context) (store.Status, error) {
+	now, err := a.r.front.Status(ctx)
+	return now, a.r.dbError(err)
 }

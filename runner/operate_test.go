@@ -69,12 +69,12 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	}
 	pgtest.Wait(t, "both pods are full", func() bool { return running(t, pool) == 8 })
 
-	changed, err := operator.SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAgeS: job.To(3600)}, "ann")
+	changed, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAgeS: job.To(3600)}, "ann")
 	is.NoErr(err)
 	is.Equal(changed.Changed, []string{"max_age_s", "enabled"})
 	is.Equal([]int{changed.Running, changed.Waiting}, []int{8, 4})
 	is.Equal(running(t, pool), 8) // what runs goes on
-	again, err := operator.SetLane(t.Context(), "default", job.LaneChange{MaxAgeS: job.To(3600)}, "ann")
+	again, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{MaxAgeS: job.To(3600)}, "ann")
 	is.NoErr(err)
 	is.Equal(len(again.Changed), 0)
 	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // what changes nothing leaves no trace
@@ -93,16 +93,16 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	pgtest.Wait(t, "what ran has ended", func() bool { return running(t, pool) == 0 })
 	shut()
 	yes := true
-	_, err = operator.SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
+	_, err = operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
 	is.NoErr(err)
 	quiet(t, pool) // all pods go on at once
 
-	paused, err := operator.Pause(t.Context(), "bob")
+	paused, err := operator.Admin().Pause(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(paused)
 	shut()
 	is.Equal(happened(t, pool, "gate.paused"), 1)
-	paused, err = operator.Unpause(t.Context(), "bob")
+	paused, err = operator.Admin().Unpause(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(paused)
 	quiet(t, pool)
@@ -119,7 +119,7 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
 	r := start(t, pool, o, map[string]does{"k": nothing})
 	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // whose submissions nobody hears
-	_, err := other.SetLane(t.Context(), "quick", job.LaneChange{PollIntervalMS: job.To(100)}, "")
+	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollIntervalMS: job.To(100)}, "")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod knows the lane", func() bool {
 		_, err := r.Enqueue(t.Context(), of("k"), runner.Lane("quick"))
@@ -156,7 +156,7 @@ func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
 	wait, _ := gate(t)
 	r := start(t, pool, runner.Options{}, map[string]does{"k": until(wait)})
 	id := begun(t, r, of("k"))
-	_, err := r.SetLane(t.Context(), "default", job.LaneChange{StaleAfterS: job.To(1)}, "ann")
+	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StaleAfterS: job.To(1)}, "ann")
 	is.NoErr(err)
 	j := ended(t, r, id) // it ran before there was a limit
 	is.Equal(why(j), job.ReasonStale)
@@ -179,7 +179,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	r := pods[0]
 	first := begun(t, r, of("k"))
 
-	q, err := r.DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
+	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
 	is.NoErr(err)
 	is.True(q.TimedOut && !q.Quiet) // it was waited for in vain,
 	is.Equal(q.Running, 1)          // and is said so
@@ -187,36 +187,36 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	waits := enqueue(t, pods[1], of("next"))
 	open()
 	is.Equal(ended(t, r, first).State, job.Succeeded)
-	q, err = r.DrainLane(t.Context(), "default", 20*time.Second, "ann")
+	q, err = r.Admin().DrainLane(t.Context(), "default", 20*time.Second, "ann")
 	is.NoErr(err)
 	is.True(q.Quiet && !q.Changed)
 	is.Equal(get(t, r, waits).State, job.Pending)
 	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's step too
 
-	_, err = r.SetLane(t.Context(), "other", job.LaneChange{}, "ann")
+	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann")
 	is.NoErr(err)
-	q, err = pods[1].Freeze(t.Context(), 20*time.Second, "bob")
+	q, err = pods[1].Admin().Freeze(t.Context(), 20*time.Second, "bob")
 	is.NoErr(err)
 	is.True(q.Changed && q.Quiet)
 	frozen, err := r.Submit(t.Context(), of("next"), runner.Lane("other"))
 	is.NoErr(err)
 	is.Equal(frozen.State, job.Pending) // neither on the fast path
-	now, err := r.Status(t.Context())
+	now, err := r.Admin().Status(t.Context())
 	is.NoErr(err)
 	is.Equal(now.Gate, job.Gate{Frozen: true})
-	thawed, err := r.Thaw(t.Context(), "bob")
+	thawed, err := r.Admin().Thaw(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(thawed)
 	is.Equal(ended(t, r, frozen.ID).State, job.Succeeded)
 	is.Equal(get(t, r, waits).State, job.Pending) // what was drained before stays drained
 
-	resumed, err := pods[1].ResumeLane(t.Context(), "default", "ann")
+	resumed, err := pods[1].Admin().ResumeLane(t.Context(), "default", "ann")
 	is.NoErr(err)
 	is.True(resumed)
 	quiet(t, pool)
 	is.Equal(audited(t, r), []string{"ann lane.drain lane default", "ann lane.set lane other", "bob gate.freeze gate", "bob gate.thaw gate", "ann lane.resume lane default"})
 	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.resumed"), happened(t, pool, "gate.paused"), happened(t, pool, "gate.unpaused")}, []int{1, 1, 1, 1})
-	_, err = r.DrainLane(t.Context(), "nowhere", 0, "ann")
+	_, err = r.Admin().DrainLane(t.Context(), "nowhere", 0, "ann")
 	is.True(errors.Is(err, job.ErrUnknownLane))
 	checkHistory(t, pool, r)
 }
@@ -240,7 +240,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	}
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
 
-	q, err := pods[1].DrainPod(t.Context(), "pod-0", 0, "ann")
+	q, err := pods[1].Admin().DrainPod(t.Context(), "pod-0", 0, "ann")
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Changed: true, Running: 3})
 	pgtest.Wait(t, "the pod says that it is drained", func() bool {
@@ -256,18 +256,18 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	for range 5 {
 		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // what is submitted there too
 	}
-	q, err = pods[1].DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // by its boot id, again
+	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // by its boot id, again
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Quiet: true})
 	pod := one[bool](t, pool, `select draining from trapeze.pods where boot = $1`, pods[0].Boot())
 	is.True(!pod) // it is alive, and does not stop
 
-	resumed, err := pods[1].ResumePod(t.Context(), "pod-0", "ann")
+	resumed, err := pods[1].Admin().ResumePod(t.Context(), "pod-0", "ann")
 	is.NoErr(err)
 	is.True(resumed)
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := pods[0].Ready(); return ready })
 	is.Equal([]int{happened(t, pool, "pod.drained"), happened(t, pool, "pod.resumed")}, []int{1, 1})
-	_, err = pods[1].DrainPod(t.Context(), "nobody", 0, "ann")
+	_, err = pods[1].Admin().DrainPod(t.Context(), "nobody", 0, "ann")
 	is.True(errors.Is(err, job.ErrUnknownPod))
 	checkHistory(t, pool, pods[0])
 }
@@ -278,7 +278,7 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	pool := pgtest.Pool(t)
 	first := make1(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
 	stop := run(t, first)
-	_, err := first.DrainPod(t.Context(), "web-1", 0, "ann")
+	_, err := first.Admin().DrainPod(t.Context(), "web-1", 0, "ann")
 	is.NoErr(err)
 	stop()
 	second := start(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
@@ -286,7 +286,7 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	id := enqueue(t, second, of("k"))
 	other := start(t, pool, runner.Options{Name: "web-2"}, map[string]does{"k": nothing})
 	is.Equal(*ended(t, other, id).Pod, other.Boot())
-	_, err = other.ResumePod(t.Context(), "web-1", "ann")
+	_, err = other.Admin().ResumePod(t.Context(), "web-1", "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "it is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
@@ -302,7 +302,7 @@ func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	}
 	first, second := start(t, pool, named("web"), map[string]does{"k": nothing}), start(t, pool, named("web"), map[string]does{"k": nothing})
 	for _, r := range []*runner.Runner{first, second} {
-		_, err := first.DrainPod(t.Context(), r.Boot(), 0, "ann")
+		_, err := first.Admin().DrainPod(t.Context(), r.Boot(), 0, "ann")
 		is.NoErr(err)
 		pgtest.Wait(t, "it has heard", func() bool { return drained(r) })
 	}
@@ -320,12 +320,12 @@ func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
 	for range 10 {
-		_, err := r.Pause(t.Context(), "ann")
+		_, err := r.Admin().Pause(t.Context(), "ann")
 		is.NoErr(err)
 		s, err := r.Submit(t.Context(), of("k"))
 		is.NoErr(err)
 		is.Equal(s.State, job.Pending) // with the answer the pod itself has heard
-		_, err = r.Unpause(t.Context(), "ann")
+		_, err = r.Admin().Unpause(t.Context(), "ann")
 		is.NoErr(err)
 		_, err = runner.Result[any](t.Context(), r, s.ID)
 		is.NoErr(err)

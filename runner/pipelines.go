@@ -11,32 +11,32 @@ import (
 )
 
 // GetPipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
-func (r *Runner) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) {
-	return r.front.Pipeline(ctx, id)
+func (a Admin) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) {
+	return a.r.front.Pipeline(ctx, id)
 }
 
 // AbortPipeline cancels every job of a pipeline that has not ended, and inserts no next step: those that do not run end at once,
 // those that do when their handlers return; it returns the ids of both. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal] when
 // nothing of it is open; and [job.ErrOutcomeUnknown]: asking again is safe.
-func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
+func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
-	p, err := r.front.Pipeline(ctx, id)
+	p, err := a.r.front.Pipeline(ctx, id)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, a.r.dbError(err)
 	}
 	if p.Status.Over() {
 		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
 	d := &store.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
-	more, err := r.cancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
-		return r.front.OpenOfPipeline(ctx, id, limit)
+	more, err := a.r.cancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
+		return a.r.front.OpenOfPipeline(ctx, id, limit)
 	}, func(ids ...int64) { aborted = append(aborted, ids...) })
 	if err != nil {
-		return aborted, fmt.Errorf("abort pipeline %d: %w", id, r.commandError(err))
+		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.r.commandError(err))
 	}
-	if err := r.balance(ctx, more...); err != nil {
-		r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, r.dbError(err))
+	if err := a.r.balance(ctx, more...); err != nil {
+		a.r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, a.r.dbError(err))
 	}
 	slices.Sort(aborted)
 	return slices.Compact(aborted), nil
@@ -48,23 +48,23 @@ func (r *Runner) AbortPipeline(ctx context.Context, id int64, actor string) ([]i
 // the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when
 // branches are no longer kept, [job.ErrKeyHeld] when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
 // [job.ErrOutcomeUnknown].
-func (r *Runner) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	actor = named(actor)
 	encoded, err := otherArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
 	}
-	p, err := r.front.Pipeline(ctx, id)
+	p, err := a.r.front.Pipeline(ctx, id)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, a.r.dbError(err)
 	}
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
 		return nil, fmt.Errorf("retry pipeline %d, which is %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	again, err := r.front.RetryPipeline(ctx, p.LastJob, encoded, actor)
+	again, err := a.r.front.RetryPipeline(ctx, p.LastJob, encoded, actor)
 	if err != nil {
-		return nil, r.commandError(err)
+		return nil, a.r.commandError(err)
 	}
-	r.wentAgain(ctx)
+	a.wentAgain(ctx)
 	return again, nil
 }

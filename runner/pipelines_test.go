@@ -32,7 +32,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	})
 	id := enqueue(t, r, runner.Chain(of("first"), of("last")), runner.Pipeline("emissions"))
 	inState(t, r, id, job.Waiting)
-	p, err := r.GetPipeline(t.Context(), id)
+	p, err := r.Admin().GetPipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Name, "emissions")
 	is.Equal(p.Status, job.PipelineRunning)
@@ -44,14 +44,14 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	is.Equal(kinds, []string{"join", "last"}) // what follows, before it exists
 	open()
 	is.Equal(over(t, pool, id), "succeeded")
-	p, err = r.GetPipeline(t.Context(), id)
+	p, err = r.Admin().GetPipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Kind, "last")
 	is.Equal(p.Step, 2)
 	is.True(p.FinishedAt != nil)
 	lone := enqueue(t, r, of("last"))
 	ended(t, r, lone)
-	p, err = r.GetPipeline(t.Context(), lone) // a single job is one of one step
+	p, err = r.Admin().GetPipeline(t.Context(), lone) // a single job is one of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
 	page, err := r.Store().Pipelines(t.Context(), store.PipelineFilter{})
@@ -61,7 +61,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	jobs, err := r.Store().Jobs(t.Context(), store.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
-	_, err = r.GetPipeline(t.Context(), 12345678)
+	_, err = r.Admin().GetPipeline(t.Context(), 12345678)
 	is.True(errors.Is(err, job.ErrNotFound))
 }
 
@@ -96,7 +96,7 @@ func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
 	})
 	open := one[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
 	operator := make1(t, pool, named("operator"), nil)
-	aborted, err := operator.AbortPipeline(t.Context(), id, "me")
+	aborted, err := operator.Admin().AbortPipeline(t.Context(), id, "me")
 	is.NoErr(err)
 	is.Equal(aborted, open) // the parent that waited, two that waited for a slot, three that ran
 	quiet(t, pool)
@@ -106,9 +106,9 @@ func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 1)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'aborted'`), 3)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
-	_, err = operator.AbortPipeline(t.Context(), id, "me")
+	_, err = operator.Admin().AbortPipeline(t.Context(), id, "me")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
-	_, err = operator.AbortPipeline(t.Context(), id+1_000_000, "me")
+	_, err = operator.Admin().AbortPipeline(t.Context(), id+1_000_000, "me")
 	is.True(errors.Is(err, job.ErrNotFound))
 	checkHistory(t, pool, r)
 }
@@ -130,18 +130,18 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 	})
 	id := enqueue(t, r, runner.Chain(of("first"), of("fails"), of("last")))
 	is.Equal(over(t, pool, id), "failed")
-	again, err := r.RetryPipeline(t.Context(), id, "me", nil)
+	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 1)
 	is.Equal(over(t, pool, id), "failed") // nothing has changed
-	again, err = r.RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	again, err = r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
 	is.NoErr(err)
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(firsts.Load(), int64(1)) // the step before is not done again
 	j := get(t, r, again[0])
 	is.Equal(j.Epoch, 3)
 	is.Equal(told(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
-	_, err = r.RetryPipeline(t.Context(), id, "me", nil)
+	_, err = r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 	checkHistory(t, pool, r)
 }
@@ -173,11 +173,11 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	is.Equal(over(t, pool, id), "failed")
 	quiet(t, pool)
 	good := ran.Load()
-	_, err := r.RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
 	is.True(errors.Is(err, job.ErrInvalid)) // the parent is not performed again
 	healed.Store(true)
 	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
-	again, err := r.RetryPipeline(t.Context(), id, "me", nil)
+	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.True(len(again) > 0)
 	is.Equal(over(t, pool, id), "succeeded")
@@ -199,7 +199,7 @@ func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
 	})
 	id := enqueue(t, r, of("parent"))
 	is.Equal(over(t, pool, id), "partial")
-	_, err := r.RetryPipeline(t.Context(), id, "me", nil)
+	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 }
 

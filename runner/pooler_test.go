@@ -94,7 +94,7 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	for _, id := range []int64{first, flaky, delayed} {
 		is.Equal(ended(t, r, id).State, job.Succeeded)
 	}
-	_, err = r.Cancel(t.Context(), hanging, "me")
+	_, err = r.Admin().Cancel(t.Context(), hanging, "me")
 	is.NoErr(err)
 	is.Equal(ended(t, r, hanging).State, job.Cancelled) // told by the heartbeat: nobody listens
 	release()

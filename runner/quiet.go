@@ -41,14 +41,14 @@ func (h heardBy) took(leases map[string]string) (all bool) {
 }
 
 // quiet tells what still runs where nothing is to start any more; for at most so long it waits until nothing does, and nothing can.
-func (r *Runner) quiet(ctx context.Context, changed bool, atMost time.Duration, of store.Scope) (q job.Quiet, err error) {
+func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of store.Scope) (q job.Quiet, err error) {
 	q.Changed = changed
 	heard := heardBy{}
 	for began := time.Now(); ; {
 		asked := time.Now()
-		running, leases, err := r.front.Running(ctx, of)
+		running, leases, err := a.r.front.Running(ctx, of)
 		if err != nil {
-			return q, r.dbError(err)
+			return q, a.r.dbError(err)
 		}
 		all := heard.took(leases)
 		q.Running, q.Quiet = running, running == 0 && all
@@ -59,8 +59,8 @@ func (r *Runner) quiet(ctx context.Context, changed bool, atMost time.Duration, 
 			q.TimedOut = true
 			return q, nil
 		}
-		if !all && !r.deaf() {
-			_ = r.front.NotifySettings(ctx, r.front.Pool()) // a hint: they beat their hearts now
+		if !all && !a.r.deaf() {
+			_ = a.r.front.NotifySettings(ctx, a.r.front.Pool()) // a hint: they beat their hearts now
 		}
 		// Counting may be slow over a large backlog: it is not to be what the database does.
 		pause := max(quietEvery, 10*time.Since(asked))

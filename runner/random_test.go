@@ -90,9 +90,9 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		}
 		switch roll(40) {
 		case 0, 1, 2, 3:
-			_, _ = b.Cancel(t.Context(), id, "dice")
+			_, _ = b.Admin().Cancel(t.Context(), id, "dice")
 		case 4:
-			_, _ = b.Stop(t.Context(), id, "dice")
+			_, _ = b.Admin().Stop(t.Context(), id, "dice")
 		case 5:
 			proxy.Reset()
 		}

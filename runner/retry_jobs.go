@@ -18,16 +18,16 @@ import (
 //
 // Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches are no longer kept,
 // [job.ErrKeyHeld], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
-func (r *Runner) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := otherArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("retry job %d: encode its args: %w", id, err)
 	}
-	again, err := r.front.Retry(ctx, id, encoded, named(actor))
+	again, err := a.r.front.Retry(ctx, id, encoded, named(actor))
 	if err != nil {
-		return nil, r.commandError(err)
+		return nil, a.r.commandError(err)
 	}
-	r.wentAgain(ctx)
+	a.wentAgain(ctx)
 	return again, nil
 }
 
@@ -40,12 +40,12 @@ func otherArgs(args any) (json.RawMessage, error) {
 }
 
 // wentAgain sees to it that jobs that were tried again are claimed.
-func (r *Runner) wentAgain(ctx context.Context) {
-	if err := r.balanceAround(ctx); err != nil { // one that waits may wait for nothing
-		r.log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, r.dbError(err))
+func (a Admin) wentAgain(ctx context.Context) {
+	if err := a.r.balanceAround(ctx); err != nil { // one that waits may wait for nothing
+		a.r.log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, a.r.dbError(err))
 	}
-	r.wake()
-	r.wakePeers()
+	a.r.wake()
+	a.r.wakePeers()
 }
 
 // named is the name of whoever gives a command, as it is written down.

@@ -21,9 +21,9 @@ func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	r.Schedule("declared", "@every 1s", of("k"), runner.Lane("asks"))
 	run(t, r)
 	kind, lane, expression := "k", "asks", "@yearly"
-	_, err := r.SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")
 	is.NoErr(err)
-	triggered, err := r.TriggerSchedule(t.Context(), "set", "ann")
+	triggered, err := r.Admin().TriggerSchedule(t.Context(), "set", "ann")
 	is.NoErr(err)
 	is.Equal(triggered.State, job.Pending)
 	inState(t, r, *triggered.JobID, job.Succeeded)

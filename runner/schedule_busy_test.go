@@ -20,14 +20,14 @@ func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	for _, name := range names {
-		_, err := r.SetSchedule(t.Context(), name, every("@daily"), "ann")
+		_, err := r.Admin().SetSchedule(t.Context(), name, every("@daily"), "ann")
 		is.NoErr(err)
 	}
 	began := time.Now()
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { _, errs[i] = r.TriggerSchedule(t.Context(), name, "ann") })
+		all.Go(func() { _, errs[i] = r.Admin().TriggerSchedule(t.Context(), name, "ann") })
 	}
 	all.Wait()
 	is.NoErr(errors.Join(errs...))
@@ -47,9 +47,9 @@ func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
 	is.NoErr(err)
 	keyed, key := every("* * * * * *"), "one"
 	keyed.UniqueKey = &key
-	_, err = r.SetSchedule(t.Context(), "keyed", keyed, "ann")
+	_, err = r.Admin().SetSchedule(t.Context(), "keyed", keyed, "ann")
 	is.NoErr(err)
-	_, err = r.SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
+	_, err = r.Admin().SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	late := func() float64 {
 		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_fires where schedule = 'free'`)

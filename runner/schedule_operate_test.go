@@ -28,7 +28,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	now := func() job.ScheduleUse {
 		t.Helper()
-		list, err := r.Schedules(t.Context())
+		list, err := r.Admin().Schedules(t.Context())
 		is.NoErr(err)
 		is.Equal(len(list), 1)
 		return list[0]
@@ -47,7 +47,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), audited)
 
 	expression, subject := "15 4 * * *", "some"
-	_, err := r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Subject: &subject}, "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Subject: &subject}, "ann")
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *", runner.Zone("UTC"), runner.Priority(-5), runner.Subject("all"))
 	s = now()
@@ -58,19 +58,19 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	is.Equal(s.Lane, "")
 	is.Equal(s.Overlap, job.OverlapQueue)
 
-	_, err = r.PauseSchedule(t.Context(), "nightly", "ann")
+	_, err = r.Admin().PauseSchedule(t.Context(), "nightly", "ann")
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *")
 	is.True(now().Paused) // a start is no reason to fire again
 
-	is.NoErr(r.DeleteSchedule(t.Context(), "nightly", "ann"))
+	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "nightly", "ann"))
 	nightly(t, pool, "50 1 * * *")
-	list, err := r.Schedules(t.Context())
+	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list), 0) // taken away is taken away
-	_, err = r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{Existing: true}, "ann")
+	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Existing: true}, "ann")
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
-	done, err := r.SetSchedule(t.Context(), "nightly", job.ScheduleChange{}, "ann")
+	done, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{}, "ann")
 	is.NoErr(err)
 	is.True(done.Created)
 	is.Equal(now().Expression, "50 1 * * *") // back as the program says
@@ -82,16 +82,16 @@ func TestAScheduleOfAnOperatorIsNotTakenOverByTheProgram(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	_, err := r.SetSchedule(t.Context(), "nightly", every("@hourly"), "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "nightly", every("@hourly"), "ann")
 	is.NoErr(err)
 	nightly(t, pool, "30 2 * * *")
-	one, err := r.Schedules(t.Context())
+	one, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(one[0].Expression, "@hourly")
 	is.Equal(string(one[0].Args), "{}")
 	is.True(one[0].FromCode) // what the program says otherwise from now on comes in
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"))
-	one, err = r.Schedules(t.Context())
+	one, err = r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(one[0].Zone, "Europe/Zurich")
 	is.Equal(one[0].Expression, "@hourly")
@@ -134,40 +134,40 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	change := every("@hourly")
 	change.DryRun = true
-	done, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	done, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	is.True(done.Created && done.DryRun && len(done.NextFires) == 5)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0) // nothing was done
 	change.DryRun = false
-	_, err = r.SetSchedule(t.Context(), "s", change, "ann")
+	_, err = r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
-	again, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	again, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	is.Equal(again.Changed, []string{}) // and leaves no trace
-	changed, err := r.PauseSchedule(t.Context(), "s", "bob")
+	changed, err := r.Admin().PauseSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(changed)
-	changed, err = r.PauseSchedule(t.Context(), "s", "bob")
+	changed, err = r.Admin().PauseSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(!changed)
-	list, err := r.Schedules(t.Context())
+	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list[0].NextFires), 0) // it does not fire
-	f, err := r.TriggerSchedule(t.Context(), "s", "bob")
+	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(f.Manual && f.Outcome == job.FireFired) // but when it is asked to
 	is.Equal(get(t, r, *f.JobID).Kind, "k")
-	changed, err = r.ResumeSchedule(t.Context(), "s", "bob")
+	changed, err = r.Admin().ResumeSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(changed)
-	list, err = r.Schedules(t.Context())
+	list, err = r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list[0].NextFires), 5)
 	is.Equal(len(list[0].LastFires), 1)
 	is.Equal(list[0].LastFires[0].State, job.Pending)
-	is.NoErr(r.DeleteSchedule(t.Context(), "s", "bob"))
-	is.True(errors.Is(r.DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
-	_, err = r.TriggerSchedule(t.Context(), "s", "bob")
+	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "s", "bob"))
+	is.True(errors.Is(r.Admin().DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
+	_, err = r.Admin().TriggerSchedule(t.Context(), "s", "bob")
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
 	is.Equal(len(fires(t, r, "s")), 1) // what it did is not forgotten with it
 	is.Equal(column[string](t, pool, `select actor || ' ' || action || ' ' || target from trapeze.audit order by id`), []string{

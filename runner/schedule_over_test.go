@@ -27,7 +27,7 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	r, told := declares()
 	pgtest.Wait(t, "it is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
 	is.True(strings.Contains(told.String(), "schedule is declared after its moment")) // warned of, once
-	s, err := r.ScheduleNamed(t.Context(), "once")
+	s, err := r.Admin().ScheduleNamed(t.Context(), "once")
 	is.NoErr(err)
 	is.Equal(s.Error, "") // nothing is wrong with it
 	is.Equal(s.Words, "once, on 2001-01-31 at 03:00:00, Europe/Zurich")
@@ -35,9 +35,9 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	is.Equal(len(s.LastFires), 0) // it has not fired
 	_, told = declares()          // again, with nothing new
 	is.True(!strings.Contains(told.String(), "after its moment"))
-	by, err := r.TriggerSchedule(t.Context(), "once", "ann")
+	by, err := r.Admin().TriggerSchedule(t.Context(), "once", "ann")
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded) // who wants it all the same
-	_, err = r.SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")
+	_, err = r.Admin().SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule)) // who sets it has mistaken the date
 }

@@ -33,7 +33,7 @@ func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, 1000
 		change := every("* * * * * *")
 		change.Missed, change.CatchUp = &missed, &most
-		done, err := operator.SetSchedule(t.Context(), name, change, "ann")
+		done, err := operator.Admin().SetSchedule(t.Context(), name, change, "ann")
 		is.NoErr(err)
 		first[name] = done.NextFires[0]
 	}
@@ -70,7 +70,7 @@ func TestAPodThatRunsNothingFires(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]does{"k": nothing})
-	_, err := r.SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
 	is.Equal(get(t, r, *fires(t, r, "s")[0].JobID).State, job.Pending)
@@ -82,11 +82,11 @@ func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := make1(t, pool, runner.Options{}, map[string]does{"other": nothing})
-	_, err := r.SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), time.Now().Add(time.Hour))
 	is.Equal(len(fires(t, r, "s")), 0)
-	f, err := r.TriggerSchedule(t.Context(), "s", "ann")
+	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
 	is.NoErr(err)
 	is.Equal(f.Outcome, job.FireFired) // an operator may all the same
 }

@@ -23,7 +23,7 @@ func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 	r, _ := pod(), pod()
 	keyed, key, skip := every("@every 1s"), "one", job.OverlapSkip
 	keyed.UniqueKey, keyed.Overlap = &key, &skip
-	done, err := r.SetSchedule(t.Context(), "keyed", keyed, "ann")
+	done, err := r.Admin().SetSchedule(t.Context(), "keyed", keyed, "ann")
 	is.NoErr(err)
 	const many = 120
 	exec(t, direct, `insert into trapeze.schedules (name, expression, kind, missed, planned, next_at, anchor)
@@ -34,12 +34,12 @@ func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 		return one[int](t, direct, `select count(*) from trapeze.schedule_fires where schedule like 's%' and outcome = 'fired'`) == many &&
 			len(fires(t, r, "keyed")) > 2 && len(fires(t, r, "written")) > 2
 	})
-	by, err := r.TriggerSchedule(t.Context(), "written", "ann")
+	by, err := r.Admin().TriggerSchedule(t.Context(), "written", "ann")
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded)
-	_, err = r.PauseSchedule(t.Context(), "keyed", "ann")
+	_, err = r.Admin().PauseSchedule(t.Context(), "keyed", "ann")
 	is.NoErr(err)
-	_, err = r.PauseSchedule(t.Context(), "written", "ann")
+	_, err = r.Admin().PauseSchedule(t.Context(), "written", "ann")
 	is.NoErr(err)
 	quiet(t, direct)
 	list := fires(t, r, "keyed")

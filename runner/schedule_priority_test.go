@@ -26,9 +26,9 @@ func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
 	r.Schedule("explicit-before", "@yearly", of("k"), runner.Priority(0))
 	run(t, r)
 	kind, expression := "k", "@yearly"
-	_, err := r.SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")
 	is.NoErr(err)
-	fire, err := r.TriggerSchedule(t.Context(), "set", "ann")
+	fire, err := r.Admin().TriggerSchedule(t.Context(), "set", "ann")
 	is.NoErr(err)
 	is.Equal(inState(t, r, *fire.JobID, job.Succeeded).Priority, job.DefaultPriority)
 	want := map[string]int{"set-before": 0, "declared-before": 10, "explicit-before": 0, "in-SQL": 10, "declared": 10, "set": 10}

@@ -27,7 +27,7 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 	skip := job.OverlapSkip
 	change := every("* * * * *")
 	change.Overlap = &skip
-	_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // nothing is due for the pod that runs
 	exec(t, pool, `update trapeze.schedules set next_at = $1`, noon)
@@ -41,7 +41,7 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 	is.Equal(second.Outcome, job.FireOverlap)
 	is.True(second.JobID == nil)
 	is.True(second.Message != "")
-	by, err := r.TriggerSchedule(t.Context(), "s", "ann")
+	by, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
 	is.NoErr(err)
 	is.Equal(by.Outcome, job.FireFired) // who asks for it gets it
 	open()
@@ -58,7 +58,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	held := enqueue(t, r, of("k"), runner.Unique("one", runner.WhileActive))
 	change, key, missed := every("* * * * *"), "one", job.MissedCatchUp
 	change.UniqueKey, change.Missed = &key, &missed
-	_, err := r.SetSchedule(t.Context(), "s", change, "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	noon := utc(t, "05-05T12:00")
 	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)
@@ -67,7 +67,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	is.Equal(f.Outcome, job.FireDuplicate)
 	is.True(strings.Contains(f.Message, "holds the unique key"))
 	is.True(f.JobID == nil)
-	_, err = r.Cancel(t.Context(), held, "ann")
+	_, err = r.Admin().Cancel(t.Context(), held, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five fires: the first takes the key
 	list := fires(t, r, "s")
@@ -84,7 +84,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	names := []string{"expression", "good", "lane", "args", "stubborn", "zone"}
 	for _, name := range names {
-		_, err := r.SetSchedule(t.Context(), name, every("* * * * *"), "ann")
+		_, err := r.Admin().SetSchedule(t.Context(), name, every("* * * * *"), "ann")
 		is.NoErr(err)
 	}
 	exec(t, pool, `update trapeze.schedules set expression = 'every now and then' where name = 'expression'`)
@@ -123,7 +123,7 @@ func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	_, err := r.SetSchedule(t.Context(), "s", every("* * * * *"), "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * *"), "ann")
 	is.NoErr(err)
 	noon := utc(t, "05-05T12:00")
 	exec(t, direct, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)

@@ -22,7 +22,7 @@ func TestNoMomentInARowOfAScheduleHurtsAPod(t *testing.T) {
 			is := is.New(t)
 			pool := pgtest.Pool(t)
 			r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-			_, err := r.SetSchedule(t.Context(), "strange", every("@daily"), "ann")
+			_, err := r.Admin().SetSchedule(t.Context(), "strange", every("@daily"), "ann")
 			is.NoErr(err)
 			for _, sql := range []string{`update trapeze.schedules set next_at = $1::text::timestamptz`, `update trapeze.schedules set anchor = $1::text::timestamptz`} {
 				_, err = pool.Exec(t.Context(), sql, moment)
@@ -31,10 +31,10 @@ func TestNoMomentInARowOfAScheduleHurtsAPod(t *testing.T) {
 			lease := func() time.Time { return one[time.Time](t, pool, `select lease_until from trapeze.pods`) }
 			before := lease()
 			pgtest.Wait(t, "the lease is renewed", func() bool { return lease().After(before.Add(time.Second)) })
-			_, err = r.SetSchedule(t.Context(), "other", every("@every 1s"), "ann")
+			_, err = r.Admin().SetSchedule(t.Context(), "other", every("@every 1s"), "ann")
 			is.NoErr(err)
 			pgtest.Wait(t, "the other one fires", func() bool { return ofOutcome(fires(t, r, "other"), job.FireFired) > 0 })
-			list, err := r.Schedules(t.Context())
+			list, err := r.Admin().Schedules(t.Context())
 			is.NoErr(err)
 			_, err = json.Marshal(list)
 			is.NoErr(err) // it can be shown

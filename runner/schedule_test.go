@@ -31,7 +31,7 @@ func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
 
 func fires(t *testing.T, r *runner.Runner, name string) []job.Fire {
 	t.Helper()
-	list, err := r.ScheduleFires(t.Context(), name, 1000)
+	list, err := r.Admin().ScheduleFires(t.Context(), name, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	change := every("@every 1s")
 	args := json.RawMessage(`{ "n": 1 }`)
 	change.Args = &args
-	done, err := r.SetSchedule(t.Context(), "often", change, "ann")
+	done, err := r.Admin().SetSchedule(t.Context(), "often", change, "ann")
 	is.NoErr(err)
 	is.True(done.Created)            // there was none
 	is.Equal(len(done.NextFires), 5) // and it is planned at once
@@ -61,7 +61,7 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	is.Equal(j.Priority, job.DefaultPriority)
 	is.Equal(j.Submitter, "") // nobody's: it is the program's
 	is.Equal(string(j.Args), `{"n":1}`)
-	p, err := r.GetPipeline(t.Context(), j.ID)
+	p, err := r.Admin().GetPipeline(t.Context(), j.ID)
 	is.NoErr(err)
 	is.Equal(p.Name, "often") // listed by the schedule's name
 }
@@ -71,12 +71,12 @@ func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})
 	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
-		_, err := r.SetSchedule(t.Context(), "s", every(expression), "ann")
+		_, err := r.Admin().SetSchedule(t.Context(), "s", every(expression), "ann")
 		is.True(errors.Is(err, job.ErrInvalidSchedule)) // never, too often, or nothing that can be read
 	}
-	_, err := r.SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
+	_, err := r.Admin().SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
-	list, err := r.Schedules(t.Context())
+	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list), 0) // nothing was left behind
 }

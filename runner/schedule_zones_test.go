@@ -60,7 +60,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, job.MaxCatchUp
 		change := every(c.expression)
 		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // so that no step is too large
-		_, err := pods[0].SetSchedule(t.Context(), name, change, "ann")
+		_, err := pods[0].Admin().SetSchedule(t.Context(), name, change, "ann")
 		is.NoErr(err)
 		from, until := utc(t, c.from), utc(t, c.until)
 		exec(t, pool, `update trapeze.schedules set anchor = $2, planned = false, next_at = null where name = $1`, name, from)
@@ -108,7 +108,7 @@ func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 			name := fmt.Sprintf("s%d.%d", i, hour)
 			change := every(fmt.Sprintf("17 %d * * *", hour))
 			change.Zone, change.Missed, change.CatchUp = &zone, &missed, &most
-			_, err := r.SetSchedule(t.Context(), name, change, "ann")
+			_, err := r.Admin().SetSchedule(t.Context(), name, change, "ann")
 			is.NoErr(err)
 			last := from.In(loc).Format("2006-01-02") // the day of which the fire is past
 			if from.In(loc).Format("15:04") < fmt.Sprintf("%02d:17", hour) {

@@ -22,26 +22,26 @@ const (
 // one that the program declares and somebody deleted comes back as it is declared, with the change. The kind need not be known here: a
 // schedule fires as soon as a program that has its handler is there. A dry run tells what would change and when it would fire.
 // Errors: [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrUnknownSchedule] when it should exist, [job.ErrScheduleMoved].
-func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
+func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
 		if err := job.ValidateKind(*c.Kind); err != nil {
 			return job.ScheduleChanged{}, fmt.Errorf("set schedule %q: %w: %w", name, job.ErrInvalidSchedule, err)
 		}
 	}
-	if err := r.laneOfSchedule(ctx, name, c); err != nil {
+	if err := a.laneOfSchedule(ctx, name, c); err != nil {
 		return job.ScheduleChanged{}, err
 	}
 	var from, next time.Time // if its times have changed
-	done, err := r.front.SetSchedule(ctx, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
+	done, err := a.r.front.SetSchedule(ctx, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
-		next, err = r.calendar.First(s, anchor)
+		next, err = a.r.calendar.First(s, anchor)
 		return next, err
 	}, by(actor))
 	if err != nil {
-		return done, r.dbError(err)
+		return done, a.r.dbError(err)
 	}
 	if next.IsZero() {
-		if one, err := r.front.Schedule(ctx, name); err == nil {
+		if one, err := a.r.front.Schedule(ctx, name); err == nil {
 			from, next = one.Anchor, orZero(one.NextAt)
 		}
 	}
@@ -49,19 +49,19 @@ func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleCha
 	if c.DryRun {
 		return done, nil
 	}
-	return done, r.operated(ctx, nil)
+	return done, a.operated(ctx, nil)
 }
 
 // laneOfSchedule refuses a lane that does not exist: every fire would be refused. One that is deleted later is what the doctor finds.
-func (r *Runner) laneOfSchedule(ctx context.Context, name string, c job.ScheduleChange) error {
+func (a Admin) laneOfSchedule(ctx context.Context, name string, c job.ScheduleChange) error {
 	if c.Lane == nil || *c.Lane == "" {
 		return nil
 	}
-	_, exists, err := r.front.LaneFor(ctx, "", *c.Lane, job.DefaultLane)
+	_, exists, err := a.r.front.LaneFor(ctx, "", *c.Lane, job.DefaultLane)
 	if err == nil && !exists {
 		err = fmt.Errorf("set schedule %q: lane %q: %w", name, *c.Lane, job.ErrUnknownLane)
 	}
-	return r.dbError(err)
+	return a.r.dbError(err)
 }
 
 // ahead says in words when a schedule fires, and lists its fires from the next one on.
@@ -86,54 +86,54 @@ func orZero(t *time.Time) time.Time {
 
 // DeleteSchedule takes a schedule away; its last fires are kept as long as the history. One that the program declares stays away, also
 // when the program starts again, until it is set anew. Error: [job.ErrUnknownSchedule].
-func (r *Runner) DeleteSchedule(ctx context.Context, name, actor string) error {
-	return r.operated(ctx, r.front.DeleteSchedule(ctx, name, by(actor)))
+func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
+	return a.operated(ctx, a.r.front.DeleteSchedule(ctx, name, by(actor)))
 }
 
-// PauseSchedule keeps a schedule from firing until [Runner.ResumeSchedule], and reports whether it fired before.
+// PauseSchedule keeps a schedule from firing until [Admin.ResumeSchedule], and reports whether it fired before.
 // Error: [job.ErrUnknownSchedule].
-func (r *Runner) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := r.front.PauseSchedule(ctx, name, true, r.calendar.First, by(actor))
-	return changed, r.operated(ctx, err)
+func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
+	changed, err := a.r.front.PauseSchedule(ctx, name, true, a.r.calendar.First, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
 // ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
 // paused. Error: [job.ErrUnknownSchedule].
-func (r *Runner) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := r.front.PauseSchedule(ctx, name, false, r.calendar.First, by(actor))
-	return changed, r.operated(ctx, err)
+func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
+	changed, err := a.r.front.PauseSchedule(ctx, name, false, a.r.calendar.First, by(actor))
+	return changed, a.operated(ctx, err)
 }
 
 // TriggerSchedule submits the job of a schedule now, beside what the calendar says: also of one that is paused, and while the job of the
 // fire before goes on. Its unique key counts. Errors: [job.ErrUnknownSchedule], and those of [Runner.Enqueue]; after
 // [job.ErrOutcomeUnknown] the list of its fires tells.
-func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
-	return r.TriggerScheduleAs(ctx, name, nil, actor)
+func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
+	return a.TriggerScheduleAs(ctx, name, nil, actor)
 }
 
-// TriggerScheduleAs is [Runner.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
+// TriggerScheduleAs is [Admin.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
 // by now. What it is set to is the caller's decision only then. Nil: however it is set.
-func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
-	fire, err := r.calendar.Trigger(ctx, name, as, by(actor))
+func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
+	fire, err := a.r.calendar.Trigger(ctx, name, as, by(actor))
 	if err != nil {
-		return job.Fire{}, r.operated(ctx, err)
+		return job.Fire{}, a.operated(ctx, err)
 	}
 	return fire, nil
 }
 
 // Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.
-func (r *Runner) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
-	list, err := r.front.Schedules(ctx)
+func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
+	list, err := a.r.front.Schedules(ctx)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, a.r.dbError(err)
 	}
 	names := make([]string, len(list))
 	for i, s := range list {
 		names[i] = s.Name
 	}
-	fires, err := r.front.LastFires(ctx, names, time.Time{}, lastFires)
+	fires, err := a.r.front.LastFires(ctx, names, time.Time{}, lastFires)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, a.r.dbError(err)
 	}
 	uses := make([]job.ScheduleUse, len(list))
 	for i, s := range list {
@@ -151,37 +151,37 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 	return u
 }
 
-// ScheduleNamed reads one schedule, as [Runner.Schedules] lists it. Error: [job.ErrUnknownSchedule].
-func (r *Runner) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
-	one, err := r.front.Schedule(ctx, name)
+// ScheduleNamed reads one schedule, as [Admin.Schedules] lists it. Error: [job.ErrUnknownSchedule].
+func (a Admin) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
+	one, err := a.r.front.Schedule(ctx, name)
 	if err != nil {
-		return job.ScheduleUse{}, r.dbError(err)
+		return job.ScheduleUse{}, a.r.dbError(err)
 	}
-	fires, err := r.front.LastFires(ctx, []string{name}, time.Time{}, lastFires)
+	fires, err := a.r.front.LastFires(ctx, []string{name}, time.Time{}, lastFires)
 	if err != nil {
-		return job.ScheduleUse{}, r.dbError(err)
+		return job.ScheduleUse{}, a.r.dbError(err)
 	}
 	return use(one, fires[name]), nil
 }
 
 // ScheduleFires lists the latest fires of a schedule, newest first, at most limit (default 50, at most 1000): also those of one that was
 // deleted, as long as they are kept. Error: [job.ErrUnknownSchedule] when there are none, and no schedule either.
-func (r *Runner) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
-	return r.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
+func (a Admin) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
+	return a.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
 }
 
-// ScheduleFiresBefore is [Runner.ScheduleFires] of the fires before a moment; the zero moment is no bound.
-func (r *Runner) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
+// ScheduleFiresBefore is [Admin.ScheduleFires] of the fires before a moment; the zero moment is no bound.
+func (a Admin) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
 		limit = 50
 	}
-	fires, err := r.front.LastFires(ctx, []string{name}, before, min(limit, 1000))
+	fires, err := a.r.front.LastFires(ctx, []string{name}, before, min(limit, 1000))
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, a.r.dbError(err)
 	}
 	if len(fires[name]) == 0 {
-		if _, err := r.front.Schedule(ctx, name); err != nil {
-			return nil, r.dbError(err)
+		if _, err := a.r.front.Schedule(ctx, name); err != nil {
+			return nil, a.r.dbError(err)
 		}
 		return []job.Fire{}, nil
 	}

@@ -49,7 +49,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	// The reply is lost here.
-	if _, err := r.Cancel(t.Context(), id, "me"); err != nil {
+	if _, err := r.Admin().Cancel(t.Context(), id, "me"); err != nil {
 		t.Fatal(err)
 	}
 	r.doubt.raise()
@@ -120,7 +120,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.State != job.Running {
-			if _, err := r.Cancel(t.Context(), s.ID, "me"); err != nil {
+			if _, err := r.Admin().Cancel(t.Context(), s.ID, "me"); err != nil {
 				t.Fatal(err)
 			}
 			pgtest.Wait(t, "it is gone", func() bool {
@@ -213,7 +213,7 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	// The reply is lost here.
-	if _, err := r.Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
+	if _, err := r.Admin().Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
 		t.Fatal(err)
 	}
 	r.doubt.raise()

@@ -197,7 +197,7 @@ func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
 	is.Equal(j.State, job.Failed)
 
 	id = submit("fails", runner.Delay(time.Hour))
-	_, err = client.Cancel(t.Context(), id, "")
+	_, err = client.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
 	_, err = runner.Result[int](t.Context(), client, id)
 	is.True(errors.As(err, &end))

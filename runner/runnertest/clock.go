@@ -32,7 +32,7 @@ var moments = map[string][]string{
 // real time. What the handlers or the test keep in tables of their own, and time.Now, are not touched.
 //
 // Schedules do not fire by it: they go by the calendar. What a schedule's job does is tested by submitting it, when it fires by
-// [runner.Runner.TriggerSchedule] and `trapeze cron next`.
+// [runner.Admin.TriggerSchedule] and `trapeze cron next`.
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {

@@ -81,7 +81,7 @@ func TestWhatNobodyApprovesInTimeExpires(t *testing.T) {
 	h.Advance(time.Hour)
 	h.RunUntilIdle()
 	h.RequireState(approved, job.AwaitingApproval)
-	is.NoErr(h.Runner().Approve(t.Context(), approved, "someone"))
+	is.NoErr(h.Runner().Admin().Approve(t.Context(), approved, "someone"))
 	h.Advance(time.Hour + time.Second)
 	h.RunUntilIdle()
 	h.RequireState(approved, job.Succeeded)

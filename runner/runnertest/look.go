@@ -20,7 +20,7 @@ func (h *Harness) Job(id int64) job.Job {
 // Pipeline reads the pipeline that a job began.
 func (h *Harness) Pipeline(id int64) job.Pipeline {
 	h.t.Helper()
-	p, err := h.client.GetPipeline(h.t.Context(), id)
+	p, err := h.client.Admin().GetPipeline(h.t.Context(), id)
 	h.fatal(err, "read a pipeline")
 	return p
 }
