@@ -23,12 +23,3 @@ func (s *Store) audited(ctx context.Context, d Deed, do func(ctx context.Context
 	}
 	return nil
 }
-
-// inTx collects the rows of a statement in the caller's transaction.
-func inTx[T any](ctx context.Context, s *Store, tx pgx.Tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	result, err := tx.Query(ctx, s.in(sql), args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(result, scan)
-}

@@ -10,12 +10,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// countTailSQL takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
+// countBranches takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
 // reads the CTEs branches(group, state, impaired) and parents(id). The rows of fan_outs are locked in the order of their ids,
 // after those of live and parked. due says that a fan-out is off balance: see [Store.FanOut]. When a job ends that waits for parts,
 // none is open any more: there is nothing to cancel. What ends in a fan-out that is over was counted in it before: an operator has
 // tried it again by itself. Plan: fan_outs_pkey, a row a fan-out; deferrals_pkey, a row a job of parents.
-const countTailSQL = `changes as materialized (
+const countBranches = `changes as materialized (
 	select id, sum(ended)::int as ended, sum(failed)::int as failed, sum(impaired)::int as impaired, bool_or(over) as over
 	from (
 		select b.of_group as id, 1 as ended, (b.state <> 'succeeded')::int as failed,
@@ -39,11 +39,11 @@ const countTailSQL = `changes as materialized (
 const offBalance = `((f.open = 0) <> f.ended or (f.fail_fast and f.failed > 0 and not f.ended))`
 
 const (
-	// failedBranchesTailSQL are the branches of the jobs of gone, none of which has succeeded.
-	failedBranchesTailSQL = `branches as (
+	// failedBranches are the branches of the jobs of gone, none of which has succeeded.
+	failedBranches = `branches as (
 	select j.group_id, 'failed', false from gone g join trapeze.jobs j on j.id = g.id where j.group_id is not null
-), `
-	noParentsTailSQL = `parents as (select null::bigint as id where false), `
+)`
+	noParents = `parents as (select null::bigint as id where false)`
 )
 
 // branchesSQL reads what branches came to: the last job of each, in the order of the fan-out.

@@ -42,14 +42,14 @@ with wanted as materialized (
 		claim_xid)
 	select id, 'cancelled', 'error', $2, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
 	from gone
-), ` + freeKeysTailSQL + `, events as (
+), ` + freeKeys + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no, fence, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all
 	select id, event_no + 1, fence, state, 'cancelled', 'job.cancelled', $3 from gone
-), ` + failedBranchesTailSQL + `parents as (
+), ` + failedBranches + `, parents as (
 	select id from gone where why = 'children'
-), ` + countTailSQL + `
+), ` + countBranches + `
 select id, null::bigint, null::text, null::bigint, kind from gone
 union all select id, fence, pod::text, null, null from asked
 union all select null, null, null, id, null from counted where due`

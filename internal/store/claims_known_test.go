@@ -73,11 +73,13 @@ func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 		w.seedPending(n)
 		w.exec(`vacuum analyze trapeze.live`)
 		conn := pinned(t, w.pool.Config().ConnString())
-		return map[string]touched{
-			"missing_claims": read(t, explain(t, conn, "missing_claims", missingClaimsSQL, "analyze, buffers, format json",
-				literals(boot, fmt.Sprintf("{%d}", c.ID), fmt.Sprintf("{%d}", c.Fence))...)),
-			"held_page": read(t, explain(t, conn, "held_page", heldPageSQL, "analyze, buffers, format json", literals("{"+boot+"}", "0", "300", "0")...)),
+		by := map[string]string{"boot": "'" + boot + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
+			"boots": "'{" + boot + "}'", "after": "0", "limit": "300", "age": "0"}
+		found := map[string]touched{}
+		for name, st := range map[string]*statement{"missing_claims": missingClaimsSQL, "held_page": heldPageSQL} {
+			found[name] = read(t, explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...))
 		}
+		return found
 	}
 	small, large := touches(400), touches(20_000)
 	for name, s := range small {

@@ -49,7 +49,7 @@ with f as materialized (
 	returning id
 ), branches as (
 	select id, case when $4::text is null then 'succeeded' else 'failed' end, false from kept where exists (select from f)
-), ` + noParentsTailSQL + countTailSQL + `
+), ` + noParents + `, ` + countBranches + `
 select exists (select from kept) or exists (select from trapeze.parts where id = $1 and part = $2),
 	coalesce((select due from counted), false)`
 

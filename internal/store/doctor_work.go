@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// aliveTailSQL is the condition of a pod that could start a job now.
-const aliveTailSQL = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
+// alivePod is the condition of a pod that could start a job now.
+const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
 // waitingWorkSQL counts what is due and waits, by lane and kind, with the pods that could run it. Plan: one pass over live; pods is
 // small.
 const waitingWorkSQL = `
-select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + aliveTailSQL + `)::int
+select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + alivePod + `)::int
 from (
 	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
 	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
@@ -43,7 +43,7 @@ func (s *Store) WaitingWork(ctx context.Context) ([]WaitingWork, error) {
 const laneGatesSQL = `
 select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, g.paused, g.frozen,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
-	(select count(*) from trapeze.pods p where ` + aliveTailSQL + `
+	(select count(*) from trapeze.pods p where ` + alivePod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
 from trapeze.lanes n cross join trapeze.gate g order by n.name`
 

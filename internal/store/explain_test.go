@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -21,20 +22,20 @@ var update = flag.Bool("update", false, "write the plans of testdata/explain ane
 // hot are the statements that run for every job or every heartbeat. Their plans are kept, so that a change is seen in a
 // review.
 var hot = map[string]string{
-	"enqueue": enqueueSQL, "claim": claimSQL, "claim_subjects": claimSubjectsSQL, "finish": finishSQL, "finish_alone": endSQL,
-	"heartbeat": heartbeatSQL, "recover_page": recoverPageSQL, "promote": promoteSQL, "park": parkSQL,
-	"hand_back": handBackSQL, "cancel_live": cancelLiveSQL, "hold": holdSQL, "progress": progressSQL, "keep": keepSQL, "emit": emitSQL, "emit_many": emitManySQL, "over": overSQL,
-	"whereabouts": whereaboutsSQL, "missing_claims": missingClaimsSQL, "held_page": heldPageSQL, "finish_branches": finishBranchesSQL, "finish_branches_alone": endBranchesSQL,
-	"fan_out": fanOutSQL, "waiting": waitingSQL, "end_waiting": endWaitingSQL, "off_balance": offBalanceSQL, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
-	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL, "enqueue_since": enqueueSinceSQL, "marks": marksSQL,
+	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "claim_subjects": claimSubjectsSQL.text, "finish": finishSQL.text, "finish_alone": endSQL.text,
+	"heartbeat": heartbeatSQL.text, "recover_page": recoverPageSQL.text, "promote": promoteSQL.text, "park": parkSQL.text,
+	"hand_back": handBackSQL.text, "cancel_live": cancelLiveSQL, "hold": holdSQL.text, "progress": progressSQL.text, "keep": keepSQL.text, "emit": emitSQL.text, "emit_many": emitManySQL.text, "over": overSQL.text,
+	"whereabouts": whereaboutsSQL.text, "missing_claims": missingClaimsSQL.text, "held_page": heldPageSQL.text, "finish_branches": finishBranchesSQL.text, "finish_branches_alone": endBranchesSQL.text,
+	"fan_out": fanOutSQL.text, "waiting": waitingSQL.text, "end_waiting": endWaitingSQL.text, "off_balance": offBalanceSQL.text, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
+	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL.text, "enqueue_since": enqueueSinceSQL.text, "marks": marksSQL.text,
 	"board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL, "standing": standingSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL,
 	"fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "approve": approveSQL, "expire": expireSQL, "overdue": overdueSQL,
 	"match_open": matchOpenSQL, "match_ended": matchEndedSQL, "move_live": moveLiveSQL, "move_parked": moveParkedSQL, "nice_live": niceLiveSQL, "nice_parked": niceParkedSQL, "retry_jobs": retryJobsSQL, "retry_state": retryStateSQL,
 	"news": newsSQL, "feed_page": feedPageSQL, "notes": notesSQL,
 	"take_schedules": takeSchedulesSQL, "schedules_active": schedulesActiveSQL, "next_fire": nextFireSQL, "plan_schedules": planSchedulesSQL, "insert_fires": insertFiresSQL, "settle_fires": settleFiresSQL,
 	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL, "own_looked": ownLookedSQL,
-	"worker_claim": guestClaimSQL, "worker_claim_since": guestSinceSQL, "worker_claim_subjects": guestSubjectsSQL,
-	"ended_jobs": endedJobsSQL, "id_blocks": idBlocksSQL, "enqueue_free": enqueueFreeSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
+	"worker_claim": guestClaimSQL.text, "worker_claim_since": guestSinceSQL.text, "worker_claim_subjects": guestSubjectsSQL.text,
+	"ended_jobs": endedJobsSQL, "id_blocks": idBlocksSQL.text, "enqueue_free": enqueueFreeSQL.text, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
 }
 
 // whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which
@@ -100,6 +101,14 @@ func pinned(t testing.TB, url string) *pgx.Conn {
 	}
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
 	return conn
+}
+
+// inOrder puts the literals for a statement's arguments in the order of their numbers; null where there is none.
+func (s *statement) inOrder(literals map[string]string) (list []string) {
+	for _, name := range s.names {
+		list = append(list, cmp.Or(literals[name], "null"))
+	}
+	return list
 }
 
 // explain returns the generic plan of a statement. The values of its arguments make no difference to it.

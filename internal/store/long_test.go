@@ -58,22 +58,17 @@ func measure(t *testing.T, n int) map[string]touched {
 	}
 	conn := pinned(t, w.pool.Config().ConnString())
 	id := func() int64 { ids, err := w.NewIDs(w.ctx(), 1); w.is.NoErr(err); return ids[0] }
-	child := func(id int64, parent string) []string {
-		return literals(fmt.Sprintf("{%d}", id), "{k}", "{default}", "{s}", `{"{}"}`, fmt.Sprintf("{%d}", id), "{"+parent+"}", "{0}",
-			"{null}", "{null}", "{null}", "{ann}", "{ann}", "{null}", "{null}", "{60}", "{0}", "{t}")
-	}
 	found := map[string]touched{}
-	for name, args := range map[string][]string{
-		"claim":     literals(boot, "{default}", "{50}", "{k}", "true"),
-		"enqueue":   append(child(id(), "null"), literals(boot)...),
-		"heartbeat": literals(boot, "60000", "false"),
-		"promote":   literals("50"),
-		"finish": append(append(literals(fmt.Sprintf("{%d}", parent.ID), "{1}", "{succeeded}", "{ok}", "{ok}", "{null}", "{null}", "{1}"),
-			child(id(), fmt.Sprint(parent.ID))...), literals(boot)...),
-	} {
+	for name, st := range map[string]*statement{"claim": claimSQL, "enqueue": enqueueSQL, "heartbeat": heartbeatSQL, "promote": promoteSQL, "finish": finishSQL} {
+		child := id()
+		by := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
+			"stream": "0", "renew": "true", "limit": "50", "ids": fmt.Sprintf("'{%d}'", parent.ID), "fences": "'{1}'", "states": "'{succeeded}'",
+			"outcomes": "'{ok}'", "reasons": "'{ok}'", "new_ids": fmt.Sprintf("'{%d}'", child), "kinds": "'{k}'", "subjects": "'{s}'", "args": `'{"{}"}'`,
+			"pipelines": fmt.Sprintf("'{%d}'", child), "parents": "'{null}'", "steps": "'{0}'", "submitters": "'{ann}'", "actors": "'{ann}'",
+			"priorities": "'{60}'", "delays": "'{0}'", "starts": "'{t}'", "impaired": "'{f}'"}
 		_, err := conn.Exec(t.Context(), "begin")
 		w.is.NoErr(err)
-		plan := explain(t, conn, name, hot[name], "analyze, buffers, format json", args...)
+		plan := explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...)
 		_, err = conn.Exec(t.Context(), "rollback")
 		w.is.NoErr(err)
 		found[name] = read(t, plan)

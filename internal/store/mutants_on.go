@@ -4,29 +4,54 @@ package store
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/trapeze-run/trapeze/internal/mutant"
 )
 
 // rewrite makes a mistake in one statement: the text old, which must occur in it exactly once, becomes new.
-type rewrite struct{ name, sql, old, new string }
+type rewrite struct {
+	name     string
+	sql      any // a string or a *statement, in which old and new name the arguments
+	old, new string
+}
+
+// texts are the statement and the wrong one, as PostgreSQL gets them.
+func (r rewrite) texts(mutant string) (is, becomes string) {
+	is, old, wrong := "", r.old, r.new
+	switch sql := r.sql.(type) {
+	case string:
+		is = sql
+	case *statement:
+		is = sql.text
+		for i, name := range sql.names {
+			named := regexp.MustCompile("@" + name + `\b`)
+			old, wrong = named.ReplaceAllLiteralString(old, fmt.Sprintf("$%d", i+1)), named.ReplaceAllLiteralString(wrong, fmt.Sprintf("$%d", i+1))
+		}
+	}
+	if n := strings.Count(is, old); n != 1 {
+		panic(fmt.Sprintf("mutant %s: the statement %q holds %q %d times, want once: mend the mutant's text in internal/store/mutants_on.go",
+			mutant, r.name, old, n))
+	}
+	return is, strings.Replace(is, old, wrong, 1)
+}
 
 // The conditions by which a worker's writes find their row, and what two mutants leave of them. What a condition no longer
 // compares is still a parameter, whose type PostgreSQL must be told.
 const (
-	ownsRow       = "id = $1 and fence = $2 and pod = $3"
-	ownsAnyFence  = "id = $1 and state = 'running' and $2::bigint is not null and $3::uuid is not null"
-	ownsAnyPod    = "id = $1 and fence = $2 and $3::uuid is not null"
-	endsOwn       = "where l.fence = e.fence and l.pod = $8::uuid\n\tfor update"
+	ownsRow       = "id = @id and fence = @fence and pod = @boot"
+	ownsAnyFence  = "id = @id and state = 'running' and @fence::bigint is not null and @boot::uuid is not null"
+	ownsAnyPod    = "id = @id and fence = @fence and @boot::uuid is not null"
+	endsOwn       = "where l.fence = e.fence and l.pod = @boot::uuid\n\tfor update"
 	tellsOwn      = "where l.fence = e.fence and l.pod = e.pod\n\torder by"
-	handsBackOwn  = "where l.fence = w.fence and l.pod = $1 and not l.cancel_requested"
+	handsBackOwn  = "where l.fence = w.fence and l.pod = @boot and not l.cancel_requested"
 	leaseIsOver   = "p.lease_until < now() or"
-	leaseGoesOn   = "lease_until = case when $5 then now() + $2::bigint * interval '1 millisecond' else lease_until end\n\twhere boot = $1"
+	leaseGoesOn   = "lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end\n\twhere boot = @boot"
 	stillOpen     = leaseGoesOn + " and closed_at is null"
 	tookSubject   = "and (o.subject = '' or o.id in (select job_id from taken))"
 	countsOnce    = "then 0 else f.open - c.ended end,"
-	itsClaims     = "where l.fence = w.fence and l.pod = $1::uuid"
+	itsClaims     = "where l.fence = w.fence and l.pod = @boot::uuid"
 	takesTurns    = " for update of s skip locked"
 	bornOnSubject = "when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then"
 )
@@ -67,7 +92,7 @@ var rewrites = map[string][]rewrite{
 		{"finish", finishSQL, bornOnSubject, "when m.free then"},
 	},
 	mutant.RecoveryOfTheLiving: {
-		{"close lapsed", closeLapsedSQL, leaseIsOver, "p.lease_until < now() + $2::bigint * interval '1 millisecond' or"},
+		{"close lapsed", closeLapsedSQL, leaseIsOver, "p.lease_until < now() + @lease::bigint * interval '1 millisecond' or"},
 	},
 	mutant.GrantsUncounted: {
 		{"settle slots", settleSlotsSQL, "select k.slots - k.granted as spare", "select k.slots as spare"},
@@ -80,7 +105,7 @@ var rewrites = map[string][]rewrite{
 		{"take schedules", takeSchedulesSQL, takesTurns, ""},
 	},
 	mutant.StaleReport: {
-		{"adopt", adoptSQL, itsClaims, "where l.state = 'running' and w.fence is not null and $1::uuid is not null"},
+		{"adopt", adoptSQL, itsClaims, "where l.state = 'running' and w.fence is not null and @boot::uuid is not null"},
 		{"finish", finishSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
 		{"end", endSQL, endsOwn, "where l.fence = e.fence\n\tfor update"},
 	},
@@ -95,11 +120,8 @@ var mutants = func() map[string]map[string]string {
 	for name, list := range rewrites {
 		all[name] = map[string]string{}
 		for _, r := range list {
-			if n := strings.Count(r.sql, r.old); n != 1 {
-				panic(fmt.Sprintf("mutant %s: the statement %q holds %q %d times, want once: mend the mutant's text in internal/store/mutants_on.go",
-					name, r.name, r.old, n))
-			}
-			all[name][r.sql] = strings.Replace(r.sql, r.old, r.new, 1)
+			is, becomes := r.texts(name)
+			all[name][is] = becomes
 		}
 	}
 	return all

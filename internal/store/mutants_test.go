@@ -70,14 +70,14 @@ func TestEveryMutatedStatementPrepares(t *testing.T) {
 	defer conn.Close(t.Context())
 	for name, list := range rewrites {
 		for _, r := range list {
-			to := mutants[name][r.sql]
-			is.True(to != r.sql) // it is another statement
+			from, to := r.texts(name)
+			is.True(to != from) // it is another statement
 			as, err := conn.Prepare(t.Context(), name+" "+r.name, to)
 			if err != nil {
 				t.Errorf("%s: %s does not prepare: %v", name, r.name, err)
 				continue
 			}
-			was, err := conn.Prepare(t.Context(), r.name, r.sql)
+			was, err := conn.Prepare(t.Context(), r.name, from)
 			is.NoErr(err)
 			is.Equal(as.ParamOIDs, was.ParamOIDs) // of the same parameters
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // idempotent are the statements that write and may be sent twice: a block of ids that nobody uses is no loss.
-var idempotent = map[string]bool{heartbeatSQL: true, idBlocksSQL: true, advanceIDsSQL: true, settleHistorySQL: true}
+var idempotent = map[string]bool{heartbeatSQL.text: true, idBlocksSQL.text: true, advanceIDsSQL: true, settleHistorySQL: true}
 
 // repeatable reports whether a statement whose connection broke under it may be sent again, whatever became of it: it reads
 // only, or doing it twice is as good as once. The first use of a connection after a failover fails so; the write reaches a socket whose other

@@ -39,8 +39,8 @@ func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) 
 	is.True(reads > 50)
 	is.True(readsOnly(jobSQL))
 	is.True(readsOnly(feedPageSQL))
-	is.True(!readsOnly(claimSQL))
-	is.True(!readsOnly(idBlocksSQL))
+	is.True(!readsOnly(claimSQL.text))
+	is.True(!readsOnly(idBlocksSQL.text))
 }
 
 func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T) {

@@ -31,18 +31,8 @@ func (s *Store) Warm(ctx context.Context, connections int) error {
 
 // plan executes each hot statement without a row.
 func (s *Store) plan(ctx context.Context, conn *pgxpool.Conn) error {
-	ends := []any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
-	var none columns
-	for _, hot := range []struct {
-		sql  string
-		args []any
-	}{
-		{claimSQL, []any{nil, nil, nil, nil, nil}},
-		{endSQL, ends},
-		{finishSQL, append(ends, none.all()...)},
-		{enqueueSQL, append(none.all(), nil, nil)},
-	} {
-		if _, err := conn.Exec(ctx, s.in(hot.sql), hot.args...); err != nil {
+	for _, hot := range []*statement{claimSQL, endSQL, finishSQL, enqueueSQL} {
+		if _, err := conn.Exec(ctx, s.in(hot.text), make([]any, len(hot.names))...); err != nil {
 			return err
 		}
 	}

@@ -17,9 +17,9 @@ const (
 // transaction of a claim that is held. The ids of the jobs are the first argument of each: see [JobsOf].
 func Effects(schema string) map[string]Effect {
 	s := &Store{schema: schema, named: &sync.Map{}}
-	effects := map[string]Effect{s.in(holdSQL): Holds, s.in(keepSQL): Keeps}
-	for _, sql := range []string{endSQL, endBranchesSQL, finishSQL, finishBranchesSQL, parkSQL} {
-		effects[s.in(sql)] = Ends
+	effects := map[string]Effect{s.in(holdSQL.text): Holds, s.in(keepSQL.text): Keeps}
+	for _, sql := range []*statement{endSQL, endBranchesSQL, finishSQL, finishBranchesSQL, parkSQL} {
+		effects[s.in(sql.text)] = Ends
 	}
 	return effects
 }
