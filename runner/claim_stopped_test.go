@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // A claim may be committed while the runner stops: the row is ours then, and no handler will be given it.
@@ -25,4 +28,17 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	is.True(r.doubt.due())           // so that it is given back, unspent, before the pod leaves
 	is.Equal(reserved["default"], 1) // its slot is still kept for the caller to give back
 	is.Equal(r.runs.count(), 0)
+}
+
+// A pod may lose its lease and register anew between the commit of a claim and the start of its handler. The claim is another pod's then:
+// its handler is told before it begins.
+func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer r.Close()
+	HandleRaw(r, "k", nil, KeepRunning()) // it outlives trust, not the lease
+	one := r.newRun(store.Claimed{ID: 7, Kind: "k", Lane: "default", Fence: 1}, "the boot id before")
+	is.True(errors.Is(context.Cause(one.ctx), job.ErrLeaseLost))
 }

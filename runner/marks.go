@@ -102,7 +102,7 @@ func (m *marks) claimed(wants []store.Want, found store.Claims, quick bool, most
 				m.swept(one, most, again)
 			}
 		case one.sweep == nil && w.After == nil && short && reached.Last != nil:
-			one.sweep = beginSweep(w.Since, reached, found.Took, most)
+			one.sweep = beginSweep(w, found, most)
 		case one.sweep == nil && w.After == nil && quick && !one.counts():
 			one.since = time.Time{}
 		}

@@ -10,8 +10,9 @@ import (
 // kinds that this pod does not run. Each claim reads the next page behind the position that the previous one reached, and takes
 // what it can. Claims continue it at once while slots are free; when it has read the lane to its end, its [mark] is set.
 //
-// Every other claim looks at what became ready since the sweep began instead, rank by rank, so that neither a more urgent job
-// nor a new one waits until the sweep has come to it.
+// Every other claim reads the jobs that became ready since the sweep began instead, rank by rank, so that a more urgent job does
+// not wait until the sweep reaches it. A new job of the same rank does not wait either while the sweep reads blocked jobs only; once
+// a page has jobs to run, older jobs may follow it, and these start first.
 type sweep struct {
 	floor   time.Time          // what became ready before is passed by, as of the mark that it began at; zero: it reads everything
 	after   store.LanePosition // the last row read
@@ -20,14 +21,16 @@ type sweep struct {
 	latest  time.Time     // when a page was read last
 	passed  time.Duration // of the server, in claims that were not filled
 	blocked bool          // the last page did not fill its claim
-	aside   bool          // the next claim looks at what became ready since
+	barren  bool          // the last page had no job to run
+	aside   bool          // the next claim reads the jobs that became ready since
 	most    time.Duration // that it may count
 }
 
 // beginSweep begins a sweep where a claim stopped.
-func beginSweep(floor time.Time, reached store.Reached, took, most time.Duration) *sweep {
-	now := time.Now()
-	return &sweep{floor: floor, after: *reached.Last, fresh: reached.Fresh, began: now, latest: now, passed: took, blocked: true, most: most}
+func beginSweep(w store.Want, found store.Claims, most time.Duration) *sweep {
+	reached, now := found.Reached[w.Lane], time.Now()
+	return &sweep{floor: w.Since, after: *reached.Last, fresh: reached.Fresh, began: now, latest: now, passed: found.Took, blocked: true,
+		barren: !found.Some(w.Lane), most: most}
 }
 
 // next sets where the next claim begins.
@@ -38,6 +41,10 @@ func (s *sweep) next(w *store.Want) {
 		return
 	}
 	w.Since = s.fresh
+	if !s.barren {
+		rank := s.after.Rank
+		w.Above = &rank
+	}
 }
 
 // outdated reports whether jobs may have been waiting before its position for longer than marks may hide them: since the sweep
@@ -59,7 +66,7 @@ func (s *sweep) continuedBy(w store.Want) bool {
 // job that it took.
 func (s *sweep) read(lane string, found store.Claims) (ended bool) {
 	reached, short := found.Reached[lane]
-	s.blocked, s.latest = short, time.Now()
+	s.blocked, s.barren, s.latest = short, !found.Some(lane), time.Now()
 	if !short {
 		for _, c := range found.Jobs {
 			at := store.LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}

@@ -71,6 +71,25 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	}
 }
 
+// Jobs of the sweep's own rank that became ready after it began start first only as long as the sweep has read blocked jobs alone.
+func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
+	t.Parallel()
+	var m marks
+	now := time.Now()
+	at := func(id int64) *store.LanePosition { return &store.LanePosition{Rank: -10, ReadyAt: now, ID: id} }
+	claimOnce(&m, nil, short(time.Millisecond, at(1000), now))
+	claimOnce(&m, nil, short(time.Millisecond, at(2000), now)) // a page of blocked jobs
+	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above != nil {
+		t.Error("behind blocked jobs alone, a new job waits", w)
+	}
+	page := short(time.Millisecond, at(3000), now)
+	page.Jobs = full(store.Claimed{Priority: 10, ReadyAt: now, ID: 2500}).Jobs
+	claimOnce(&m, nil, page)
+	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above == nil || *w.Above != -10 {
+		t.Error("a new job passes older ones", w)
+	}
+}
+
 func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 	t.Parallel()
 	var m marks

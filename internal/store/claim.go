@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,7 @@ type Want struct {
 	N     int
 	Since time.Time     // what became ready before it is passed by; zero: nothing is
 	After *LanePosition // what stands up to it is passed by, and in the ranks after its own what became ready before Since; nil: nothing is
+	Above *int          // only jobs of a lower rank are read, the more urgent ones; nil: all
 }
 
 // LanePosition is a place in the order in which the jobs of a lane are claimed.
@@ -78,6 +80,11 @@ type Claims struct {
 	Took time.Duration // in the server
 	// Reached has the lanes that were not filled.
 	Reached map[string]Reached
+}
+
+// Some reports whether a job of the lane was claimed.
+func (c Claims) Some(lane string) bool {
+	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
 // A claim is a list of parts. picked locks pending rows and reached says how far it read; they are the claim's own. The parts
@@ -162,7 +169,7 @@ const (
 	cross join lateral (
 		select ` + claimColumns + `
 		from (select r.id, r.ok from ` + allRanks + ` cross join lateral (select l.id, ` + claimable + ` as ok` + rankRows + `) r
-			where rank >= w.after_rank limit w.want + w.reach) l join trapeze.live k on k.id = l.id
+			where rank >= w.after_rank and rank < w.above limit w.want + w.reach) l join trapeze.live k on k.id = l.id
 		where ` + stillClaimable + `
 		limit w.want for update of k skip locked
 	) c
@@ -172,13 +179,13 @@ const (
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
 	left join lateral (
 		select rank, r.ready_at, r.id from ` + allRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
-		where rank >= w.after_rank offset w.want + w.reach - 1 limit 1
+		where rank >= w.after_rank and rank < w.above offset w.want + w.reach - 1 limit 1
 	) e on true
 	where ` + notFilled + `
 )`
 
-	lanesSince = `unnest(@lanes::text[], @wants::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[])
-		as w(lane, want, since, after_rank, after_ready, after_id, reach)`
+	lanesSince = `unnest(@lanes::text[], @wants::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
+		@above::int[]) as w(lane, want, since, after_rank, after_ready, after_id, reach, above)`
 
 	// rankRows is what waits in one rank of a lane, behind the position or from the moment on.
 	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
@@ -334,13 +341,17 @@ func claimStarts(wants []Want) args {
 	}
 	since, ready := make([]time.Time, len(wants)), make([]time.Time, len(wants))
 	ranks, ids, reach := make([]int32, len(wants)), make([]int64, len(wants)), make([]int32, len(wants))
+	above := make([]int32, len(wants))
 	for i, w := range wants {
-		since[i], ranks[i], reach[i] = w.Since, -job.MaxPriority-1, int4(ClaimReach/len(wants))
+		since[i], ranks[i], reach[i], above[i] = w.Since, -job.MaxPriority-1, int4(ClaimReach/len(wants)), job.MaxPriority+1
+		if w.Above != nil {
+			above[i] = int4(*w.Above)
+		}
 		if w.After != nil {
 			ranks[i], ready[i], ids[i], reach[i] = int4(w.After.Rank), w.After.ReadyAt, w.After.ID, int4(ClaimReach/continued)
 		}
 	}
-	return args{{"since", since}, {"after_ranks", ranks}, {"after_ready", ready}, {"after_ids", ids}, {"reach", reach}}
+	return args{{"since", since}, {"after_ranks", ranks}, {"after_ready", ready}, {"after_ids", ids}, {"reach", reach}, {"above", above}}
 }
 
 // Key names what a job is about.

@@ -61,7 +61,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				n/2).Scan(&id, &at))
 			literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{10}'", "kinds": "'{k}'", "isolated": "true",
 				"since": "array[now() - interval '1 hour']", "after_ranks": "'{-101}'", "after_ready": "'{0001-01-01}'", "after_ids": "'{0}'",
-				"reach": "'{1000}'", "stream": "1"}
+				"reach": "'{1000}'", "above": "'{101}'", "stream": "1"}
 			middle := maps.Clone(literals)
 			middle["since"], middle["after_ranks"] = "'{0001-01-01}'", "'{-10}'"
 			middle["after_ready"], middle["after_ids"] = fmt.Sprintf("'{%q}'", at), fmt.Sprintf("'{%d}'", id)
@@ -184,6 +184,17 @@ func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[3], ids[5]})
 	w.is.Equal(found.Reached["default"].Last, nil)
 	w.is.True(time.Since(found.Reached["default"].Fresh) < time.Minute)
+}
+
+func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(urgent(10), urgent(20), urgent(0), urgent(11))
+	rank := -10
+	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
 }
 
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {

@@ -204,11 +204,13 @@ const unavailable = 3
 // deadly are the kinds that may end their process.
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
-// killedByAJob reports whether a process was in the middle of a job that may have ended it.
+// killedByAJob reports whether a process was in the middle of a job that may have ended it. A process that takes a new boot id after it
+// lost its lease may end before it has logged that id, so the lines of its pod count from its start to its end.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {
-		if slices.Contains(deadly, l.Kind) && slices.Contains(p.Boots, l.Boot) {
+		its := slices.Contains(p.Boots, l.Boot) || l.Pod == p.Pod && l.T.After(p.Started) && !p.Ended.IsZero() && !l.T.After(p.Ended)
+		if its && slices.Contains(deadly, l.Kind) {
 			open[fmt.Sprint(l.Job, "/", l.Fence)] = l.Event != "end"
 		}
 	}

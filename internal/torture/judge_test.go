@@ -18,15 +18,20 @@ func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
 		{Job: 1, Fence: 1, Kind: "demo.exit", Boot: "killer", Event: "start"},
 		{Job: 2, Fence: 1, Kind: "demo.panic", Boot: "panicked", Event: "start"},
 		{Job: 2, Fence: 1, Kind: "demo.panic", Boot: "panicked", Event: "end"},
+		{Job: 3, Fence: 1, Kind: "demo.exit", Boot: "not logged yet", Pod: "hasty", T: ready, Event: "start"},
 	}
 	for name, c := range map[string]struct {
 		p       history.Process
 		accused bool
 	}{
-		"killed by us":              {p: history.Process{Ready: &ready, Told: byASignal, Signal: "killed", Exit: -1}},
-		"killed by a failpoint":     {p: history.Process{Ready: &ready, Told: byAFailpoint, Exit: 7}},
-		"ended by its job":          {p: history.Process{Ready: &ready, Exit: 3, Boots: []string{"killer"}}},
-		"its job had ended before":  {p: history.Process{Ready: &ready, Exit: 2, Boots: []string{"panicked"}}, accused: true},
+		"killed by us":             {p: history.Process{Ready: &ready, Told: byASignal, Signal: "killed", Exit: -1}},
+		"killed by a failpoint":    {p: history.Process{Ready: &ready, Told: byAFailpoint, Exit: 7}},
+		"ended by its job":         {p: history.Process{Ready: &ready, Exit: 3, Boots: []string{"killer"}}},
+		"its job had ended before": {p: history.Process{Ready: &ready, Exit: 2, Boots: []string{"panicked"}}, accused: true},
+		"ended by the first job of a boot": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Boots: []string{"its first"},
+			Started: ready.Add(-time.Second), Ended: ready.Add(time.Second)}},
+		"its pod's former process had the job": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Started: ready.Add(time.Second),
+			Ended: late}, accused: true},
 		"found no database":         {p: history.Process{Exit: unavailable}},
 		"failed to start otherwise": {p: history.Process{Exit: 1}, accused: true},
 		"ended as if all were well": {p: history.Process{Ready: &ready}, accused: true},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -218,10 +219,10 @@ func (w *World) wakeServer(ctx context.Context) error {
 	return w.Admin.Ping(ctx)
 }
 
-// quietSQL asks whether every job has ended, or waits for what will not come during the quiet tail: a gate, a lane or a
-// handler that is not there, or a moment far ahead.
+// quietSQL counts the jobs that have not ended, and asks whether each of them waits for what will not come during the quiet tail: a gate,
+// a lane or a handler that is not there, or a moment far ahead.
 const quietSQL = `
-select not exists (
+select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
 	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0 or coalesce(n.slots, 1) = 0
 		or (select paused from trapeze.gate)
@@ -230,11 +231,13 @@ and not exists (
 	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')
 and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
-// settle waits until nothing is left to do, at most as long as everything that is to happen by itself may take.
+// settle waits until nothing is left to do: as long as everything that is to happen by itself may take, and while a slow machine
+// works off a backlog, for up to five minutes, as long again after each time that fewer jobs are left than ever before.
 func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	limit := 2*(w.Settings.Lease+w.Settings.Poll) + 30*time.Second
 	w.enter("quiet tail", limit)
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); pause(ctx, sampleEvery) {
+	began, least := time.Now(), math.MaxInt
+	for deadline := began.Add(limit); time.Now().Before(deadline); pause(ctx, sampleEvery) {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
@@ -242,10 +245,15 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 			return false, err
 		}
 		asking, cancel := context.WithTimeout(ctx, sampleWithin)
-		err := w.Admin.QueryRow(asking, quietSQL).Scan(&quiet)
+		left := 0
+		err := w.Admin.QueryRow(asking, quietSQL).Scan(&left, &quiet)
 		cancel()
-		if err == nil && quiet {
+		switch {
+		case err != nil:
+		case quiet:
 			return true, nil
+		case left < least && time.Since(began) < 5*time.Minute:
+			least, deadline = left, time.Now().Add(limit)
 		}
 	}
 	return false, nil
