@@ -141,7 +141,6 @@ type cancelled struct {
 // was locked, nothing is looked for. The row may have been put anew meanwhile, by a nice or a promotion; then it is for the next look.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
-	shortWaitSQL   = `select set_config('lock_timeout', $1::bigint::text, true)`
 	tellHandlerSQL = `
 insert into trapeze.cancel_requests (pod, job_id, fence, reason)
 select pod, id, fence, 'cancelled' from trapeze.live where id = $1 and state = 'running'
@@ -153,7 +152,7 @@ returning job_id, fence, pod::text`
 func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor string, d *Deed) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
-		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
+		if err := s.boundLocks(ctx, tx); err != nil {
 			return err
 		}
 		locked, err := tx.Exec(ctx, s.in(lockLiveSQL), id)

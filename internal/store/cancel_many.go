@@ -117,3 +117,20 @@ func (s *Store) OpenBranches(ctx context.Context, pipeline, id int64, limit int)
 	}
 	return list, nil
 }
+
+// openOfPipelineSQL lists jobs of a pipeline that have neither ended nor been asked to. Plan: jobs_of_pipeline; primary keys.
+const openOfPipelineSQL = `
+select j.id from (
+	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
+	union all
+	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j where ` + isOpen + ` limit $2`
+
+// OpenOfPipeline lists jobs of a pipeline that have neither ended nor been asked to, at most limit.
+func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int64, error) {
+	list, err := rows(ctx, s, pgx.RowTo[int64], openOfPipelineSQL, id, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the open jobs of pipeline %d: %w", id, err)
+	}
+	return list, nil
+}

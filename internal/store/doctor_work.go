@@ -96,3 +96,35 @@ func (s *Store) PodHealth(ctx context.Context) ([]PodHealth, error) {
 	}
 	return list, nil
 }
+
+// unknownWorkSQL counts, by pod, the jobs that have run for two minutes or longer where the pod is gone, or knows fewer than that. A
+// remote worker lists its jobs itself. Plan: one pass over live; pods_pkey for the running ones.
+const unknownWorkSQL = `
+select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
+from trapeze.live l
+left join trapeze.pods p on p.boot = l.pod
+where l.state = 'running' and l.claimed_at < now() - interval '2 minutes'
+	and (p.boot is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
+		and not exists (select from trapeze.remote_workers w where w.boot = p.boot))
+group by l.pod, p.boot, p.name, p.known_claims, p.closed_at
+having p.boot is null or p.closed_at is not null or count(*) > p.known_claims
+order by 1, 2`
+
+// UnknownWork are the jobs of a pod that is gone, or that knows fewer of them.
+type UnknownWork struct {
+	Pod   string // its name; empty: it has no row
+	Boot  string
+	Jobs  int   // that run there, as the table has it
+	First int64 // the first of them
+	Known int   // that the pod's process works on
+	Gone  bool
+}
+
+// UnknownWork finds pods on which jobs run that they do not know.
+func (s *Store) UnknownWork(ctx context.Context) ([]UnknownWork, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[UnknownWork], unknownWorkSQL)
+	if err != nil {
+		return nil, fmt.Errorf("look for jobs that run on a pod that does not know them: %w", err)
+	}
+	return list, nil
+}

@@ -181,30 +181,16 @@ func (s *Store) NameSubmission(ctx context.Context, db DB, key string, id int64)
 }
 
 // Channel is the channel of wake-ups in this schema.
-func (s *Store) Channel() string { return s.schema + "_wake" }
+func (db *Database) Channel() string { return db.schema + "_wake" }
 
 // Notify sends an empty wake-up in the caller's transaction.
-func (s *Store) Notify(ctx context.Context, db DB) error {
-	_, err := db.Exec(ctx, notifySQL, s.Channel())
+func (db *Database) Notify(ctx context.Context, tx DB) error {
+	_, err := tx.Exec(ctx, notifySQL, db.Channel())
 	return err
 }
 
 // NotifySettings is [Store.Notify] for those who are to read anew how lanes, pods and the gate are set.
-func (s *Store) NotifySettings(ctx context.Context, db DB) error {
-	_, err := db.Exec(ctx, notifySettingsSQL, s.Channel(), Settings)
+func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
+	_, err := tx.Exec(ctx, notifySettingsSQL, db.Channel(), Settings)
 	return err
-}
-
-// Tx runs do in a transaction of the store's own pool and commits it. An error for which [Unknown] is true leaves the
-// commit in doubt.
-func (s *Store) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	for try := 0; ; try++ {
-		err := s.attempt(func() error { return pgx.BeginFunc(ctx, s.pool, do) })
-		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
-			continue
-		}
-		return err
-	}
 }

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the plans of testdata/explain ane
 var hot = map[string]string{
 	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "claim_subjects": claimSubjectsSQL.text, "finish": finishSQL.text, "finish_alone": endSQL.text,
 	"heartbeat": heartbeatSQL.text, "recover_page": recoverPageSQL.text, "promote": promoteSQL.text, "park": parkSQL.text,
-	"hand_back": handBackSQL.text, "cancel_live": cancelLiveSQL, "hold": holdSQL.text, "progress": progressSQL.text, "keep": keepSQL.text, "emit": emitSQL.text, "emit_many": emitManySQL.text, "over": overSQL.text,
+	"hand_back": handBackSQL.text, "cancel_live": cancelLiveSQL, "hold": holdSQL.text, "progress": progressSQL.text, "keep": keepSQL.text, "emit": emitSQL.text, "emit_many": emitManySQL.text, "over": overSQL,
 	"whereabouts": whereaboutsSQL.text, "missing_claims": missingClaimsSQL.text, "held_page": heldPageSQL.text, "finish_branches": finishBranchesSQL.text, "finish_branches_alone": endBranchesSQL.text,
 	"fan_out": fanOutSQL.text, "waiting": waitingSQL.text, "end_waiting": endWaitingSQL.text, "off_balance": offBalanceSQL.text, "waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "branches": branchesSQL,
 	"cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL, "complete": completeSQL, "claim_since": claimSinceSQL.text, "enqueue_since": enqueueSinceSQL.text, "marks": marksSQL.text,

@@ -296,14 +296,6 @@ func scanEnded(row pgx.CollectableRow) (e endedRow, err error) {
 	return e, err
 }
 
-func some(s string) *string {
-	if s == "" {
-		return nil
-	}
-	kept := s // the address of s itself would cost an allocation also where there is nothing
-	return &kept
-}
-
 // whereaboutsSQL finds what became of one claim. A job that was born running was claimed at the moment it became ready,
 // that of its transaction; one that was claimed later is its claimer's to start, also when that is this pod's poller.
 // Plan: primary-key and done_by_id probes; for an exists in the list of columns PostgreSQL 18 would hash whole tables.

@@ -105,6 +105,12 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
+// dueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
+const dueAt = `(case when s.planned then s.next_at else '-infinity' end)`
+
+// firing are the schedules s that fire.
+const firing = `from trapeze.schedules s where not s.paused and not s.removed`
+
 // The columns of a heartbeat's answer, in the order of [scanBeat].
 const (
 	// beatRenewed renews the lease of the open row. Plan: pods_pkey, one narrow row; remote_workers_pkey.

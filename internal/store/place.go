@@ -256,6 +256,16 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
+// some returns v by its address: nil, which costs nothing, for the zero value, as PostgreSQL's null.
+func some[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	kept := v // the address of v itself would cost an allocation also where there is nothing
+	return &kept
+}
+
 func narrow(n *int) *int32 {
 	if n == nil {
 		return nil

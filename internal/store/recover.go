@@ -37,7 +37,7 @@ type Lapsed struct {
 // CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused. Leases that end at
 // spared or later are left alone; zero: none is.
 func (s *Store) CloseLapsed(ctx context.Context, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
-	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", someTime(spared)}})
+	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", some(spared)}})
 	if err != nil {
 		return nil, fmt.Errorf("close lapsed pods: %w", err)
 	}

@@ -14,11 +14,11 @@ import (
 // or the second; only for the others the history is asked, which has a table a day. A job that an operator retried is in
 // live or parked again, whatever done says of its epochs before.
 // Plan: primary-key and done_by_id probes; for an exists in the list of columns PostgreSQL 18 would hash whole tables.
-var overSQL = newStatement(`
+const overSQL = `
 select w.id, (select true from trapeze.done d where d.id = w.id limit 1) is null as gone
-from unnest(@ids::bigint[]) as w(id)
+from unnest($1::bigint[]) as w(id)
 where (select true from trapeze.live l where l.id = w.id limit 1) is null
-	and (select true from trapeze.parked p where p.id = w.id limit 1) is null`)
+	and (select true from trapeze.parked p where p.id = w.id limit 1) is null`
 
 // jobsOfSQL reads jobs through the view, each at its latest epoch. Plan: as jobSQL, for each id.
 const jobsOfSQL = `
@@ -36,7 +36,7 @@ func (s *Store) Over(ctx context.Context, ids []int64) (over []job.Job, gone []i
 		ID   int64
 		Gone bool
 	}
-	found, err := run(ctx, s, pgx.RowToStructByPos[answer], overSQL, args{{"ids", ids}})
+	found, err := rows(ctx, s, pgx.RowToStructByPos[answer], overSQL, ids)
 	if err != nil {
 		return nil, nil, fmt.Errorf("look at %d jobs: %w", len(ids), err)
 	}

@@ -62,7 +62,7 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 		one.f.Limit = 2
 		want := w.truth(one.where)
 		for _, lookFor := range []time.Duration{0, time.Hour} {
-			w.lookFor = lookFor
+			w.SearchFor = lookFor
 			got, early := w.paged(one.f)
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, looking for %s: %v, want %v", name, lookFor, got, want)
@@ -76,7 +76,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.lookFor = 0 // were it a walk it would end early
+	w.SearchFor = 0 // were it a walk it would end early
 	for name, one := range map[string]struct {
 		f     Filter
 		where string
@@ -155,7 +155,7 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 			order by j.created_at desc, j.id desc`)
 		w.is.NoErr(err)
 		for _, lookFor := range []time.Duration{0, time.Hour} {
-			w.lookFor = lookFor
+			w.SearchFor = lookFor
 			var got []int64
 			early := 0
 			for f := one.f; ; {
