@@ -9,7 +9,7 @@ BUF         ?= github.com/bufbuild/buf/cmd/buf@v1.75.0
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
-TAGS        := failpoints long mutants
+TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
 .DEFAULT_GOAL := help
@@ -59,9 +59,9 @@ ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these
 fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
 
-planted: ## plant forty bugs of one line, one at a time, and expect the tests to fail (hours; ARGS='-only store')
-	$(GO) build -C .ci/planted -o $(CURDIR)/bin/planted .
-	bin/planted $(ARGS) .ci/planted/bugs.txt
+planted: ## plant sixty bugs, one at a time, and expect the tests to fail (hours; ARGS='-only store')
+	$(GO) build -o bin/planted ./.ci/planted
+	bin/planted $(ARGS) .ci/planted/bugs.txt internal/torture/mutants.txt
 
 example: ## kill the example's pods at random moments, SEEDS times, and compare every digit
 	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TheExampleGivesTheSameTotalsWheneverIts$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults

@@ -61,7 +61,7 @@ const balanceAtOnce = 100
 
 // keepBalance balances what is known to be off balance, until ctx ends. What cannot be done now is tried again when a heartbeat
 // tells.
-func (r *Runner) keepBalance(ctx context.Context) {
+func (r *engine) keepBalance(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -80,7 +80,7 @@ func (r *Runner) keepBalance(ctx context.Context) {
 }
 
 // balanceAround balances whichever fan-outs are off balance.
-func (r *Runner) balanceAround(ctx context.Context) error {
+func (r *engine) balanceAround(ctx context.Context) error {
 	ids, err := r.front.OffBalance(ctx, balanceAtOnce)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (r *Runner) balanceAround(ctx context.Context) error {
 // balance does what fan-outs call for: it ends the jobs whose branches have ended, with the step that follows, and cancels the
 // branches of those that have ended before; and so on with the fan-outs around them and in them. Safe to repeat, and for several
 // pods at once.
-func (r *Runner) balance(ctx context.Context, ids ...int64) error {
+func (r *engine) balance(ctx context.Context, ids ...int64) error {
 	var errs []error
 	for len(ids) > 0 {
 		id := ids[0]
@@ -107,7 +107,7 @@ func (r *Runner) balance(ctx context.Context, ids ...int64) error {
 }
 
 // balanceOne balances one fan-out, and returns those that this leaves off balance.
-func (r *Runner) balanceOne(ctx context.Context, id int64) (more []int64, err error) {
+func (r *engine) balanceOne(ctx context.Context, id int64) (more []int64, err error) {
 	for range balanceTries {
 		w, err := r.store.Waiting(ctx, id)
 		if err != nil {
@@ -131,7 +131,7 @@ func (r *Runner) balanceOne(ctx context.Context, id int64) (more []int64, err er
 
 // endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours. It reports whether
 // the job has ended by that.
-func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64, ok bool, err error) {
+func (r *engine) endWaiting(ctx context.Context, w store.Waiting) (more []int64, ok bool, err error) {
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
 		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
@@ -143,7 +143,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil
 		}
 	}
-	boot, reserved := r.Boot(), false
+	boot, reserved := r.boot(), false
 	if e.State == job.Succeeded {
 		next, err := r.stepAfter(ctx, w, e.Impaired)
 		if err != nil {
@@ -205,7 +205,7 @@ func (r *Runner) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 }
 
 // readWaitingBack tells what became of the end of a waiting job whose reply was lost. When nobody knows yet, the next heartbeat tells.
-func (r *Runner) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
+func (r *engine) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
 	if e.Next != nil {
 		child = e.Next.ID
@@ -234,7 +234,7 @@ func (r *Runner) readWaitingBack(ctx context.Context, boot string, e store.Endin
 }
 
 // stepAfter makes the row of the step that follows a job that waited: nil when there is none.
-func (r *Runner) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
+func (r *engine) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
 	steps, err := decodePlan(w.ID, w.Plan)
 	if err != nil || len(steps) == 0 {
 		return nil, err
@@ -280,7 +280,7 @@ const cancelPage = 1000
 // are held by their transactions are told; with wait their ends are waited for, one by one, without it they are left to the next
 // look: whoever sweeps has other things to do. It tells seen of every job that it cancels or asks, and returns the fan-outs that this
 // leaves off balance. The deed that this is, unless it is nil, is written down with the first of them.
-func (r *Runner) cancelOpen(ctx context.Context, reason job.Reason, actor string, d *store.Deed, wait bool,
+func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string, d *store.Deed, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
 	if seen == nil {
 		seen = func(...int64) {}

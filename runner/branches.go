@@ -39,6 +39,10 @@ const branchPage = 500
 // Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
 // not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
+	return r.branches(ctx, id)
+}
+
+func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
 	return func(yield func(Branch, error) bool) {
 		w, err := r.front.Waiting(ctx, id)
 		if err != nil {
@@ -101,5 +105,5 @@ func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 			yield(Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID(), job.ErrNotFound))
 		}
 	}
-	return c.r.Branches(ctx, *c.claimed.ParentID)
+	return c.r.branches(ctx, *c.claimed.ParentID)
 }

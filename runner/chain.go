@@ -13,7 +13,7 @@ import (
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
 // the next one of a chain that was declared. An error says why that cannot be; a panic of the user's types, which are
 // encoded here, is one.
-func (r *Runner) succeeded(one *run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
+func (r *engine) succeeded(one *run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			ending, next, err = store.Ending{}, nil, fmt.Errorf("panic in what the handler returned: %v\n%s", p, debug.Stack())
@@ -48,7 +48,7 @@ func (o *Outcome) encodeResult() (json.RawMessage, error) {
 }
 
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
-func (r *Runner) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
+func (r *engine) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 	c := one.claimed
 	planned, err := decodePlan(c.ID, c.Planned)
 	if err != nil {
@@ -118,7 +118,7 @@ type before struct {
 }
 
 // follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
-func (r *Runner) follow(w *submission, from before) store.NewJob {
+func (r *engine) follow(w *submission, from before) store.NewJob {
 	if w.priority == nil {
 		w.priority = &from.priority
 	}
@@ -130,7 +130,7 @@ func (r *Runner) follow(w *submission, from before) store.NewJob {
 }
 
 // checkLane checks that the lane exists that a step names.
-func (r *Runner) checkLane(one *run, w *submission) error {
+func (r *engine) checkLane(one *run, w *submission) error {
 	if w.lane == "" {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (r *Runner) checkLane(one *run, w *submission) error {
 }
 
 // newIDs reserves ids for a claim's next steps, as long as the claim is ours.
-func (r *Runner) newIDs(one *run, n int) (ids []int64, err error) {
+func (r *engine) newIDs(one *run, n int) (ids []int64, err error) {
 	err = r.persist(one, func(ctx context.Context) (err error) {
 		ids, err = r.store.NewIDs(ctx, n)
 		return err
@@ -151,7 +151,7 @@ func (r *Runner) newIDs(one *run, n int) (ids []int64, err error) {
 
 // mayStart decides whether the next step may be born running here, and prepares its lane. The database adds what only it
 // knows: whether something more urgent waits, and whether the subject is free.
-func (r *Runner) mayStart(one *run, next *store.NewJob) bool {
+func (r *engine) mayStart(one *run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !r.closing.Load() && r.mine[next.Kind] && r.pod.trusted() &&
 		r.pod.id() == one.lease.Pod && r.lanes.step(one.claimed.Lane, next.Lane)
 }

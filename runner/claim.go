@@ -40,7 +40,7 @@ func (f *freedSubjects) take() []store.Key {
 const smallHouse = flushBeside
 
 // wake asks for a look at everything that is due.
-func (r *Runner) wake() {
+func (r *engine) wake() {
 	r.look.Store(true)
 	r.poller.Wake()
 }
@@ -49,7 +49,7 @@ func (r *Runner) wake() {
 //
 // When all that happened is that runs of some subjects have ended here, and the next job of each could be claimed, nothing
 // else is looked for: behind a hot subject each look passes by all of its jobs. look says that something else happened.
-func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
+func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 	if len(r.mineAll) == 0 || r.closing.Load() {
 		return false, nil
 	}
@@ -101,7 +101,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 			r.lanes.releaseN(lane, n)
 		}
 	}()
-	boot := r.Boot()
+	boot := r.boot()
 	_ = failpoint.Hit(failpoint.ClaimSend)
 	// A claim that has been sent is waited for, also by a pod that is to stop, though then not for long.
 	asking, cancel := linger(ctx, time.Second)
@@ -115,7 +115,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 	}
 	r.launchClaims(boot, found, reserved)
 	quick := found.Took <= markSlow+time.Duration(len(found.Jobs))*markSlowEach
-	most, wake := r.marksCount()
+	most, wake := r.member.markLimit()
 	sweeping := r.marks.claimed(wants, found, quick, most, wake)
 	if !quick && !sweeping {
 		r.mark(ctx)
@@ -136,7 +136,7 @@ func (r *Runner) claim(ctx context.Context, look bool) (more bool, err error) {
 }
 
 // launchClaims starts the handlers of what was claimed; the claim's commit is confirmed.
-func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[string]int) {
+func (r *engine) launchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	r.metrics.Claims.Add(float64(len(found.Jobs)))
 	claims := make([]*run, 0, len(found.Jobs))
@@ -160,7 +160,7 @@ func (r *Runner) launchClaims(boot string, found store.Claims, reserved map[stri
 
 // claimSubjects claims the next job of each subject whose run has just ended, one slot each. It reports whether there was one
 // for each of them.
-func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
+func (r *engine) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := r.lanes.openLanes()
 	var asked []store.Key
 	for _, k := range keys {
@@ -200,7 +200,7 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) (all bool,
 	for _, k := range asked[least:] {
 		r.freed.add(k) // the next sweep's
 	}
-	boot := r.Boot()
+	boot := r.boot()
 	asking, cancel := linger(ctx, time.Second)
 	defer cancel()
 	found, err := r.store.ClaimSubjects(asking, boot, asked[:least], open)
@@ -216,7 +216,7 @@ func (r *Runner) claimSubjects(ctx context.Context, keys []store.Key) (all bool,
 
 // slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
 // pod's.
-func (r *Runner) slotFree(lane string) {
+func (r *engine) slotFree(lane string) {
 	if r.backlog.freed() || r.lanes.overdue(lane) {
 		r.wake()
 	}

@@ -1,10 +1,6 @@
 package runner
 
-import (
-	"sync"
-
-	"github.com/trapeze-run/trapeze/internal/telemetry"
-)
+import "sync"
 
 // historySeen is the history of the database that heartbeats have read: empty before the first.
 type historySeen struct {
@@ -15,7 +11,7 @@ type historySeen struct {
 // heedHistory notes the history of the database that a heartbeat has read. In another one, after a standby was promoted or a backup
 // restored, the latest commits may be missing: the state of this process that rests on them is dropped, and read again. Its stores have dropped their
 // reserved ids by then.
-func (r *Runner) heedHistory(history string) {
+func (r *engine) heedHistory(history string) {
 	r.history.Lock()
 	before := r.history.id
 	r.history.id = history
@@ -26,11 +22,5 @@ func (r *Runner) heedHistory(history string) {
 	r.lanes.ungranted()
 	r.marks.drop()
 	r.doubt.raise()
-	if r.guest != nil {
-		return
-	}
-	r.metrics.HistoryChanges.Inc()
-	r.log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
-		telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot())
-	r.feed.Wake()
+	r.member.historyChanged()
 }

@@ -48,13 +48,13 @@ func (r *Runner) endOne(ctx context.Context, id int64, stop bool, actor string) 
 }
 
 // cancelAmong cancels one of many jobs that a command is for.
-func (r *Runner) cancelAmong(ctx context.Context, id int64, actor string) (Cancelled, error) {
+func (r *engine) cancelAmong(ctx context.Context, id int64, actor string) (Cancelled, error) {
 	c, err := r.front.CancelAmong(ctx, id, actor, r.tellRun)
 	return r.ended(id, c, job.ReasonCancelled, err)
 }
 
 // ended tells whoever is concerned what a cancel or stop came to.
-func (r *Runner) ended(id int64, c store.Cancellation, why job.Reason, err error) (Cancelled, error) {
+func (r *engine) ended(id int64, c store.Cancellation, why job.Reason, err error) (Cancelled, error) {
 	if store.Unknown(err) {
 		return Cancelled{}, r.commandError(err)
 	}
@@ -65,11 +65,7 @@ func (r *Runner) ended(id int64, c store.Cancellation, why job.Reason, err error
 		r.count.ends.count(job.Cancelled, "", c.EndedKind)
 	}
 	if c.Pod != nil {
-		// Ours is told now; another pod by its heartbeat.
-		if one := r.runs.find(id, c.Fence); one != nil && one.lease.Pod == *c.Pod {
-			r.cancelRun(one, why)
-		}
-		r.guests.tell(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why)
+		r.member.cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
 		r.wake()
 	}
 	r.waiters.seen(id)
@@ -77,7 +73,7 @@ func (r *Runner) ended(id int64, c store.Cancellation, why job.Reason, err error
 }
 
 // tellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
-func (r *Runner) tellRun(l job.Lease) {
+func (r *engine) tellRun(l job.Lease) {
 	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
 		r.cancelRun(one, job.ReasonCancelled)
 	}

@@ -48,7 +48,7 @@ func (p *slowPass) rest() {
 }
 
 // compareSoon asks for a comparison.
-func (r *Runner) compareSoon() {
+func (r *engine) compareSoon() {
 	select {
 	case r.comparing <- struct{}{}:
 	default:
@@ -56,9 +56,8 @@ func (r *Runner) compareSoon() {
 }
 
 // compare compares after each request, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.
-func (r *Runner) compare(ctx context.Context) {
-	known := knownClaims{reported: -1}
-	for r.pass.rest(); ; {
+func (r *engine) compare(ctx context.Context) {
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -68,21 +67,14 @@ func (r *Runner) compare(ctx context.Context) {
 			r.log.DebugContext(ctx, "handlers could not be compared with the table, the next heartbeat tries again", telemetry.Err, r.dbError(err))
 			continue
 		}
-		if r.guest == nil && r.pass.due() { // the pod looks for its remote workers too
-			if err := r.findOrphaned(ctx); err != nil {
-				r.log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, r.dbError(err))
-			}
-		}
-		if r.guest == nil {
-			known.report(ctx, r)
-		}
+		r.member.claimsCompared(ctx)
 	}
 }
 
 // cancelMissing cancels the handlers whose claims are missing in the table. It asks about claims whose commit was confirmed before, and
 // leaves out those whose end may have been written since.
-func (r *Runner) cancelMissing(ctx context.Context) error {
-	boot := r.Boot()
+func (r *engine) cancelMissing(ctx context.Context) error {
+	boot := r.boot()
 	var asked []job.Lease
 	r.runs.each(func(one *run) {
 		if one.lease.Pod == boot && one.mustBeHeld() {
@@ -104,8 +96,7 @@ func (r *Runner) cancelMissing(ctx context.Context) error {
 		case one == nil || !one.mustBeHeld():
 		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
 			r.cancelRun(one, m.Reason) // ended by a command since the heartbeat
-		case r.guest != nil:
-			r.guest.letGo(one.key())
+		case r.member.claimMissing(one):
 		default:
 			lost, ids = append(lost, one), append(ids, m.ID)
 		}
@@ -143,7 +134,7 @@ func (g *Guest) letGo(key claimKey) {
 // findOrphaned reads the next page of live and raises a doubt where it has claims that neither the pod nor its remote workers know. A
 // claim that ended or began while the page was read is known before or after.
 func (r *Runner) findOrphaned(ctx context.Context) error {
-	boots, of := []string{r.Boot()}, map[string]*Runner{r.Boot(): r}
+	boots, of := []string{r.boot()}, map[string]*engine{r.boot(): r.engine}
 	r.guests.each(func(g *Guest) {
 		boots = append(boots, g.opts.ID)
 		of[g.opts.ID] = g.r
@@ -170,8 +161,8 @@ func (r *Runner) findOrphaned(ctx context.Context) error {
 }
 
 // knows adds the claims that this process works on, or that a statement under way may make its own.
-func (r *Runner) knows(known map[job.Lease]bool) {
-	boot := r.Boot()
+func (r *engine) knows(known map[job.Lease]bool) {
+	boot := r.boot()
 	for _, id := range r.flights.list() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
@@ -188,7 +179,7 @@ type knownClaims struct {
 
 // report writes the count into the pod's row when it has changed.
 func (k *knownClaims) report(ctx context.Context, r *Runner) {
-	if boot := r.Boot(); boot != k.boot {
+	if boot := r.boot(); boot != k.boot {
 		*k = knownClaims{boot: boot, reported: -1}
 	}
 	now, seen, n := time.Now(), map[claimKey]time.Time{}, 0

@@ -3,7 +3,6 @@ package runner
 import (
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -19,9 +18,6 @@ const (
 // before it. next is the first fire that it says nothing of; zero: there is none.
 func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := planned(cal, from)
-	if mutant.Is(mutant.LostFires) && !first.IsZero() && !first.After(now) {
-		first = cal.Latest(first.Add(-time.Microsecond), now)
-	}
 	onTime := since.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {
 		list = missed(cal, s, first, onTime)

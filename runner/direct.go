@@ -15,7 +15,7 @@ const directWithin = 5 * time.Second
 // direct connects to the primary, without a pooler in between. The hooks of the host's pool that make its connections are
 // called, for what they know: a password that is a token of some minutes, a role. A DirectURL with a password of its own
 // keeps it.
-func (r *Runner) direct(ctx context.Context) (*pgx.Conn, error) {
+func (r *engine) direct(ctx context.Context) (*pgx.Conn, error) {
 	pool := r.pool.Config()
 	config, own := pool.ConnConfig, false
 	if r.opts.DirectURL != "" {

@@ -56,19 +56,14 @@ func (d *doubts) lookedAt(began time.Time) {
 // table is read, then what is known here, so that a job which starts meanwhile is not taken for a stray: jobs are known
 // from before the statement that makes them ours is sent, except those of a claim, and claims and this take turns in the
 // poller's goroutine.
-func (r *Runner) handBackStrays(ctx context.Context) error {
-	if !r.doubt.due() || r.guest != nil && !r.guest.current(ctx) {
+func (r *engine) handBackStrays(ctx context.Context) error {
+	if !r.doubt.due() {
 		return nil
 	}
-	began, boot := time.Now(), r.Boot()
-	held, err := r.given(ctx, boot)
-	if err != nil {
+	began, boot := time.Now(), r.boot()
+	held, ok, err := r.member.given(ctx, boot)
+	if err != nil || !ok {
 		return r.dbError(err)
-	}
-	if r.guest != nil { // what was read may be of a newer stream, which then was opened before
-		if serves, err := r.guest.serves(ctx); err != nil || !serves {
-			return r.dbError(err)
-		}
 	}
 	known := map[job.Lease]bool{}
 	r.knows(known)

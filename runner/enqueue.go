@@ -60,10 +60,10 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 }
 
 // submitNew submits a job without keys: born running, if it may be.
-func (r *Runner) submitNew(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
+func (r *engine) submitNew(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
 	lane := n.Lane
 	// What cannot start here is submitted pending, with the same statement.
-	boot, reserved := r.Boot(), false
+	boot, reserved := r.boot(), false
 	if !n.NeedsApproval {
 		boot, reserved = r.reserveFor(n.Kind, lane, n.DelayMillis)
 	}
@@ -111,7 +111,7 @@ func (r *Runner) submitNew(ctx context.Context, w *submission, n store.NewJob) (
 }
 
 // insert inserts jobs, with other ids if theirs are in use: the list has them then.
-func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+func (r *engine) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := r.insertThese(ctx, boot, list)
 	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
 		if err := r.renumber(ctx, each(list)...); err != nil {
@@ -125,7 +125,7 @@ func (r *Runner) insert(ctx context.Context, boot string, list []store.NewJob) (
 // insertThese inserts jobs. When the reply is lost it sends the same rows again: the second try either goes in or is refused by
 // the primary key, which waits for a first try that is still committing; then it is read back whether the rows are these, and where
 // they are.
-func (r *Runner) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+func (r *engine) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := r.insertOnce(ctx, boot, list)
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
@@ -180,7 +180,7 @@ func (r *Runner) insertThese(ctx context.Context, boot string, list []store.NewJ
 }
 
 // insertOnce inserts jobs in the way that suits their number.
-func (r *Runner) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+func (r *engine) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
 		if done, err := r.front.EnqueueBulk(ctx, list); err != nil || done {
 			return store.Enqueued{}, err
@@ -190,7 +190,7 @@ func (r *Runner) insertOnce(ctx context.Context, boot string, list []store.NewJo
 }
 
 // stateOf reads where a job is that has just been submitted; pending when that cannot be read.
-func (r *Runner) stateOf(ctx context.Context, id int64) job.State {
+func (r *engine) stateOf(ctx context.Context, id int64) job.State {
 	j, err := r.front.Job(ctx, id)
 	if err != nil {
 		return job.Pending
@@ -207,7 +207,7 @@ func inDoubt(err error) bool {
 }
 
 // submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
-func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
+func (r *engine) submitOnce(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
 	var s Submitted
 	submit := func(tx pgx.Tx) (err error) {
 		s, err = r.submitFresh(ctx, tx, w, &n)
@@ -277,7 +277,7 @@ func (r *Runner) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 
 // submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
 // transaction can go on.
-func (r *Runner) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *store.NewJob) (Submitted, error) {
+func (r *engine) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *store.NewJob) (Submitted, error) {
 	s, err := r.submitIn(ctx, tx, w, *n)
 	for try := 0; r.front.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
 		if err := r.renumber(ctx, n); err != nil {
@@ -299,7 +299,7 @@ func (r *Runner) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *s
 }
 
 // submitIn inserts one job in a transaction, pending, after taking its keys.
-func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
+func (r *engine) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.submissionKey()
 	if key != "" {
@@ -325,7 +325,7 @@ func (r *Runner) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 }
 
 // placeIn inserts one job in a transaction, pending, whose keys are taken.
-func (r *Runner) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
+func (r *engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
 	places, err := r.front.EnqueueIn(ctx, tx, []store.NewJob{n})
 	if err != nil {
 		return Submitted{}, err
@@ -385,7 +385,7 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 }
 
 // dbError counts an error of the database and passes it on.
-func (r *Runner) dbError(err error) error {
+func (r *services) dbError(err error) error {
 	if class := store.Class(err); class != "" {
 		r.metrics.DBErrors.WithLabelValues(class).Inc()
 	}

@@ -50,7 +50,7 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 				rows[i].Trace = trace
 			}
 		}
-		_, err = r.insert(inserting, r.Boot(), rows)
+		_, err = r.insert(inserting, r.boot(), rows)
 		submitted(span, 0, err)
 		if err != nil {
 			return done, err

@@ -17,7 +17,7 @@ import (
 )
 
 // newRun prepares a claim for its handler. The claim is in runs from here on: nil when the runner has stopped.
-func (r *Runner) newRun(c store.Claimed, boot string) *run {
+func (r *engine) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
 	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}, kind: k, ended: make(chan struct{}), done: func() {}}
@@ -43,7 +43,7 @@ func (r *Runner) newRun(c store.Claimed, boot string) *run {
 }
 
 // launchBorn has a job performed that an insert of ours made running. The slot of its lane is reserved.
-func (r *Runner) launchBorn(boot string, n store.NewJob) bool {
+func (r *engine) launchBorn(boot string, n store.NewJob) bool {
 	now := time.Now()
 	one := r.newRun(born(n, now), boot)
 	if one == nil {
@@ -56,7 +56,7 @@ func (r *Runner) launchBorn(boot string, n store.NewJob) bool {
 }
 
 // work performs a claim and, in the same goroutine, the steps that it hands over to.
-func (r *Runner) work(one *run) {
+func (r *engine) work(one *run) {
 	for one != nil {
 		one = r.perform(one)
 	}
@@ -66,7 +66,7 @@ func (r *Runner) work(one *run) {
 var errGoexit = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
 
 // perform calls the handler and settles what came of it. It returns the next step when that is ours already.
-func (r *Runner) perform(one *run) (next *run) {
+func (r *engine) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
 	one.watchPulse()
@@ -108,7 +108,7 @@ func (r *Runner) perform(one *run) (next *run) {
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
 // already; after an end by group commit landed goes on. The handler has returned: however long its progress and its events take to be
 // written, watchStuck must not blame it.
-func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
+func (r *engine) settle(one *run, o *Outcome, err error) (next *run) {
 	inTime := one.settled.CompareAndSwap(false, true)
 	one.notes.close()
 	one.emissions.close()
@@ -128,7 +128,7 @@ func (r *Runner) settle(one *run, o *Outcome, err error) (next *run) {
 }
 
 // close ends a claim that is settled, and moves its slot to the next step or releases it. It reports whether it is free.
-func (r *Runner) close(one *run, next *run) (free bool) {
+func (r *engine) close(one *run, next *run) (free bool) {
 	close(one.ended)
 	if one.span != nil {
 		one.span.End()
@@ -148,7 +148,7 @@ func (r *Runner) close(one *run, next *run) (free bool) {
 
 // watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
 // it. The handler keeps its slot until it returns, for it still uses this process.
-func (r *Runner) watchStuck(one *run) {
+func (r *engine) watchStuck(one *run) {
 	timer := time.NewTimer(r.opts.StuckAfter)
 	defer timer.Stop()
 	select {
@@ -173,7 +173,7 @@ func stacks() string {
 
 // conclude decides what a handler's return means and writes it, or has it written: then the end is under way. It returns
 // the next step when that is ours already.
-func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay bool) {
+func (r *engine) conclude(one *run, o *Outcome, err error) (next *run, underWay bool) {
 	if o == nil {
 		o = Done(nil)
 	}
@@ -216,7 +216,7 @@ func (r *Runner) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 }
 
 // concludeError decides between handing back, another attempt, and failure.
-func (r *Runner) concludeError(one *run, err, cause error) *run {
+func (r *engine) concludeError(one *run, err, cause error) *run {
 	reason := job.ReasonError
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -280,7 +280,7 @@ func because(cause, err error) error {
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
 const retryableAttempts = 10
 
-func (r *Runner) attemptsOf(one *run, err error) (int, job.Wish) {
+func (r *engine) attemptsOf(one *run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
 	switch {
 	case one.claimed.MaxAttempts != nil:
@@ -295,7 +295,7 @@ func (r *Runner) attemptsOf(one *run, err error) (int, job.Wish) {
 
 // stale notes that a result was discarded, because its job runs elsewhere, has ended, or was deleted; failure is the handler's error,
 // empty when it had succeeded.
-func (r *Runner) stale(one *run, failure string, why error) {
+func (r *engine) stale(one *run, failure string, why error) {
 	r.metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {
 		one.lose(job.ErrGone)

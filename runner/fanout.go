@@ -21,7 +21,7 @@ import (
 // children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
 // connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
 // those that claim and end jobs.
-func (r *Runner) fanOut(one *run, o *Outcome) *run {
+func (r *engine) fanOut(one *run, o *Outcome) *run {
 	cause := context.Cause(one.ctx)
 	f, wait, err := r.branchesOf(one, o)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *Runner) fanOut(one *run, o *Outcome) *run {
 }
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
-func (r *Runner) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
+func (r *engine) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in what the handler returned: %v\n%s", p, debug.Stack())
@@ -141,7 +141,7 @@ func (r *Runner) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 }
 
 // planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
-func (r *Runner) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
+func (r *engine) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
 	if o.fan.join == nil {
 		return one.claimed.Planned, nil
 	}
@@ -164,7 +164,7 @@ func (r *Runner) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
 }
 
 // concludeHeld ends a claim whose last transaction was not committed.
-func (r *Runner) concludeHeld(one *run, err error) *run {
+func (r *engine) concludeHeld(one *run, err error) *run {
 	if errors.Is(err, job.ErrLeaseLost) && one.isLost() {
 		return r.finished(one, nil, store.Ending{}, store.Ended{}, err)
 	}

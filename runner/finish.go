@@ -12,33 +12,24 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // ending prepares the end of a claim and its hand-off to the next step.
-func (r *Runner) ending(one *run, e store.Ending, next *store.NewJob) *flush {
+func (r *engine) ending(one *run, e store.Ending, next *store.NewJob) *flush {
 	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
-		if mutant.Is(mutant.LaunchBeforeCommit) && r.launchEarly(one, *next) {
-			r.flights.remove(next.ID)
-			r.steppedBack(one, next)
-			next = nil
-		}
-		if mutant.Is(mutant.LostChild) {
-			e.Next = nil
-		}
 	}
 	return &flush{one: one, ending: e, next: next}
 }
 
 // finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that
 // is ours already.
-func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
+func (r *engine) finish(one *run, e store.Ending, next *store.NewJob) *run {
 	w := r.ending(one, e, next)
 	w.ended, w.err = r.flusher.submit(one, w.ending)
 	return r.pursue(w)
@@ -46,7 +37,7 @@ func (r *Runner) finish(one *run, e store.Ending, next *store.NewJob) *run {
 
 // landed goes on after ends that nobody waited for, on the flusher's goroutine: what may take time has one of its own. The
 // slots that come free are free together, so that one claim fills them all.
-func (r *Runner) landed(ends []*flush) {
+func (r *engine) landed(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
 		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
@@ -68,7 +59,7 @@ func (r *Runner) landed(ends []*flush) {
 
 // goOn closes the claim of an end that was written, or not, and has the next step performed. It reports whether the slot of
 // its lane is free.
-func (r *Runner) goOn(w *flush) bool {
+func (r *engine) goOn(w *flush) bool {
 	next := r.pursue(w)
 	free := r.close(w.one, next)
 	if next != nil {
@@ -79,7 +70,7 @@ func (r *Runner) goOn(w *flush) bool {
 
 // pursue sees to it that a claim ends when its end could not be written at first. It returns the next step when that is ours
 // already.
-func (r *Runner) pursue(w *flush) *run {
+func (r *engine) pursue(w *flush) *run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
 		defer func() { r.flights.remove(child.ID) }()
@@ -111,7 +102,7 @@ func (r *Runner) pursue(w *flush) *run {
 }
 
 // finished takes note of an end that was written as ended says, or refused, and makes the claim of the next step.
-func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *run {
+func (r *engine) finished(one *run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *run {
 	if err != nil {
 		r.steppedBack(one, next)
 		if errors.Is(err, job.ErrLeaseLost) {
@@ -141,9 +132,6 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 	}
 	if next == nil {
 		return nil
-	}
-	if mutant.Is(mutant.LostChild) && ended.State == job.Succeeded {
-		r.chainLate(one, *next)
 	}
 	var child *run
 	if ended.ChildRunning {
@@ -176,7 +164,7 @@ func (r *Runner) finished(one *run, next *store.NewJob, e store.Ending, ended st
 }
 
 // steppedBack undoes what mayStart prepared.
-func (r *Runner) steppedBack(one *run, next *store.NewJob) {
+func (r *engine) steppedBack(one *run, next *store.NewJob) {
 	if next != nil && next.Starts {
 		r.lanes.stepped(one.claimed.Lane, next.Lane, false)
 	}
@@ -184,7 +172,7 @@ func (r *Runner) steppedBack(one *run, next *store.NewJob) {
 
 // logEnd logs how a job ended: of a failure the error, which holds the stack of a panic. A cancel that was committed first wins over the
 // reason that its handler gave.
-func (r *Runner) logEnd(one *run, e store.Ending, state job.State) {
+func (r *engine) logEnd(one *run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:
 		r.log.WarnContext(one.ctx, "job failed", append(one.attrs(), telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class,
@@ -198,15 +186,12 @@ func (r *Runner) logEnd(one *run, e store.Ending, state job.State) {
 
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
-func (r *Runner) finishInTx(one *run, o *Outcome, e store.Ending, next *store.NewJob) *run {
+func (r *engine) finishInTx(one *run, o *Outcome, e store.Ending, next *store.NewJob) *run {
 	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
 		defer func() { r.flights.remove(next.ID) }()
-		if mutant.Is(mutant.LostChild) {
-			e.Next = nil
-		}
 	}
 	var ended store.Ended
 	write := func() error {

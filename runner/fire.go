@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -124,9 +123,6 @@ func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []in
 	if err != nil {
 		return err
 	}
-	if mutant.Is(mutant.BlindFire) {
-		ours = all
-	}
 	for i := range list {
 		n := 0
 		for n < len(ours) && ours[n].Schedule == list[i].Name {
@@ -189,7 +185,7 @@ func (r *Runner) ownBoot() *string {
 	if !r.pod.registered() {
 		return nil
 	}
-	boot := r.Boot()
+	boot := r.boot()
 	return &boot
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -201,9 +200,6 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 	for _, w := range batch {
 		switch at := found[w.ending.ID]; {
 		case at.Ended != nil:
-			if mutant.Is(mutant.DoubleChain) {
-				f.r.chainTwice(ctx, w.ending.Next)
-			}
 			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning, Found: true, Here: w.unknown && at.EndedHere}, nil)
 		case at.Held:
 			again = append(again, w)

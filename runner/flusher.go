@@ -15,7 +15,7 @@ import (
 // first end is written at once, and what comes meanwhile by the next statement, so that an idle pod pays one round trip
 // and a busy one fills its batches by itself.
 type flusher struct {
-	r     *Runner
+	r     *engine
 	alive context.Context // ends when the runner gives up writing
 	die   context.CancelFunc
 	some  chan struct{} // a hint that the queue is not empty
@@ -39,7 +39,7 @@ const (
 
 var errStopped = errors.New("the runner has stopped")
 
-func newFlusher(r *Runner) *flusher {
+func newFlusher(r *engine) *flusher {
 	f := &flusher{r: r, some: make(chan struct{}, 1)}
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f

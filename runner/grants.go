@@ -177,7 +177,7 @@ func (l *lanes) overdue(name string) bool {
 
 // settleSlots asks for slots of limited lanes and gives back what others wait for, before a claim. Call it in the poller's
 // goroutine: answers must come in the order of their questions.
-func (r *Runner) settleSlots(ctx context.Context) error {
+func (r *engine) settleSlots(ctx context.Context) error {
 	asks, later := r.lanes.asks(r.heard.Swap(false), time.Now())
 	if later > 0 && !r.asksAgain.Swap(true) {
 		// What has come since the answer was no is claimed by nobody's look but this: see TestAJobOfALimitedLaneThatComesRightAfter….
@@ -191,19 +191,19 @@ func (r *Runner) settleSlots(ctx context.Context) error {
 	}
 	asking, cancel := linger(ctx, time.Second)
 	defer cancel()
-	boot := r.Boot()
+	boot := r.boot()
 	answers, err := r.store.SettleSlots(asking, boot, asks, r.mineAll)
 	if err != nil {
 		return err // what came of it is read by asking again
 	}
-	if r.lanes.settled(asks, answers, time.Now(), func() bool { return r.Boot() == boot }) {
+	if r.lanes.settled(asks, answers, time.Now(), func() bool { return r.boot() == boot }) {
 		r.wakePeers()
 	}
 	return nil
 }
 
 // returnSlots gives back what a pod that stops does not use any more, until ctx ends. Call it when the poller has ended.
-func (r *Runner) returnSlots(ctx context.Context) {
+func (r *engine) returnSlots(ctx context.Context) {
 	r.lanes.close()
 	for ok := true; ok; ok = rest(ctx, r.opts.HeartbeatEvery) {
 		_ = r.settleSlots(ctx) // what is left is taken back when the pod has left

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -25,7 +23,7 @@ const guestPollEvery = 500 * time.Millisecond
 // Its lease is renewed only while the worker is heard of. It outlives its stream: the worker may come back, to this pod or to
 // another one, with what it runs. Whoever opened the latest stream is the one that decides; pods.stream says who.
 type Guest struct {
-	r        *Runner // its own
+	r        *engine // its own
 	host     *Runner
 	opts     GuestOptions
 	stream   int64
@@ -135,22 +133,6 @@ func (g *Guest) Over() <-chan struct{} { return g.over }
 
 // Why is why the guest has ended: nil when its worker left and ran nothing.
 func (g *Guest) Why() error { return g.why }
-
-// heartbeat renews the lease of a pod, or of a guest whose worker was heard of, and asks what a pod must know.
-func (r *Runner) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	if r.guest == nil {
-		return r.heart.Heartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
-	}
-	heard := r.guest.heard.Swap(false) || mutant.Is(mutant.UnheardLease)
-	b, err := r.afar.GuestHeartbeat(ctx, boot, r.opts.LeaseFor, r.closing.Load(), r.guest.stream, heard)
-	switch {
-	case err != nil && heard:
-		r.guest.heard.Store(true)
-	case err == nil && b.Open:
-		r.guest.lookAfterUnheard()
-	}
-	return b, err
-}
 
 // GuestTimes are for how long a remote worker's lease lasts, and how often it is to be heard of.
 func (r *Runner) GuestTimes() (lease, every time.Duration) {

@@ -80,11 +80,11 @@ func cleaned(p job.Progress) job.Progress {
 // leave closes the row of a worker that stops. What it has not reported is left to the net, which knows of it by the row.
 func (g *Guest) leave(ctx context.Context) error {
 	g.r.runs.wait(g.r.opts.LeaseFor/4, nil)
-	if err := g.r.afar.Leave(ctx, g.opts.ID); err != nil {
+	if err := g.host.remoteStore.Leave(ctx, g.opts.ID); err != nil {
 		return g.r.dbError(err)
 	}
 	g.finish(nil)
-	if lanes, err := g.r.afar.VoidSlots(ctx, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
+	if lanes, err := g.host.remoteStore.VoidSlots(ctx, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
 		g.host.wakePeers()
 	}
 	return nil
@@ -102,7 +102,7 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
-	held, err := r.afar.Adopt(ctx, id, leases)
+	held, err := r.remoteStore.Adopt(ctx, id, leases)
 	if err != nil {
 		return nil, r.dbError(err)
 	}
@@ -112,7 +112,7 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 		known[claimKey{h.ID, h.Fence}] = h
 		leases = append(leases, job.Lease{JobID: h.ID, Fence: h.Fence, Pod: id})
 	}
-	if err := r.afar.Acknowledge(ctx, id, leases); err != nil {
+	if err := r.remoteStore.Acknowledge(ctx, id, leases); err != nil {
 		return nil, r.dbError(err)
 	}
 	list := make([]GuestVerdict, len(b.Running))
@@ -125,11 +125,11 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 		case h.CancelRequested:
 			list[i].Cause = job.ErrCancelled
 		case l.Progress != nil:
-			_ = r.afar.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
+			_ = r.remoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
 		}
 	}
 	if b.Leaving {
-		return list, r.dbError(r.afar.Leave(ctx, id))
+		return list, r.dbError(r.remoteStore.Leave(ctx, id))
 	}
 	return list, nil
 }
@@ -144,7 +144,7 @@ func (r *Runner) renewGuest(ctx context.Context, id, owner string, draining bool
 		if !row.Open {
 			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrGuestClosed)
 		}
-		beat, err := r.afar.GuestHeartbeat(ctx, id, r.opts.LeaseFor, draining, row.Stream, true)
+		beat, err := r.remoteStore.GuestHeartbeat(ctx, id, r.opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
 			return row, r.dbError(err)
 		}
@@ -160,7 +160,7 @@ func (r *Runner) guestRow(ctx context.Context, id, owner string) (store.GuestRow
 	if !isWorker(id) {
 		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", clean(id, 50), job.ErrInvalid)
 	}
-	row, err := r.afar.Guest(ctx, id)
+	row, err := r.remoteStore.Guest(ctx, id)
 	switch {
 	case errors.Is(err, job.ErrNotFound):
 	case err != nil:

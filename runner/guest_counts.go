@@ -32,12 +32,12 @@ var returnedFor = map[string]string{
 const handedBack = "handed_back"
 
 // countReturned counts a claim that is given back.
-func (r *Runner) countReturned(why string) {
+func (g *Guest) countReturned(why string) {
 	reason, known := returnedFor[why]
 	if !known {
 		reason = handedBack
 	}
-	r.metrics.RemoteReturned.WithLabelValues(reason).Inc()
+	g.r.metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
 // countReport counts a report that was answered for good: one that comes again is counted then.

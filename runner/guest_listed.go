@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -51,9 +50,6 @@ func (g *Guest) unacknowledged(key claimKey, p *proxy) {
 // giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
 // is void either way.
 func (g *Guest) giveBackUnsent() {
-	if mutant.Is(mutant.StreamLease) {
-		g.giveBackAll()
-	}
 	unsent := g.proxiesThat(func(_ claimKey, p *proxy) bool { return !p.listed })
 	if len(unsent) == 0 || g.listedElsewhere(unsent) {
 		return
@@ -69,7 +65,7 @@ func (g *Guest) giveBackUnsent() {
 func (g *Guest) listedElsewhere(claims map[claimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
-	row, err := g.r.afar.Guest(ctx, g.opts.ID)
+	row, err := g.host.remoteStore.Guest(ctx, g.opts.ID)
 	if err != nil {
 		return false
 	}
@@ -122,7 +118,7 @@ func (g *Guest) giveBackEnded(claims map[claimKey]*proxy) bool {
 	for key := range claims {
 		leases = append(leases, job.Lease{JobID: key.id, Fence: key.fence, Pod: g.opts.ID})
 	}
-	held, err := g.r.afar.Adopt(ctx, g.opts.ID, leases)
+	held, err := g.host.remoteStore.Adopt(ctx, g.opts.ID, leases)
 	if err != nil {
 		return false // nobody knows
 	}

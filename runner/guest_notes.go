@@ -31,14 +31,14 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
 	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
-	held, err := r.afar.Adopt(ctx, id, []job.Lease{lease})
+	held, err := r.remoteStore.Adopt(ctx, id, []job.Lease{lease})
 	if err != nil {
 		return nil, nil, r.dbError(err)
 	}
 	if len(held) == 0 {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, r.front.Lost(ctx, lease))
 	}
-	c = &core{r: r, claimed: held[0].Claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
+	c = &core{r: r.engine, claimed: held[0].Claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
 	c.emissions.to = c
 	return c, c.emissions.close, nil
 }

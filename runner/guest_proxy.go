@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -46,14 +45,6 @@ type answer struct {
 	err     error
 }
 
-// released is the error of a proxy without a verdict: the claim is given back, or left to itself.
-type released struct {
-	why    string // empty: left to itself
-	unsure bool   // that it is ours to give back: the worker may have come back elsewhere with it
-}
-
-func (*released) Error() string { return "released by its worker" }
-
 // sign makes the token of a claim: whoever shows it was sent the assignment.
 func sign(key []byte, boot string, id, fence int64) []byte {
 	mac := hmac.New(sha256.New, key)
@@ -71,12 +62,12 @@ func signed(key []byte, boot string, c GuestClaim) bool {
 // becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
 func (g *Guest) handle(ctx context.Context, c *core) (*Outcome, error) {
 	key := claimKey{c.ID(), c.Fence()}
-	p, adopted := g.open(key)
-	defer g.shut(key, p)
+	p, adopted := g.openProxy(key)
+	defer g.shutProxy(key, p)
 	if !adopted {
 		if err := g.opts.Send(g.assignment(ctx, c)); err != nil {
 			g.stop()
-			return nil, &released{why: whyUnsent}
+			return nil, g.giveBack(whyUnsent, nil)
 		}
 		g.r.metrics.RemoteSent.Inc()
 	}
@@ -94,7 +85,7 @@ func (g *Guest) await(ctx context.Context, key claimKey, p *proxy) (*Outcome, er
 		case a := <-p.answers:
 			return p.take(a)
 		case why := <-p.give:
-			return nil, &released{why: why, unsure: true}
+			return nil, g.giveBack(why, g.current)
 		case <-g.over:
 			return g.released(key, p)
 		}
@@ -115,13 +106,18 @@ func (g *Guest) released(key claimKey, p *proxy) (*Outcome, error) {
 	default:
 	}
 	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.listedElsewhere(map[claimKey]*proxy{key: p}) {
-		return nil, &released{why: whyShutdown, unsure: true}
+		return nil, g.giveBack(whyShutdown, g.current)
 	}
 	return nil, &released{}
 }
 
-// open has the proxy of a claim: made here, unless it was adopted.
-func (g *Guest) open(key claimKey) (p *proxy, adopted bool) {
+// giveBack gives a claim back without a verdict. With an owned function, the worker may have come back elsewhere with it.
+func (g *Guest) giveBack(why string, owned func(context.Context) bool) *released {
+	return &released{why: why, owned: owned, done: func() { g.countReturned(why) }}
+}
+
+// openProxy returns the proxy of a claim, a new one unless the claim was adopted.
+func (g *Guest) openProxy(key claimKey) (p *proxy, adopted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p = g.proxies[key]; p != nil {
@@ -137,7 +133,7 @@ func newProxy() *proxy {
 	return &proxy{answers: make(chan *answer, 1), give: make(chan string, 1), seen: time.Now(), ended: make(chan struct{})}
 }
 
-func (g *Guest) shut(key claimKey, p *proxy) {
+func (g *Guest) shutProxy(key claimKey, p *proxy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.proxies, key)
@@ -203,43 +199,4 @@ func (one *run) hasRun(before time.Duration) {
 	}
 	timer, done := time.AfterFunc(one.kind.timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
 	one.done = func() { timer.Stop(); done() }
-}
-
-// release ends a run without a verdict of its handler's.
-func (r *Runner) release(one *run, err *released) {
-	if err.why == "" || one.isLost() {
-		return
-	}
-	ctx := context.WithoutCancel(one.ctx)
-	if err.unsure && !r.guest.current(ctx) {
-		return // whoever serves the worker now knows
-	}
-	if fate, err := r.front.Fate(ctx, one.lease); err == nil && !fate.Held {
-		return // it has ended elsewhere, or is somebody else's: nothing is discarded here
-	}
-	one.traceEvent("job.handed_back")
-	r.countReturned(err.why)
-	r.handBack(one, err.why)
-}
-
-// closed ends a guest whose row was closed, or whose worker has opened another stream.
-func (g *Guest) closed(ctx context.Context) {
-	why := ErrSuperseded // also where nobody can tell: to open another stream does
-	if row, err := g.r.afar.Guest(ctx, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
-		why = ErrGuestClosed
-		g.r.metrics.LeasesLost.Inc()
-	}
-	g.r.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
-	g.finish(why)
-}
-
-// current reports whether the guest still serves its worker, and not a newer stream of it, as far as anybody can tell.
-func (g *Guest) current(ctx context.Context) bool {
-	serves, err := g.serves(ctx)
-	return err != nil || serves
-}
-
-func (g *Guest) serves(ctx context.Context) (bool, error) {
-	row, err := g.r.afar.Guest(ctx, g.opts.ID)
-	return err == nil && row.Open && row.Stream == g.stream, err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +14,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/poller"
 )
 
 // Receive opens the row of a remote worker, or takes it over, and serves it until its stream ends (ctx), and beyond that as long as it
@@ -33,22 +33,23 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	inner := r.within(o)
+	g = &Guest{host: r, opts: o, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
+	g.newEngine()
+	inner := g.r
 	inner.marks = r.guests.marksFor(inner.mineAll)
 	policies, err := json.Marshal(o.Kinds)
 	if err != nil {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.mineAll, Slots: o.Slots}
-	row, err := r.afar.OpenGuest(ctx, info, o.Owner, key, policies, r.opts.LeaseFor)
+	row, err := r.remoteStore.OpenGuest(ctx, info, o.Owner, key, policies, r.opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrGuestClosed)
 	}
 	if err != nil {
 		return nil, r.dbError(err)
 	}
-	g = &Guest{r: inner, host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
-	inner.guest, inner.store = g, r.store.OfStream(row.Stream)
+	g.stream, g.key, inner.store = row.Stream, row.Key, r.store.OfStream(row.Stream)
 	g.heard.Store(true)
 	claiming, stop := context.WithCancel(ctx)
 	g.stop, g.claims = stop, claiming.Done()
@@ -62,13 +63,13 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := r.afar.GuestHeartbeat(ctx, o.ID, r.opts.LeaseFor, false, g.stream, true)
+	b, err := r.remoteStore.GuestHeartbeat(ctx, o.ID, r.opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
-		adopted, err = r.afar.Adopt(ctx, o.ID, g.known(o.Running))
+		adopted, err = r.remoteStore.Adopt(ctx, o.ID, g.known(o.Running))
 		g.crowded(len(g.known(o.Running)) - len(adopted))
 	}
 	if err != nil {
@@ -90,39 +91,28 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	return g, nil
 }
 
-// within makes the runner of a guest.
-func (r *Runner) within(o GuestOptions) *Runner {
-	opts := r.opts
+// newEngine gives a session its engine.
+func (g *Guest) newEngine() {
+	host, o := g.host, g.opts
+	opts := host.opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Kinds, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, nil, false
-	in := &Runner{
-		pool: r.pool, store: r.store, front: r.front, heart: r.heart, afar: r.afar, watch: r.watch, feed: r.feed, opts: opts, log: r.log, damped: r.damped, metrics: r.metrics,
-		tracing: r.tracing, count: r.count, kinds: map[string]*kind{}, started: true, mine: map[string]bool{}, mineAll: []string{},
-		lanes: newLanes(o.Slots, guestPollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(), waiters: r.waiters,
-		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: r.peers,
-		comparing: make(chan struct{}, 1),
-	}
-	in.pod.boot = o.ID
-	in.lanes.mayUse = o.Lane // nil: all
-	in.hands, in.flusher = newHands(in.work), newFlusher(in)
-	in.firstEvents.write = r.front.EmitMany
-	in.unbalanced.some = make(chan struct{}, 1)
-	in.poller = poller.New(net{in}, guestPollEvery)
-	for name, k := range r.kinds { // a step may follow that runs on a pod
-		in.kinds[name] = k
-	}
+	g.r = newEngine(host.services, opts)
+	g.r.member = g
+	g.r.pod.boot = o.ID
+	g.r.lanes.mayUse = o.Lane        // nil: all
+	maps.Copy(g.r.kinds, host.kinds) // a step may follow that runs on a pod
 	for _, k := range o.Kinds {
-		in.kinds[k.Name] = in.proxied(k, r.kinds[k.Name])
-		if !in.mine[k.Name] {
-			in.mine[k.Name] = true
-			in.mineAll = append(in.mineAll, k.Name)
+		g.r.kinds[k.Name] = g.proxied(k, host.kinds[k.Name])
+		if !g.r.mine[k.Name] {
+			g.r.mine[k.Name] = true
+			g.r.mineAll = append(g.r.mineAll, k.Name)
 		}
 	}
-	return in
 }
 
 // proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
-func (r *Runner) proxied(told GuestKind, known *kind) *kind {
-	k := &kind{name: told.Name, timeout: r.opts.Timeout}
+func (g *Guest) proxied(told GuestKind, known *kind) *kind {
+	k := &kind{name: told.Name, timeout: g.host.opts.Timeout}
 	if known != nil {
 		*k = *known
 	}
@@ -140,9 +130,9 @@ func (r *Runner) proxied(told GuestKind, known *kind) *kind {
 	}
 	// Its lease is the worker's: when that is not heard of any more, nobody here knows whether it still works on the job.
 	k.keepRunning = true
-	k.run = func(ctx context.Context, c *core) (*Outcome, error) { return r.guest.handle(ctx, c) }
+	k.run = g.handle
 	if known == nil {
-		k.runSeconds = prometheus.ObserverFunc(func(seconds float64) { r.guest.host.guests.ran(r.metrics, told.Name, seconds) })
+		k.runSeconds = prometheus.ObserverFunc(func(seconds float64) { g.host.guests.ran(g.r.metrics, told.Name, seconds) })
 	}
 	return k
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -59,7 +58,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 		return false, false, nil
 	}
 	lost := one.isLost() || one.settled.Load()
-	mine := report.answer()
+	mine := g.answer(report)
 	if p != nil {
 		select {
 		case p.answers <- mine:
@@ -96,14 +95,14 @@ func (g *Guest) remember(key claimKey) {
 	g.reported.add(key)
 }
 
-func (report GuestReport) answer() *answer {
+func (g *Guest) answer(report GuestReport) *answer {
 	switch {
 	case report.HandedBack:
 		why := clean(report.Why, 200)
 		if why == "" {
 			why = "its worker is shutting down"
 		}
-		return &answer{err: &released{why: why}}
+		return &answer{err: g.giveBack(why, nil)}
 	case report.Err != nil:
 		return &answer{err: reported(report.Err, report.Class, report.Code)}
 	}
@@ -152,7 +151,7 @@ func sameResult(reported any, kept json.RawMessage) bool {
 // and what follows are written as anywhere else.
 func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
-	held, err := r.afar.Adopt(ctx, id, []job.Lease{lease})
+	held, err := r.remoteStore.Adopt(ctx, id, []job.Lease{lease})
 	if err != nil {
 		return false, r.dbError(err)
 	}
@@ -165,9 +164,6 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 			return true, nil
 		}
 		return false, fmt.Errorf("report of job %d: %w", report.ID, r.front.Lost(ctx, lease))
-	}
-	if mutant.Is(mutant.StaleReport) {
-		report.Fence = held[0].Fence
 	}
 	kinds, err := r.policies(ctx, id, held)
 	if err != nil {
@@ -182,7 +178,7 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 // policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
 // said nothing: that is as the pod says.
 func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
-	raw, err := r.afar.GuestPolicies(ctx, id)
+	raw, err := r.remoteStore.GuestPolicies(ctx, id)
 	if err != nil {
 		return nil, r.dbError(err)
 	}
@@ -200,8 +196,8 @@ func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) 
 // visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
 func (r *Runner) visit(id string, row store.GuestRow, kinds []GuestKind, held []store.Adopted) (g *Guest, leave func()) {
 	o := GuestOptions{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
-	g = &Guest{r: r.within(o), host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
-	g.r.guest = g
+	g = &Guest{host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
+	g.newEngine()
 	ctx, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
 	life.Go(func() { g.r.flusher.run(ctx) })

@@ -116,7 +116,7 @@ var errClosedAtOnce = errors.New("its row was closed before its first heartbeat"
 // register opens the pod's row and learns what a heartbeat tells.
 func (r *Runner) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: r.Boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Before: r.pod.idBefore()}
+	info := store.PodInfo{Boot: r.boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Before: r.pod.idBefore()}
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (r *Runner) checkSchema(ctx context.Context) error {
 }
 
 // beat renews the pod's lease until ctx ends.
-func (r *Runner) beat(ctx context.Context) {
+func (r *engine) beat(ctx context.Context) {
 	ticker := time.NewTicker(r.opts.HeartbeatEvery)
 	defer ticker.Stop()
 	for {
@@ -157,16 +157,16 @@ func (r *Runner) beat(ctx context.Context) {
 }
 
 // beatOnce renews the lease and takes what the answer tells. Only a beat in its turn counts for the right to judge others.
-func (r *Runner) beatOnce(ctx context.Context, counts bool) {
+func (r *engine) beatOnce(ctx context.Context, counts bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !r.pod.registered() {
-		if err := r.register(ctx); err != nil {
+		if err := r.member.open(ctx); err != nil {
 			r.damped.warn(ctx, notRegistered, telemetry.Err, r.dbError(err))
 			return
 		}
 		r.damped.over(ctx, notRegistered)
 		r.damped.over(ctx, heartbeatFailed)
-		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot())
+		r.log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.opts.Name, telemetry.Boot, r.boot())
 		r.wake()
 		return
 	}
@@ -174,8 +174,8 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	// A heartbeat that takes longer than this is worth less than the next one on a fresh connection.
 	asking, cancel := context.WithTimeout(ctx, max(r.opts.HeartbeatEvery, r.opts.LeaseFor/3))
 	defer cancel()
-	boot := r.Boot()
-	b, err := r.heartbeat(asking, boot)
+	boot := r.boot()
+	b, err := r.member.heartbeat(asking, boot)
 	if err != nil {
 		r.pod.missed()
 		r.doubt.raise() // the server that answers next may lack the latest commits
@@ -186,7 +186,7 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	}
 	r.damped.over(ctx, heartbeatFailed)
 	if !b.Open {
-		r.loseLease(ctx)
+		r.member.leaseLost(ctx)
 		return
 	}
 	if r.pod.beaten(sent, b.Now, b.Left, counts) {
@@ -197,26 +197,8 @@ func (r *Runner) beatOnce(ctx context.Context, counts bool) {
 	r.following.told(sent)
 }
 
-// loseLease is what a pod does that others have declared dead: its jobs are theirs. It starts over as a new pod.
-func (r *Runner) loseLease(ctx context.Context) {
-	if r.guest != nil {
-		r.guest.closed(ctx)
-		return
-	}
-	old := r.pod.renew()
-	r.lanes.ungranted()
-	r.metrics.LeasesLost.Inc()
-	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
-	r.runs.each(func(one *run) {
-		if one.lease.Pod == old {
-			one.lose(job.ErrLeaseLost)
-		}
-	})
-	r.beatOnce(ctx, true)
-}
-
 // told takes what a heartbeat told.
-func (r *Runner) told(b store.Beat) {
+func (r *engine) told(b store.Beat) {
 	r.heedHistory(b.History)
 	if r.lanes.update(b) {
 		r.wake()
@@ -225,11 +207,7 @@ func (r *Runner) told(b store.Beat) {
 	if r.lanes.setStale(b.Lanes) {
 		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
-	if r.guest == nil { // what is everybody's, the pod does
-		r.due.told(b)
-		r.calendar.told(b.Now, b.NextFire)
-		r.poller.Nudge()
-	}
+	r.member.apply(b)
 	for _, c := range b.Cancels {
 		if one := r.runs.find(c.JobID, c.Fence); one != nil {
 			r.cancelRun(one, c.Reason)
@@ -238,16 +216,12 @@ func (r *Runner) told(b store.Beat) {
 	if r.doubt.due() {
 		r.wake()
 	}
-	if b.OffBalance && r.guest == nil {
-		r.unbalanced.lookAround()
-	}
-	r.lookForStranded()
 	r.compareSoon()
 }
 
 // cancelRun ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended
 // already; one that is too old has too, unless a transaction of the handler held its row.
-func (r *Runner) cancelRun(one *run, why job.Reason) {
+func (r *engine) cancelRun(one *run, why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
 		one.losing.Do(func() {
@@ -293,7 +267,7 @@ func (r *Runner) watchTrust(ctx context.Context) {
 
 // reserveFor reserves a slot for a job that is about to be inserted, if it may be born running here, and tells for which
 // boot id.
-func (r *Runner) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
+func (r *engine) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
 	boot = r.pod.id()
 	// Trust first: what Run fixes, such as mine, is only then to be read.
 	if delayMillis > 0 || r.closing.Load() || !r.pod.trusted() || !r.mine[kind] {

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -22,7 +21,7 @@ import (
 // as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
 // cancels or stops the job does not wait for a write that hangs. But what became of the commit of an end is asked until it is known,
 // whatever becomes of the context: should it stand, the next step is this pod's, and nobody else would ever begin it.
-func (r *Runner) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+func (r *engine) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
@@ -78,7 +77,7 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *Runner) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (r *engine) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -104,14 +103,14 @@ func (r *Runner) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = tx.Commit(ending)
-	if !store.Unknown(err) || mutant.Is(mutant.BlindCommitRetry) {
+	if !store.Unknown(err) {
 		return err == nil, err
 	}
 	return r.lookUp(ctx, c, number, err, ended)
 }
 
 // lookUp asks what became of a commit whose reply was lost. Of an end it asks until that is known: see held.
-func (r *Runner) lookUp(ctx context.Context, c *core, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = r.flusher.life()
 		defer func() {

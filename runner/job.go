@@ -22,7 +22,7 @@ type Job[A job.Args] struct {
 
 // core is the part of a Job that does not depend on the type of its arguments.
 type core struct {
-	r       *Runner
+	r       *engine
 	far     Far // of a remote worker; nil: there is a database
 	claimed store.Claimed
 	lease   job.Lease

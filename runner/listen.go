@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
@@ -18,7 +17,7 @@ import (
 const wakesApart = 50 * time.Millisecond
 
 // deaf reports whether notifications are off: behind a pooler without a direct connection.
-func (r *Runner) deaf() bool { return r.opts.DirectURL == "off" }
+func (r *engine) deaf() bool { return r.opts.DirectURL == "off" }
 
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
 func (r *Runner) listen(ctx context.Context) {
@@ -57,9 +56,7 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	}
 	connected()
 	r.metrics.Listening.Set(1)
-	if !mutant.Is(mutant.NoListenRepoll) {
-		r.wake() // for what was notified while nobody listened
-	}
+	r.wake() // for notifications sent while the connection was down
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
 	knock := make(chan struct{}, 1)
@@ -99,13 +96,18 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	}
 }
 
-// readAnew asks for a heartbeat now, which tells how lanes, pods and the gate are set. Whatever has opened is looked at then.
-func (r *Runner) readAnew() {
+// readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
+func (r *engine) readSettings() {
 	select {
 	case r.reread <- struct{}{}:
 	default:
 	}
-	r.guests.each(func(g *Guest) { g.r.readAnew() })
+}
+
+// readAnew asks for a heartbeat of the pod and of each remote worker now.
+func (r *Runner) readAnew() {
+	r.readSettings()
+	r.guests.each(func(g *Guest) { g.r.readSettings() })
 }
 
 // answer looks when somebody knocks, until ctx ends.
@@ -127,12 +129,10 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 }
 
 // wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
-func (r *Runner) wakePeers() {
-	if r.guest != nil { // its pod and the other workers there are peers as well, also where notifications are off
-		r.guest.host.wake()
-		r.guest.host.wakePeers()
-		return
-	}
+func (r *engine) wakePeers() { r.member.wakePeers() }
+
+// notifyOthers wakes the sessions of remote workers here, and asks for a wake-up of the other pods.
+func (r *Runner) notifyOthers() {
 	r.guests.wake()
 	if r.deaf() {
 		return

@@ -66,11 +66,3 @@ func (l *lookout) run(ctx context.Context, ask holder, p *pass) {
 	p.held, p.err = ask(ctx, boots...)
 	close(p.done)
 }
-
-// given lists what the table gives to this pod, or remote worker.
-func (r *Runner) given(ctx context.Context, boot string) ([]store.Held, error) {
-	if r.guest == nil {
-		return r.store.Held(ctx, boot)
-	}
-	return r.guest.host.guests.lookout.held(ctx, r.store.Held, boot)
-}

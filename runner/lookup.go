@@ -8,7 +8,7 @@ import (
 )
 
 // laneFor finds the lane of a submission, and checks the lanes that its later steps name.
-func (r *Runner) laneFor(ctx context.Context, w *submission) (string, error) {
+func (r *engine) laneFor(ctx context.Context, w *submission) (string, error) {
 	for _, s := range w.planned {
 		if s.Lane == "" {
 			continue
@@ -21,12 +21,12 @@ func (r *Runner) laneFor(ctx context.Context, w *submission) (string, error) {
 }
 
 // laneOf finds the lane of a submission: the one named, which must exist, or its kind's.
-func (r *Runner) laneOf(ctx context.Context, kind, named string) (string, error) {
+func (r *engine) laneOf(ctx context.Context, kind, named string) (string, error) {
 	return r.laneAsking(ctx, r.front.LaneFor, kind, named)
 }
 
 // laneAsking is laneOf that asks the database in a way of the caller's, should the latest heartbeat not have told.
-func (r *Runner) laneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
+func (r *engine) laneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
 	if lane, known, exists := r.lanes.lookup(kind, named); known {
 		if !exists {
 			return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)

@@ -203,7 +203,7 @@ func (m *marks) told(found, since map[string]time.Time, took, most time.Duration
 }
 
 // mark looks where claims may begin.
-func (r *Runner) mark(ctx context.Context) {
+func (r *engine) mark(ctx context.Context) {
 	since, due := r.marks.look(r.lanes.names())
 	if !due {
 		return
@@ -213,16 +213,6 @@ func (r *Runner) mark(ctx context.Context) {
 		r.log.DebugContext(ctx, "no marks", telemetry.Err, r.dbError(err)) // claims are slower without
 		return
 	}
-	most, again := r.marksCount()
+	most, again := r.member.markLimit()
 	r.marks.told(found, since, took, most, again)
-}
-
-// marksCount is for how long marks count at most, and who looks at everything after that. Remote workers poll more often than their pod,
-// and those of the same kinds share their marks.
-func (r *Runner) marksCount() (most time.Duration, again func()) {
-	if r.guest == nil {
-		return r.opts.PollEvery, r.wake
-	}
-	host := r.guest.host
-	return host.opts.PollEvery, host.guests.wake
 }

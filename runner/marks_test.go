@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -123,10 +124,10 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
-	host := &Runner{opts: Options{PollEvery: time.Minute}}
+	host := &Runner{engine: &engine{opts: Options{PollEvery: time.Minute}}}
 	guest := func(id string, kinds ...string) *Guest {
-		g := &Guest{r: &Runner{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
-		g.r.guest = g
+		g := &Guest{r: &engine{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
+		g.r.member = g
 		host.guests.add(g)
 		return g
 	}
@@ -134,7 +135,7 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	if one.r.marks != same.r.marks || one.r.marks == other.r.marks {
 		t.Error("marks are not shared by those of the same kinds, and by those alone")
 	}
-	if most, _ := one.r.marksCount(); most != time.Minute {
+	if most, _ := one.r.member.markLimit(); most != time.Minute {
 		t.Errorf("they count for %s at most", most)
 	}
 	// A look of one that is bound to fewer lanes leaves the others' marks.
@@ -146,4 +147,32 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	}
 	one.r.marks.of("x").wake.Stop()
 	one.r.marks.of("y").wake.Stop()
+}
+
+// What rests on commits that may be missing is dropped when the database has another history: slots that its table granted, low-water marks
+// and sweeps.
+func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
+	t.Parallel()
+	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // it does not run: no heartbeat changes anything
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.lanes.byName["limited"] = &lane{grant: grant{held: 3, share: 2, wanted: true}}
+	granted := func() bool { return r.lanes.byName["limited"].grant != grant{} }
+	r.marks.told(map[string]time.Time{"marked": time.Now()}, nil, time.Second, time.Minute, func() {})
+	r.marks.of("swept").sweep = &sweep{}
+	marked := func() bool { return !begins(r.marks, "marked").IsZero() || r.marks.of("swept").sweep != nil }
+	r.heedHistory("one")
+	r.heedHistory("one")
+	if !granted() || !marked() {
+		t.Error("grants or marks were dropped without another history")
+	}
+	r.heedHistory("another")
+	if granted() {
+		t.Error("slots are still granted by a table whose latest commits may be missing")
+	}
+	if marked() {
+		t.Error("claims still begin at a mark, or go on with a sweep, of the history before")
+	}
 }

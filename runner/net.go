@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // net is what the poller sweeps: lapsed pods, due moments, and the lanes.
-type net struct{ r *Runner }
+type net struct{ r *engine }
 
 // dueTimes are the moments at which a sweep is worth it, on this process's clock.
 type dueTimes struct {
@@ -118,9 +117,6 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 			r.damped.over(ctx, recoveryFailed)
 		}
 	}
-	if mutant.Is(mutant.NoListenRepoll) && recover && !promote {
-		return false // it would find by accident what a missed wake-up was for
-	}
 	if promote {
 		const most = 500
 		promoted, err := r.store.Promote(ctx, most)
@@ -154,9 +150,9 @@ const recoverPage = 5000
 
 // recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
 // handlers, for every pod can do it for all.
-func (r *Runner) recover(ctx context.Context) error {
+func (r *engine) recover(ctx context.Context) error {
 	spared, left := r.pod.spared(r.opts.LeaseFor)
-	lapsed, err := r.store.CloseLapsed(ctx, r.Boot(), r.opts.LeaseFor, spared)
+	lapsed, err := r.store.CloseLapsed(ctx, r.boot(), r.opts.LeaseFor, spared)
 	if err != nil {
 		return err
 	}

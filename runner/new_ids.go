@@ -12,7 +12,7 @@ const idTries = 3
 
 // renumber gives new jobs other ids, after one of theirs was found in use: by a job that another pod submitted under it, as after a failover
 // that lost commits and that PostgreSQL does not report.
-func (r *Runner) renumber(ctx context.Context, jobs ...*store.NewJob) error {
+func (r *engine) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	r.log.WarnContext(ctx, "job ids are in use already: others are taken", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	r.front.DropIDs()
 	r.store.DropIDs()
@@ -25,11 +25,11 @@ func (r *Runner) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 }
 
 // renumberNext is renumber for the next steps of a claim, as long as the claim is ours.
-func (r *Runner) renumberNext(one *run, jobs ...*store.NewJob) error {
+func (r *engine) renumberNext(one *run, jobs ...*store.NewJob) error {
 	return r.persist(one, func(ctx context.Context) error { return r.renumber(ctx, jobs...) })
 }
 
-func (r *Runner) rename(jobs []*store.NewJob, ids []int64) {
+func (r *engine) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if r.flights.has(n.ID) {
 			r.flights.add(ids[i])

@@ -39,8 +39,8 @@ func (r *Runner) operated(ctx context.Context, err error) error {
 		ctx, cancel := context.WithTimeout(ctx, followWithin)
 		defer cancel()
 		now := time.Now()
-		r.following.after(ctx, now, r.readAnew)
-		r.guests.each(func(g *Guest) { g.r.following.after(ctx, now, g.r.readAnew) })
+		r.following.after(ctx, now, r.readSettings)
+		r.guests.each(func(g *Guest) { g.r.following.after(ctx, now, g.r.readSettings) })
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // park ends a claim with a wait before another try, and reports whether it did: not when the lease is lost or a cancel was
 // committed.
-func (r *Runner) park(one *run, wait time.Duration, why store.Retry) bool {
+func (r *engine) park(one *run, wait time.Duration, why store.Retry) bool {
 	return r.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := r.store.Park(ctx, one.lease, wait, why)
 		return err
@@ -20,7 +20,7 @@ func (r *Runner) park(one *run, wait time.Duration, why store.Retry) bool {
 }
 
 // putOff ends a claim whose handler wants to be called later: after wait, doubled with every time.
-func (r *Runner) putOff(one *run, wait time.Duration, why string) {
+func (r *engine) putOff(one *run, wait time.Duration, why string) {
 	times := one.claimed.PutOff + 1
 	wait = job.PutOff(wait, times)
 	if r.parkBy(one, wait, func(ctx context.Context) error {
@@ -33,7 +33,7 @@ func (r *Runner) putOff(one *run, wait time.Duration, why string) {
 	r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
-func (r *Runner) parkBy(one *run, wait time.Duration, write func(ctx context.Context) error) bool {
+func (r *engine) parkBy(one *run, wait time.Duration, write func(ctx context.Context) error) bool {
 	err := r.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
 		if store.Unknown(err) {
@@ -65,7 +65,7 @@ func (r *Runner) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 func (c *core) PutOff() int { return c.claimed.PutOff }
 
 // handBack gives a claim back to its lane, unspent.
-func (r *Runner) handBack(one *run, why string) {
+func (r *engine) handBack(one *run, why string) {
 	back := false
 	err := r.persist(one, func(ctx context.Context) error {
 		did, err := r.store.HandBack(ctx, one.lease.Pod, []job.Lease{one.lease}, why)
@@ -90,14 +90,14 @@ func (r *Runner) handBack(one *run, why string) {
 	}
 }
 
-func (r *Runner) whereabouts(ctx context.Context, one *run, child int64) (store.Whereabouts, error) {
+func (r *engine) whereabouts(ctx context.Context, one *run, child int64) (store.Whereabouts, error) {
 	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{child})
 	return found[one.lease.JobID], err
 }
 
 // persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
 // be lost or the runner gives up stopping. do must be safe to repeat.
-func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
+func (r *engine) persist(one *run, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(one.ctx))
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
@@ -117,4 +117,30 @@ func (r *Runner) persist(one *run, do func(ctx context.Context) error) error {
 			return err
 		}
 	}
+}
+
+// released is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
+type released struct {
+	why   string                     // empty: the claim is left as it is
+	owned func(context.Context) bool // whether the claim is still this process's to give back; nil: it is
+	done  func()                     // runs before the claim is given back
+}
+
+func (*released) Error() string { return "released by its worker" }
+
+// release ends a run without a verdict of its handler.
+func (r *engine) release(one *run, err *released) {
+	if err.why == "" || one.isLost() {
+		return
+	}
+	ctx := context.WithoutCancel(one.ctx)
+	if err.owned != nil && !err.owned(ctx) {
+		return
+	}
+	if fate, err := r.front.Fate(ctx, one.lease); err == nil && !fate.Held {
+		return // it has ended elsewhere, or is another claim's: nothing is discarded here
+	}
+	one.traceEvent("job.handed_back")
+	err.done()
+	r.handBack(one, err.why)
 }

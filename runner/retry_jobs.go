@@ -57,7 +57,7 @@ func named(actor string) string {
 }
 
 // commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.
-func (r *Runner) commandError(err error) error {
+func (r *engine) commandError(err error) error {
 	if store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
 	}

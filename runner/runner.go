@@ -15,75 +15,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/feed"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/poller"
 )
 
 // Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call
 // [Runner.Run]. Its methods are safe for concurrent use.
 type Runner struct {
-	pool    *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
-	store   *store.Store  // claims and finishes
-	front   *store.Store  // submissions, commands and reads: they must not delay the former
-	heart   *store.Store  // heartbeats alone
-	afar    *store.Store  // heartbeats of remote workers and what else they say: it must not delay the pod's own
-	feed    *feed.Feed    // on connections of its own, while somebody watches
-	watch   *store.Store  // of the feed
-	opts    Options
-	log     *slog.Logger
-	damped  *damped
-	metrics *telemetry.Metrics
-	tracing tracing
-	count   counts
+	*engine // of the pod
+
+	remoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
+	feedStore   *store.Store // of the feed
+	feed        *feed.Feed   // on connections of its own, while a client streams
 
 	mu       sync.Mutex
-	kinds    map[string]*kind
 	started  bool
 	declared []declaration // schedules
+	remote   bool          // it has no database: see NewRemote
 
-	mine         map[string]bool // kinds this pod runs; fixed by Run
-	mineAll      []string
-	lanes        *lanes
-	pod          *pod
-	runs         *runs
-	hands        *hands
-	flights      flights
-	flusher      *flusher
-	poller       *poller.Poller
-	due          dueTimes
-	freed        freedSubjects
-	unbalanced   unbalanced
-	marks        *marks
-	backlog      backlog
-	waiters      *waiters
-	firstEvents  firstEvents
-	fleet        fleet
-	collecting   sync.Mutex
-	look         atomic.Bool   // something may be due, whatever its subject
-	round        round         // of the poller alone
-	looked       time.Time     // of the poller alone: the latest look at everything
-	heard        atomic.Bool   // other pods may have changed what we can have of limited lanes
-	asksAgain    atomic.Bool   // a look is to come, for what was not asked for again at once
-	doubt        doubts        // a reply was lost: the table may give us jobs that we do not know
-	history      historySeen   // of the database, as heartbeats have told
-	comparing    chan struct{} // asks for a comparison of the claims with the table
-	pass         slowPass
-	closing      atomic.Bool
+	calendar   *calendar
+	guests     guests
+	fleet      fleet
+	collecting sync.Mutex
+	peers      chan struct{} // asks for a wake-up of the other pods
+	stranded   chan struct{} // a hint that there are jobs of a deleted lane
+
+	pass  slowPass    // searches orphaned claims
+	known knownClaims // counted for doctor
+
 	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
 	mayNotVacuum atomic.Bool  // has been said
 	emptied      emptied
-	following    following
-	stranded     chan struct{} // a hint that there are jobs of a deleted lane
-	calendar     *calendar
-	remote       bool // it has no database: see NewRemote
-	guests       guests
-	guest        *Guest        // of which this is the runner; nil: it is the pod's own
-	reread       chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
-	hurry        chan struct{}
-	hurried      sync.Once
-	peers        chan struct{} // asks for a wake-up of the other pods
 }
 
 // The sizes of the runner's pools, and what it opens beside them.
@@ -133,24 +95,20 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
+	shared := services{
+		pool: pool, store: main, front: front, heart: heart, log: log, damped: newDamped(log), metrics: metrics,
+		tracing: tracing{o.TracerProvider}, count: newCounts(metrics),
+	}
+	shared.waiters = newWaiters(shared)
 	r := &Runner{
-		pool: pool, store: main, front: front, heart: heart, afar: afar, watch: watch, opts: o, log: slog.New(identified{o.Logger.Handler()}), metrics: telemetry.New(),
-		tracing: tracing{o.TracerProvider},
-		kinds:   map[string]*kind{}, lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
-		reread: make(chan struct{}, 1), hurry: make(chan struct{}), peers: make(chan struct{}, 1),
-		comparing: make(chan struct{}, 1), pass: slowPass{every: passEvery},
+		engine:      newEngine(shared, o),
+		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
+		peers: make(chan struct{}, 1), stranded: make(chan struct{}, 1),
+		pass: slowPass{every: passEvery}, known: knownClaims{reported: -1},
 	}
-	r.damped = newDamped(r.log)
-	r.count, r.hands = newCounts(r.metrics), newHands(r.work)
-	r.flusher, r.waiters = newFlusher(r), newWaiters(r)
-	r.firstEvents.write = front.EmitMany
+	r.member = podMember{r}
 	r.calendar = newCalendar(r)
-	r.feed = feed.New(watch, feed.Options{Logger: o.Logger, Metrics: r.metrics})
-	r.unbalanced.some, r.stranded = make(chan struct{}, 1), make(chan struct{}, 1)
-	if mutant.Is(mutant.NoListenRepoll) {
-		r.lanes.poll = time.Hour
-	}
-	r.poller = poller.New(net{r}, r.lanes.poll)
 	return r, nil
 }
 
@@ -167,6 +125,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	var claimers, life sync.WaitGroup
 	life.Go(func() { r.beat(alive) })
 	life.Go(func() { r.watchTrust(alive) })
+	r.pass.rest()
 	life.Go(func() { r.compare(alive) })
 	life.Go(func() { r.flusher.run(alive) })
 	life.Go(func() { r.keepBalance(alive) })
@@ -178,7 +137,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	claimers.Go(func() { r.maintain(ctx) })
 	claimers.Go(func() { r.calendar.run(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
-	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.Boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
+	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
 
 	// First whatever starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
@@ -194,9 +153,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.hands.close()
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := r.heart.Leave(leaving, r.Boot()); err != nil {
+	if err := r.heart.Leave(leaving, r.boot()); err != nil {
 		r.log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
-	} else if lanes, err := r.heart.VoidSlots(leaving, []string{r.Boot()}); err == nil && len(lanes) > 0 && !r.deaf() {
+	} else if lanes, err := r.heart.VoidSlots(leaving, []string{r.boot()}); err == nil && len(lanes) > 0 && !r.deaf() {
 		_ = r.heart.Notify(leaving, r.heart.Pool()) // a hint; and where the slots were not taken back, a sweep does it
 	}
 	r.log.InfoContext(ctx, "runner stopped", telemetry.Pod, r.opts.Name)
@@ -246,7 +205,7 @@ func (r *Runner) start(ctx context.Context) error {
 				r.sayDrained(ctx)
 				return nil
 			}
-			_ = r.heart.Leave(ctx, r.Boot()) // or its lease runs out
+			_ = r.heart.Leave(ctx, r.boot()) // or its lease runs out
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
@@ -292,15 +251,15 @@ func (r *Runner) warm(ctx context.Context) {
 // Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
 func (r *Runner) Close() {
 	r.feed.Close()
-	r.watch.Close()
+	r.feedStore.Close()
 	r.store.Close()
 	r.front.Close()
 	r.heart.Close()
-	r.afar.Close()
+	r.remoteStore.Close()
 }
 
-// Boot is the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
-func (r *Runner) Boot() string { return r.pod.id() }
+// Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
+func (r *Runner) Boot() string { return r.boot() }
 
 // Metrics are the pod's instruments, to be registered where the host's are.
 func (r *Runner) Metrics() prometheus.Collector { return instruments{r} }
@@ -330,7 +289,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-func (r *Runner) slots() int {
+func (r *engine) slots() int {
 	if r.opts.Disabled {
 		return 0
 	}

@@ -71,7 +71,7 @@ const linksWithin = time.Second
 
 // traceBranches links the run of a join to the fan-out and the first of its children. A join is the one job with a parent
 // that has no context of its own.
-func (r *Runner) traceBranches(one *run) {
+func (r *engine) traceBranches(one *run) {
 	c := &one.claimed
 	if one.span == nil || c.ParentID == nil || c.Trace != "" {
 		return

@@ -18,7 +18,7 @@ import (
 func StaleAfter(d time.Duration) HandleOption { return func(k *kind) { k.staleAfter = &d } }
 
 // staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
-func (r *Runner) staleAfter(one *run) time.Duration {
+func (r *engine) staleAfter(one *run) time.Duration {
 	if one.kind.staleAfter != nil {
 		return *one.kind.staleAfter
 	}

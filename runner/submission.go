@@ -38,7 +38,7 @@ type submission struct {
 }
 
 // newSubmission encodes and checks a job, without the database.
-func (r *Runner) newSubmission(args job.Args, options []EnqueueOption) (*submission, error) {
+func (r *engine) newSubmission(args job.Args, options []EnqueueOption) (*submission, error) {
 	w := &submission{}
 	var rest []job.Args
 	for {
@@ -99,7 +99,7 @@ func (w *submission) encodePlan() (err error) {
 }
 
 // crashLimit is the limit that a kind sets: it travels with the job, for whoever recovers it may not know the kind.
-func (r *Runner) crashLimit(kind string) *int {
+func (r *engine) crashLimit(kind string) *int {
 	if k := r.kinds[kind]; k != nil && k.maxCrashes > 0 {
 		return &k.maxCrashes
 	}
@@ -107,7 +107,7 @@ func (r *Runner) crashLimit(kind string) *int {
 }
 
 // plan turns a later step into what is kept of it until it is reached.
-func (r *Runner) plan(args job.Args, foreign bool) ([]job.Step, error) {
+func (r *engine) plan(args job.Args, foreign bool) ([]job.Step, error) {
 	w := &submission{foreign: foreign}
 	var rest []job.Args
 	for {

@@ -33,7 +33,7 @@ type verdict struct {
 
 // waiters are those who wait for jobs to end. While there are any, one goroutine looks for all of them.
 type waiters struct {
-	r     *Runner
+	r     services
 	count atomic.Int64
 
 	mu    sync.Mutex
@@ -49,7 +49,7 @@ type watch struct {
 	ended  chan struct{}
 }
 
-func newWaiters(r *Runner) *waiters {
+func newWaiters(r services) *waiters {
 	return &waiters{r: r, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: make(chan struct{}, 1)}
 }
 

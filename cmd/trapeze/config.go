@@ -18,7 +18,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -140,9 +139,6 @@ func unknownVariables(environment []string) (errs []error) {
 		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
 		case name == "TRAPEZE_FAILPOINTS":
 			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary is built without the tag failpoints"))
-		case name == "TRAPEZE_MUTANT" && (mutant.Enabled || value == ""):
-		case name == "TRAPEZE_MUTANT":
-			errs = append(errs, errors.New("TRAPEZE_MUTANT: this binary is built without the tag mutants"))
 		default:
 			errs = append(errs, fmt.Errorf("%s: there is no such variable", name))
 		}

@@ -35,15 +35,14 @@ var plan = []floor{
 	// words, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
-	{folder: "internal/mutant", standardOnly: true}, // wrong on purpose, behind a build tag
-	{folder: "internal/faultnet", imports: ""},      // a network that misbehaves on demand
+	{folder: "internal/faultnet", imports: ""}, // a network that misbehaves on demand
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
 	{folder: "internal/dburl"},                     // connection strings
 
 	// hands and clocks
-	{folder: "internal/store", imports: "job internal/failpoint internal/mutant internal/shell internal/dburl"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
@@ -60,7 +59,7 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/mutant internal/telemetry internal/migrate internal/dburl poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
@@ -79,7 +78,9 @@ var plan = []floor{
 	// the torture: what is recorded, what judges it, and what does it
 	{folder: "internal/torture/history", imports: "job"},
 	{folder: "internal/torture/checker", imports: "job internal/torture/history"},
-	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/mutant internal/torture/history internal/torture/checker"},
+	{folder: "internal/torture/overlay", standardOnly: true}, // planted bugs
+	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/torture/history internal/torture/checker internal/torture/overlay"},
+	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
 
 	// roof
 	{folder: "examples/*", imports: "runner handlers"},

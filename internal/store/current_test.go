@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -150,4 +151,85 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(last.State, job.Succeeded)
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
+}
+
+// A claim that began before its subject's last run cannot see the row of that run. It leaves it behind, one row for each such claim, and the
+// subject's next claim deletes all of them. Until then the running job answers for the subject, or one of the jobs that ran last.
+func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	early, late := w.pod("early"), w.pod("late")
+	list := w.put(about("a"), about("s"), about("s"), about("s"))
+	rests := func() int {
+		return w.count(`select count(*) from trapeze.current_runs where subject = 's' and state = 'ended'`)
+	}
+	current := func() []int64 {
+		t.Helper()
+		page, err := w.Jobs(w.ctx(), Filter{Kind: "k", Subject: "s", Current: true, Limit: 10})
+		w.is.NoErr(err)
+		found, err := w.Current(w.ctx(), "k", "s", "")
+		w.is.NoErr(err)
+		w.is.Equal(found.ID, page.Jobs[0].ID)
+		ids := make([]int64, len(page.Jobs))
+		for i, j := range page.Jobs {
+			ids[i] = j.ID
+		}
+		return ids
+	}
+	// The early claim has picked the first two jobs, and waits for a transaction that has the subject a.
+	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 1, 'running')`)
+	claim := async(func() (Claims, error) {
+		return w.Claim(context.Background(), early, []Want{{Lane: "default", N: 2}}, []string{"k"}, true)
+	})
+	w.waiting(1)
+	claimed := w.one(late)
+	w.is.Equal(claimed.ID, list[2])
+	w.end(late, ending(claimed))
+	release(false)
+	found, err := claim()
+	w.is.NoErr(err)
+	w.is.Equal(idsOf(found.Jobs), list[:2])
+	w.is.Equal(rests(), 1)
+	w.is.Equal(current(), list[1:2]) // what runs, and not what ran before it
+	for _, c := range found.Jobs {
+		w.end(early, ending(c))
+	}
+	w.is.Equal(rests(), 2) // one, and one more for the claim that raced
+	w.is.Equal(current(), []int64{list[2], list[1]})
+	w.end(late, ending(w.one(late)))
+	w.is.Equal(rests(), 1)
+	w.is.Equal(current(), list[3:])
+}
+
+func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
+	t.Parallel()
+	look := func(n int) map[string]touched {
+		w := newWorld(t)
+		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
+		boot := w.pod("a")
+		w.put(about("s"), about("other"))
+		for _, c := range w.claims(boot, 2) {
+			w.end(boot, ending(c))
+		}
+		w.seedPending(n) // all of them newer
+		for _, table := range []string{"jobs", "live", "current_runs"} {
+			w.exec(`vacuum analyze trapeze.` + table)
+		}
+		conn := pinned(t, w.pool.Config().ConnString())
+		args := func(kind, subject string) []string {
+			return []string{"null", kind, "null", subject, "null", "null", "null", "null", "null", "1", "true", "null", "null", "null", "null"}
+		}
+		return map[string]touched{
+			"current_run": read(t, explain(t, conn, "current_run", currentRunSQL, "analyze, buffers, format json", args("'k'", "'s'")...)),
+			"current_jobs": read(t, explain(t, conn, "current_jobs", currentJobsSQL, "analyze, buffers, format json",
+				args("null", "null")...)),
+		}
+	}
+	small, large := look(400), look(20_000)
+	for name, s := range small {
+		t.Logf("%-12s small %+v, large %+v", name, s, large[name])
+		if l := large[name]; l.Rows > s.Rows+20 || l.Buffers > 2*s.Buffers {
+			t.Errorf("%s touches %+v of a history fifty times as long, %+v of a short one", name, l, s)
+		}
+	}
 }

@@ -36,6 +36,7 @@ var hot = map[string]string{
 	"jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL, "own_looked": ownLookedSQL,
 	"worker_claim": guestClaimSQL.text, "worker_claim_since": guestSinceSQL.text, "worker_claim_subjects": guestSubjectsSQL.text,
 	"ended_jobs": endedJobsSQL, "id_blocks": idBlocksSQL.text, "enqueue_free": enqueueFreeSQL.text, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL,
 }
 
 // whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which

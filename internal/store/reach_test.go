@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -111,6 +112,8 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 
+// Claims that are cut at the number of rows that they may read are compared with a model of them, while jobs come, end and are given back. A
+// sweep passes nothing by that it can take, in the order of the lane, and when nothing changes any more one sweep takes all that is left.
 func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,9 +122,9 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w.exec(`select setval('trapeze.job_ids', 100001)`)
-	w.put(about("busy"))
-	w.one(boot)
 	w.flood(6000, "k", "")
+	w.put(func(n *NewJob) { n.Subject, n.Priority = "busy", job.MaxPriority })
+	busy := w.one(boot)
 	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // gaps
 	w.exec(`select setseed($1)`, random.Float64())
 	for range 3 {
@@ -129,37 +132,131 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	}
 	w.exec(`update trapeze.live set kind = 'foreign' where state = 'pending' and random() < 0.7`)
 	w.exec(`update trapeze.live set subject = 'busy' where state = 'pending' and random() < 0.7`)
-	var want []int64
-	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select array_agg(id order by -priority, ready_at, id) from trapeze.live
-		where state = 'pending' and kind = 'k' and subject = ''`).Scan(&want))
-	var got []int64
+	waiting, found := w.waitingInOrder(), map[int64]int{}
+	for _, p := range waiting {
+		if p.Kind == "k" && p.Subject == "" {
+			found[p.ID] = 0
+		}
+	}
+	w.is.True(len(found) > 50)
+
+	cut, given := 0, map[int64]bool{}
 	next := Want{Lane: "default"}
-	for {
+	claim := func() (jobs []Claimed, over bool) {
+		t.Helper()
 		next.N = 1 + random.IntN(20)
-		found, err := w.Claim(w.ctx(), boot, []Want{next}, []string{"k"}, true)
+		want, last := modelReach(waiting, next, busy.ID != 0)
+		got, err := w.Claim(w.ctx(), boot, []Want{next}, []string{"k"}, true)
 		w.is.NoErr(err)
-		got = append(got, idsOf(found.Jobs)...)
-		slices.SortFunc(found.Jobs, func(a, b Claimed) int {
+		slices.SortFunc(got.Jobs, func(a, b Claimed) int {
 			if positionOf(a).Behind(positionOf(b)) {
 				return 1
 			}
 			return -1
 		})
-		reached, short := found.Reached["default"]
-		if short && reached.Last == nil {
-			break
+		w.is.Equal(idsOf(got.Jobs), want) // the first that it may take among those that it may read
+		reached, short := got.Reached["default"]
+		if short && reached.Last != nil {
+			w.is.Equal(reached.Last.ID, last)
+			cut++
 		}
-		next.After = reached.Last
-		if !short {
-			w.is.Equal(len(found.Jobs), next.N)
-			next.After = new(LanePosition)
-			*next.After = positionOf(found.Jobs[len(found.Jobs)-1])
+		for _, c := range got.Jobs {
+			found[c.ID]++
+			if c.Subject == "busy" {
+				busy = c
+			}
+		}
+		if short && reached.Last == nil {
+			w.is.Equal(last, int64(0)) // it read the lane to its end
+			next.After = nil
+			return got.Jobs, true
+		}
+		if next.After = reached.Last; !short {
+			next.After = new(positionOf(got.Jobs[len(got.Jobs)-1]))
+		}
+		return got.Jobs, false
+	}
+	var running []Claimed
+	for range 60 {
+		jobs, _ := claim()
+		running = append(running, jobs...)
+		switch random.IntN(4) {
+		case 0:
+			for _, id := range w.put(urgent(random.IntN(31)-15), about("busy")) {
+				found[id] += 0
+			}
+		case 1:
+			if busy.ID != 0 {
+				w.end(boot, ending(busy))
+				busy = Claimed{}
+			}
+		case 2:
+			if i := random.IntN(len(running) + 1); i < len(running) && running[i].ID != busy.ID && running[i].Subject == "" && !given[running[i].ID] {
+				given[running[i].ID] = true
+				_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, running[i])}, "test")
+				w.is.NoErr(err)
+			}
+		}
+		waiting = w.waitingInOrder()
+	}
+	w.is.True(cut > 0)
+	next.After = nil
+	for over, claims := false, 0; !over; claims++ {
+		_, over = claim()
+		waiting = w.waitingInOrder()
+		w.is.True(claims < len(found)+len(waiting)/ClaimReach+2)
+	}
+	for _, p := range waiting {
+		w.is.True(p.Kind == "foreign" || p.Subject == "busy") // nothing is left that could run
+	}
+	for id, times := range found {
+		if at := w.at(id); times == 0 && at.Subject == "" || times > 1 && !given[id] {
+			t.Errorf("job %d, %s, was claimed %d times", id, at.State, times)
 		}
 	}
-	slices.Sort(got)
-	slices.Sort(want)
-	w.is.True(len(want) > 50)
-	w.is.Equal(got, want)
+}
+
+// waitingRow is a pending job as the model of a claim reads it.
+type waitingRow struct {
+	ID       int64
+	Kind     string
+	Subject  string
+	Priority int
+	ReadyAt  time.Time
+}
+
+// waitingInOrder reads what waits, the most urgent first.
+func (w *world) waitingInOrder() []waitingRow {
+	w.t.Helper()
+	list, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[waitingRow],
+		`select id, kind, subject, priority, ready_at from trapeze.live where state = 'pending' order by -priority, ready_at, id`)
+	w.is.NoErr(err)
+	return list
+}
+
+// modelReach returns what a claim of kind k takes, and the last row that it reads when that ends it: 0 when the lane ends first, or the claim
+// is filled.
+func modelReach(waiting []waitingRow, want Want, busy bool) (taken []int64, last int64) {
+	read, picked := 0, 0
+	taken = []int64{}
+	for _, p := range waiting {
+		if want.After != nil && !(LanePosition{Rank: -p.Priority, ReadyAt: p.ReadyAt, ID: p.ID}).Behind(*want.After) {
+			continue
+		}
+		read++
+		if p.Kind == "k" && (p.Subject == "" || !busy) {
+			if picked++; p.Subject == "" || !slices.ContainsFunc(waiting, func(q waitingRow) bool { return q.Subject != "" && slices.Contains(taken, q.ID) }) {
+				taken = append(taken, p.ID)
+			}
+		}
+		if picked == want.N {
+			return taken, 0
+		}
+		if read == want.N+ClaimReach {
+			return taken, p.ID
+		}
+	}
+	return taken, 0
 }
 
 func positionOf(c Claimed) LanePosition {

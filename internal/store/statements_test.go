@@ -73,6 +73,7 @@ var statements = map[string]string{
 	"countMovesSQL":        countMovesSQL,
 	"createLaneSQL":        createLaneSQL,
 	"currentJobsSQL":       currentJobsSQL,
+	"currentRunSQL":        currentRunSQL,
 	"createScheduleSQL":    createScheduleSQL,
 	"dayHasRowsSQL":        dayHasRowsSQL,
 	"daysSQL":              daysSQL,

@@ -24,8 +24,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/trapeze-run/trapeze/internal/mutant"
 )
 
 // DB is what a statement can run on: a pool, a connection or a transaction.
@@ -210,7 +208,6 @@ var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
 // in returns a statement with the configured schema in the place of trapeze.
 func (db *Database) in(sql string) string {
-	sql = mutated(sql)
 	if db.schema == "trapeze" {
 		return sql
 	}
@@ -246,7 +243,7 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		if outdated(err) {
 			s.pool.Reset() // other connections have the same statement
 		}
-		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err) || mutant.Is(mutant.BlindCommitRetry) && Unknown(err)) {
+		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err)) {
 			continue
 		}
 		return list, err

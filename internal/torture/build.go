@@ -11,19 +11,31 @@ import (
 	"strings"
 )
 
-// program is what is tortured, and tags what it is built with: moments to die at, and mistakes to make on purpose, neither
-// of which does anything unless it is asked for.
+// module and program name the code under test. Its build tag adds failpoints, which do nothing unless they are asked for.
 const (
-	program = "github.com/trapeze-run/trapeze/cmd/trapeze"
-	tags    = "failpoints,mutants"
+	module  = "github.com/trapeze-run/trapeze"
+	program = module + "/cmd/trapeze"
+	tags    = "failpoints"
 )
 
-// Build builds the program under test, with the race detector if asked to. It needs the go command, the module's sources
-// around the current folder, and for the race detector a C compiler.
-func Build(ctx context.Context, path string, race bool) error {
+// Build builds the program under test, with the race detector and with the mutant of a name planted if asked to. It needs the go command,
+// the module's sources around the current folder, and for the race detector a C compiler.
+func Build(ctx context.Context, path string, race bool, mutant string) error {
 	args := []string{"build", "-tags", tags, "-o", path}
 	if race {
 		args = append(args, "-race")
+	}
+	if mutant != "" {
+		dir, err := os.MkdirTemp("", "trapeze-mutant-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		overlay, err := plant(ctx, mutant, dir)
+		if err != nil {
+			return err
+		}
+		args = append(args, "-overlay", overlay)
 	}
 	build := exec.CommandContext(ctx, "go", append(args, program)...)
 	if out, err := build.CombinedOutput(); err != nil {
@@ -33,6 +45,19 @@ func Build(ctx context.Context, path string, race bool) error {
 		return fmt.Errorf("build the program under test: %w\n%s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// plant writes the overlay of a mutant into dir and returns its path.
+func plant(ctx context.Context, mutant, dir string) (overlay string, err error) {
+	m, known := MutantNamed(mutant)
+	if !known {
+		return "", fmt.Errorf("unknown mutant %q", mutant)
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module's sources: %w", err)
+	}
+	return m.Plant(strings.TrimSpace(string(root)), dir)
 }
 
 // hashOf is the SHA-256 of a file.

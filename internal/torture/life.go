@@ -160,15 +160,11 @@ func cleanEnvironment() []string {
 // environment is what every process of the fleet is started with.
 func (w *World) environment(name string) []string {
 	s := w.Settings
-	env := append(cleanEnvironment(),
+	return append(cleanEnvironment(),
 		"TRAPEZE_POD="+name, "TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+w.ledger.url(),
 		"TRAPEZE_LOG_FORMAT=json",
 		"GORACE=atexit_sleep_ms=10", // its default of a second would count as the process's
 	)
-	if s.Mutant != "" {
-		env = append(env, "TRAPEZE_MUTANT="+s.Mutant)
-	}
-	return env
 }
 
 // lines is a writer that hands on whole lines, without their ends; the bytes are the callee's to append to.

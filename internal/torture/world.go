@@ -42,7 +42,7 @@ type Options struct {
 	Dir      string        // the run's folder, which must not exist; default torture/<seed>
 	Binary   string        // the program under test; default: see [Build], built into the run's folder until Close
 	Race     bool          // whether it has the race detector, or is to be built with it
-	Mutant   string        // what is wrong with it on purpose
+	Mutant   string        // the mistake to plant in it; not with Binary
 	Narrowed bool          // to a few faults
 	Logger   *slog.Logger  // hears what goes wrong in the torture itself; default: nobody does
 }
@@ -205,7 +205,7 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 func (w *World) openBinary(ctx context.Context) (err error) {
 	if w.binary == "" {
 		w.binary, w.built = filepath.Join(w.Dir, "trapeze"), true
-		if err := Build(ctx, w.binary, w.Settings.Race); err != nil {
+		if err := Build(ctx, w.binary, w.Settings.Race, w.Settings.Mutant); err != nil {
 			return err
 		}
 	}

@@ -101,13 +101,25 @@ func (t *task) run() {
 	defer t.end()
 	began := time.Now()
 	t.w.log.DebugContext(t.ctx, "job started", t.attrs()...)
-	o, err := t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
+	o, err := t.perform()
 	t.returned.Store(true)
 	t.logReturn(began, err)
 	t.tellRest()
 	m := t.report()
 	t.fill(m, o, err)
 	t.send(m)
+}
+
+// perform calls the handler in a slot of the worker. The pod has one for every job that it sends, but a handler whose job was stopped, or
+// is another pod's, may still run in it.
+func (t *task) perform() (*runner.Outcome, error) {
+	select {
+	case t.w.slots <- struct{}{}:
+	case <-t.ctx.Done():
+		return nil, context.Cause(t.ctx)
+	}
+	defer func() { <-t.w.slots }()
+	return t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
 }
 
 // attrs say which job a line of the log is about.

@@ -80,6 +80,7 @@ type Worker struct {
 	working sync.WaitGroup
 	kick    chan struct{} // asks for a heartbeat now
 	noted   chan struct{} // asks for one soon
+	slots   chan struct{} // holds one for each handler that runs
 	freed   chan struct{} // a handler has ended that the worker had before it began anew
 	beaten  chan struct{} // closed when a heartbeat is over; nil: nobody waits for that
 	drains  bool
@@ -100,7 +101,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1), freed: make(chan struct{}, 1), slots: make(chan struct{}, max(o.Slots, 0))}
 	for server := range strings.SplitSeq(o.Server, ",") {
 		server = strings.TrimSpace(server)
 		client, err := o.client(server)

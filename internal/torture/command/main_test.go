@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func TestAWrongCommandLineIsOneLineThatSaysWhatToDo(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			is := is.New(t)
 			var stdout, stderr bytes.Buffer
-			is.Equal(run(strings.Fields(args), &stdout, &stderr), exitUsage)
+			is.Equal(Run(strings.Fields(args), &stdout, &stderr), exitUsage)
 			is.Equal(stdout.Len(), 0)
 			is.Equal(strings.Count(stderr.String(), "\n"), 1)
 			is.True(strings.Contains(stderr.String(), says))
@@ -42,7 +42,7 @@ func TestHelpIsNoError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var stdout, stderr bytes.Buffer
-	is.Equal(run([]string{"-help"}, &stdout, &stderr), exitGreen)
+	is.Equal(Run([]string{"-help"}, &stdout, &stderr), exitGreen)
 	is.True(strings.Contains(stderr.String(), "-minutes"))
 	is.True(strings.Contains(stderr.String(), "Exit codes"))
 }
@@ -51,7 +51,7 @@ func TestEveryFaultIsListedWithItsVerbsOrAReason(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var stdout, stderr bytes.Buffer
-	is.Equal(run([]string{"-list"}, &stdout, &stderr), exitGreen)
+	is.Equal(Run([]string{"-list"}, &stdout, &stderr), exitGreen)
 	for _, f := range torture.Faults {
 		is.True(strings.Contains(stdout.String(), f.Name+" ")) // by its name
 		is.True(len(f.Verbs) > 0 || f.Always != "" || f.Cannot != "")

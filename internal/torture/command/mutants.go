@@ -1,16 +1,14 @@
-package main
+package command
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/mutant"
 	"github.com/trapeze-run/trapeze/internal/torture"
 	"github.com/trapeze-run/trapeze/internal/torture/checker"
 	"github.com/trapeze-run/trapeze/internal/torture/history"
@@ -22,41 +20,17 @@ const (
 	mutantMinutes = 2
 )
 
-// guards are the invariants that must notice each mutant, at least one of them. What else breaks is told, and does not count: a
-// machine that is too slow for its clocks breaks those that are judged by the clock.
-var guards = map[string][]string{
-	mutant.NoFence:             {"I3", "I4"},
-	mutant.FenceWithoutPod:     {"I3", "I7"},
-	mutant.DoubleChain:         {"I6", "I13"},
-	mutant.LostChild:           {"I6", "I13"},
-	mutant.EventGap:            {"I7"},
-	mutant.SlotsExceeded:       {"I16"},
-	mutant.SubjectMutexOff:     {"I8"},
-	mutant.RecoveryOfTheLiving: {"I4"},
-	mutant.ZombieHeartbeat:     {"I3"},
-	mutant.BlindCommitRetry:    {"I1", "I11", "I13"},
-	mutant.NoListenRepoll:      {"I1", "I14"},
-	mutant.GrantsUncounted:     {"I16"},
-	mutant.LaunchBeforeCommit:  {"I3", "I4"},
-	mutant.DoubleCount:         {"I13b"},
-	mutant.BlindFire:           {"I19"},
-	mutant.LostFires:           {"I19"},
-	mutant.UnheardLease:        {"I1", "I10b"},
-	mutant.StreamLease:         {"I10b"},
-	mutant.StaleReport:         {"I3"},
-}
-
 // mutants reads a list of mutants; "all" is every one.
 func mutants(text string) (names []string, err error) {
 	if text == "all" {
-		return mutant.Names(), nil
+		return torture.MutantNames(), nil
 	}
 	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
-		if !slices.Contains(mutant.Names(), name) {
-			return nil, fmt.Errorf("there is no mutant %q: want all, or some of %s", name, strings.Join(mutant.Names(), ", "))
+		if !slices.Contains(torture.MutantNames(), name) {
+			return nil, fmt.Errorf("there is no mutant %q: want all, or some of %s", name, strings.Join(torture.MutantNames(), ", "))
 		}
 		names = append(names, name)
 	}
@@ -66,10 +40,9 @@ func mutants(text string) (names []string, err error) {
 // matrix is the test of the torture: each mutant is tortured until some seed catches it. What a run of the same seed
 // without a mutant is accused of as well proves nothing, and does not count.
 type matrix struct {
-	c        command
-	programs map[bool]string     // built: with and without the race detector
-	control  map[uint64][]string // by seed: the invariants that break without a mutant
-	to, err  io.Writer
+	c       command
+	control map[uint64][]string // by seed: the invariants that break without a mutant
+	to, err io.Writer
 }
 
 // caught is what came of one mutant.
@@ -87,19 +60,13 @@ type caught struct {
 // runMutants tortures the mutants that were asked for. It fails when one survives, or when the program itself breaks an
 // invariant.
 func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
-	m := &matrix{c: c, programs: map[bool]string{}, control: map[uint64][]string{}, to: stdout, err: stderr}
-	built, err := os.MkdirTemp("", "trapeze-mutants-")
-	if err != nil {
-		fmt.Fprintln(stderr, "torture:", err)
-		return exitMachine
-	}
-	defer os.RemoveAll(built)
+	m := &matrix{c: c, control: map[uint64][]string{}, to: stdout, err: stderr}
 	if c.asJSON {
 		m.to = stderr
 	}
 	var list []caught
 	for _, name := range c.mutants {
-		one, err := m.hunt(ctx, built, name)
+		one, err := m.hunt(ctx, name)
 		if err != nil {
 			fmt.Fprintf(stderr, "torture: mutant %s: %v\n", name, err)
 			return exitMachine
@@ -131,15 +98,16 @@ func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 }
 
 // hunt tortures one mutant, seed after seed, until it is caught.
-func (m *matrix) hunt(ctx context.Context, built, name string) (one caught, err error) {
+func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) {
 	one.Mutant = name
+	wanted := wantedInvariants(name)
 	began := time.Now()
 	defer func() { one.Seconds = time.Since(began).Round(time.Second).Seconds() }()
 	for seed := m.c.o.Seed; seed < m.c.o.Seed+mutantSeeds; seed++ {
 		known, ok := m.control[seed]
 		if !ok {
 			control := time.Now()
-			found, _, err := m.run(ctx, built, seed, "")
+			found, _, err := m.run(ctx, seed, "")
 			if err != nil {
 				return one, fmt.Errorf("the control, seed %d: %w", seed, err)
 			}
@@ -149,7 +117,7 @@ func (m *matrix) hunt(ctx context.Context, built, name string) (one caught, err 
 			m.control[seed] = known
 			began = began.Add(time.Since(control)) // it is not this mutant's time
 		}
-		found, dir, err := m.run(ctx, built, seed, name)
+		found, dir, err := m.run(ctx, seed, name)
 		if err != nil {
 			return one, fmt.Errorf("seed %d: %w", seed, err)
 		}
@@ -160,7 +128,7 @@ func (m *matrix) hunt(ctx context.Context, built, name string) (one caught, err 
 				continue
 			}
 			one.Invariants = append(one.Invariants, f.Invariant)
-			if slices.Contains(guards[name], f.Invariant) && !one.Caught {
+			if slices.Contains(wanted, f.Invariant) && !one.Caught {
 				one.Caught, one.Seed, one.Dir, one.First = true, seed, dir, f.Violations[0].What
 			}
 		}
@@ -171,14 +139,18 @@ func (m *matrix) hunt(ctx context.Context, built, name string) (one caught, err 
 	return one, nil
 }
 
+// wantedInvariants are those of which at least one must break. Others that break are reported and do not count: a machine that is too slow
+// breaks those that are judged by the clock.
+func wantedInvariants(mutant string) []string {
+	m, _ := torture.MutantNamed(mutant)
+	return m.Invariants
+}
+
 // run makes one run and returns what is accused in it, and its folder.
-func (m *matrix) run(ctx context.Context, built string, seed uint64, name string) (accused []checker.Finding, dir string, err error) {
+func (m *matrix) run(ctx context.Context, seed uint64, name string) (accused []checker.Finding, dir string, err error) {
 	c := m.c
 	c.o.Seed, c.o.Mutant = seed, name
 	c.o.Race = m.c.race.of(seed)
-	if c.o.Binary, err = m.program(ctx, built, c.o.Race); err != nil {
-		return nil, "", err
-	}
 	called := name
 	if called == "" {
 		called = "control"
@@ -200,26 +172,11 @@ func (m *matrix) run(ctx context.Context, built string, seed uint64, name string
 	return accused, dir, nil
 }
 
-// program is the program with all mutants in it, built once.
-func (m *matrix) program(ctx context.Context, built string, race bool) (string, error) {
-	if m.c.o.Binary != "" {
-		return m.c.o.Binary, nil
-	}
-	if m.programs[race] == "" {
-		path := filepath.Join(built, fmt.Sprintf("trapeze-race-%t", race))
-		if err := torture.Build(ctx, path, race); err != nil {
-			return "", err
-		}
-		m.programs[race] = path
-	}
-	return m.programs[race], nil
-}
-
 // String is the mutant's line in the table.
 func (one caught) String() string {
 	if !one.Caught {
 		return fmt.Sprintf("%-22s SURVIVED %d runs, %.0f s; the last broke %v, and none of %v", one.Mutant, one.Runs, one.Seconds, one.Invariants,
-			guards[one.Mutant])
+			wantedInvariants(one.Mutant))
 	}
 	return fmt.Sprintf("%-22s caught by %s; seed %d, run %d, %.0f s\n%22s %s; records in %s", one.Mutant, strings.Join(one.Invariants, ", "),
 		one.Seed, one.Runs, one.Seconds, "", one.First, one.Dir)

@@ -1,3 +1,0 @@
-module github.com/trapeze-run/trapeze/.ci/planted
-
-go 1.26

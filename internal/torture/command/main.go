@@ -1,0 +1,246 @@
+// Package command is the command line of the torture, which breaks a small fleet with the faults of a seed and judges the records.
+//
+//	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits, then a verdict
+//	go run ./cmd/torture -seed 1 -only F24           one fault, again and again
+//	go run ./cmd/torture -replay torture/1/plan.jsonl -seed 1
+//	go run ./cmd/torture -check torture/1            judge an old run again
+//	go run ./cmd/torture -mutants all                test the test: each planted mistake must be caught
+//
+// It brings its own PostgreSQL, builds the program under test, and leaves a folder with everything that was recorded.
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture"
+	"github.com/trapeze-run/trapeze/internal/torture/checker"
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+// The exit codes.
+const (
+	exitGreen   = 0
+	exitBroken  = 1 // an invariant
+	exitUsage   = 2
+	exitMachine = 3 // the torture itself could not be done, or was interrupted
+)
+
+const help = `Usage: go run ./cmd/torture [flags]
+
+Breaks a small fleet on purpose and judges what came of it. It starts a PostgreSQL of its own, 3 to 6 pods as processes of
+the real program, each behind a proxy, 2 remote workers with a proxy before each of their pods, and a ledger outside to which
+all handlers report. For as long as asked, clients
+submit jobs and a nemesis carries out a plan of faults; both follow from the seed. Then everything is healed, the fleet
+gets time to end its work, and the records are checked, one line an invariant. An invariant for which nothing could be
+checked counts as broken, unless the run was narrowed with -only or -replay.
+
+The run's folder, torture/SEED or the next free name beside it, holds the plan, the faults as they were, every call, every
+line of the ledger, samples, the jobs and events that were exported, and each process's log.
+
+Exit codes: 0 green, 1 an invariant is broken, 2 usage, 3 the torture could not be done or was interrupted.
+
+`
+
+// command is what the command line asks for.
+type command struct {
+	o       torture.Options
+	only    []string
+	replay  string
+	acts    []history.Act // to be replayed
+	check   string
+	race    raceWish
+	mutants []string
+	list    bool
+	asJSON  bool
+	verbose bool
+}
+
+// Run carries out a command line and returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	c, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitGreen
+	case err != nil:
+		fmt.Fprintln(stderr, "torture:", err)
+		return exitUsage
+	case c.list:
+		return list(c, stdout)
+	}
+	c.o.Logger = slog.New(slog.DiscardHandler)
+	if c.verbose {
+		c.o.Logger = slog.New(slog.NewTextHandler(stderr, nil))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once; the pods and PostgreSQL die with us
+	if c.check != "" {
+		return judge(c.check, c, stdout, stderr)
+	}
+	if len(c.mutants) > 0 {
+		return runMutants(ctx, c, stdout, stderr)
+	}
+	return make1(ctx, c, stdout, stderr)
+}
+
+// raceWish is whether to build with the race detector: yes, no, or auto.
+type raceWish string
+
+// of says so for a seed.
+func (w raceWish) of(seed uint64) bool { return w == "yes" || w == "auto" && seed%2 == 1 }
+
+// parse reads the command line.
+func parse(args []string, stderr io.Writer) (c command, err error) {
+	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // an error is one line, and said by whoever gets it
+	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "what plan and workload follow from, by default the time")
+	minutes := flags.Float64("minutes", 1, "how long faults are done, before the quiet tail")
+	flags.IntVar(&c.o.Pods, "pods", 0, "how many pods; default: 3 to 6, by the seed")
+	only := flags.String("only", "", "names of `faults` such as F2,F24: nothing else is done")
+	flags.StringVar(&c.replay, "replay", "", "carry out this `plan`, a plan.jsonl of another run, for as long as it takes")
+	flags.StringVar((*string)(&c.race), "race", "auto", "build with the race detector: yes, no, or auto, which is when the seed is odd")
+	flags.StringVar(&c.o.Binary, "binary", "", "torture this `file` instead of building one; it needs the build tag failpoints")
+	flags.StringVar(&c.o.Mutant, "mutant", "", "plant this `mistake` in the program under test")
+	hunted := flags.String("mutants", "", fmt.Sprintf("instead of one run, plant each of these `mistakes`, or all, until one of %d seeds catches it; default seed 1, %d minutes",
+		mutantSeeds, mutantMinutes))
+	flags.StringVar(&c.o.Dir, "dir", "", "the run's `folder`, which must not exist; default torture/SEED")
+	flags.StringVar(&c.check, "check", "", "judge the run in this `folder` again, and do nothing else")
+	flags.BoolVar(&c.list, "list", false, "list the faults with the verbs that do them, and those that cannot be done with the reason")
+	flags.BoolVar(&c.asJSON, "json", false, "print the verdict as one JSON document; progress stays on stderr")
+	flags.BoolVar(&c.verbose, "v", false, "log what the torture itself does, on stderr")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stderr, help)
+		flags.SetOutput(stderr)
+		flags.PrintDefaults()
+		return c, err
+	} else if err != nil {
+		return c, fmt.Errorf("%w; see -help", err)
+	}
+	if flags.NArg() > 0 {
+		return c, fmt.Errorf("%q is no flag; see -help", flags.Arg(0))
+	}
+	if _, known := torture.MutantNamed(c.o.Mutant); c.o.Mutant != "" && (!known || c.o.Binary != "") {
+		return c, fmt.Errorf("-mutant %s: want one of %s, and no -binary", c.o.Mutant, strings.Join(torture.MutantNames(), ", "))
+	}
+	if c.mutants, err = mutants(*hunted); err != nil {
+		return c, fmt.Errorf("-mutants: %w", err)
+	}
+	if len(c.mutants) > 0 {
+		given := map[string]bool{}
+		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		for _, alone := range []string{"mutant", "only", "replay", "check", "dir", "binary"} {
+			if given[alone] {
+				return c, fmt.Errorf("-mutants and -%s: only one of them", alone)
+			}
+		}
+		if !given["seed"] {
+			c.o.Seed = 1
+		}
+		if !given["minutes"] {
+			*minutes = mutantMinutes
+		}
+	}
+	if *minutes <= 0 || *minutes > 24*60 {
+		return c, fmt.Errorf("-minutes %g: want more than 0 and at most a day", *minutes)
+	}
+	c.o.Duration = time.Duration(*minutes * float64(time.Minute)).Round(time.Second)
+	if c.o.Pods < 0 || c.o.Pods > 8 {
+		return c, fmt.Errorf("-pods %d: want 1 to 8, or 0 for what the seed says", c.o.Pods)
+	}
+	if !slices.Contains([]raceWish{"yes", "no", "auto"}, c.race) {
+		return c, fmt.Errorf("-race %q: want yes, no or auto", c.race)
+	}
+	c.o.Race = c.race.of(c.o.Seed)
+	if c.only, err = faults(*only); err != nil {
+		return c, err
+	}
+	if c.replay != "" && len(c.only) > 0 {
+		return c, errors.New("-replay and -only: a plan is carried out as it is")
+	}
+	c.o.Narrowed = len(c.only) > 0 || c.replay != ""
+	if c.replay != "" {
+		c.acts, err = c.plan()
+	}
+	return c, err
+}
+
+// faults reads a list of names of faults.
+func faults(text string) (names []string, err error) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.ToUpper(strings.TrimSpace(name)); name == "" {
+			continue
+		}
+		f, known := torture.FaultNamed(name)
+		switch {
+		case !known:
+			return nil, fmt.Errorf("-only %s: there is no such fault; see -list", name)
+		case f.Always != "":
+			return nil, fmt.Errorf("-only %s: %s", name, f.Always)
+		case len(f.Verbs) == 0:
+			return nil, fmt.Errorf("-only %s cannot be done: %s", name, f.Cannot)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// plan reads the plan that is to be replayed, and makes the run as large and as long as it needs.
+func (c *command) plan() ([]history.Act, error) {
+	plan, err := history.ReadLines[history.Act](c.replay)
+	if err != nil {
+		return nil, fmt.Errorf("-replay: %w", err)
+	}
+	for _, act := range plan {
+		c.o.Duration = max(c.o.Duration, act.At+act.For+time.Second)
+		var n int
+		if _, err := fmt.Sscanf(act.Pod, "pod%d", &n); err == nil {
+			c.o.Pods = max(c.o.Pods, n)
+		}
+	}
+	return plan, nil
+}
+
+// freeFolder picks a run's folder: the first choice, or with a number behind it when there is one already.
+func freeFolder(first string) string {
+	dir := first
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+			return dir
+		}
+		dir = fmt.Sprintf("%s-%d", first, n)
+	}
+}
+
+// list prints the faults.
+func list(c command, stdout io.Writer) int {
+	if c.asJSON {
+		return printJSON(stdout, torture.Faults)
+	}
+	for _, f := range torture.Faults {
+		fmt.Fprintf(stdout, "%-4s %s\n", f.Name, f.What)
+		switch {
+		case f.Cannot != "":
+			fmt.Fprintf(stdout, "     cannot be done: %s\n", f.Cannot)
+		case f.Always != "":
+			fmt.Fprintf(stdout, "     %s\n", f.Always)
+		default:
+			fmt.Fprintf(stdout, "     by %s\n", strings.Join(slices.Sorted(slices.Values(f.Verbs)), ", "))
+		}
+	}
+	fmt.Fprintln(stdout, "\nInvariants that are not judged:")
+	for _, one := range checker.NotYet {
+		fmt.Fprintf(stdout, "%s: %s\n", one.Invariant, one.Why)
+	}
+	return exitGreen
+}

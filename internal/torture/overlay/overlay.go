@@ -1,0 +1,127 @@
+// Package overlay plants bugs in the program for one build. It changes no source file: the go command reads changed copies in their place
+// (go build -overlay).
+package overlay
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Bug replaces texts of source files.
+type Bug struct {
+	Name       string
+	Edits      []Edit
+	Tests      [][]string // the arguments of go test, one run after the other, of which one must fail
+	Invariants []string   // of which the torture must report at least one as broken
+	Harmless   string     // the reason why no test can fail
+}
+
+// Edit replaces a text that the file contains exactly once.
+type Edit struct{ File, Old, New string }
+
+// Parse reads blocks separated by empty lines. A block holds, one per line: the bug's name, a file, the lines of the old text ("- "), those
+// of the new text ("+ "), and packages to test with or without names of tests ("= "). Further edits, of the same file or another, follow the
+// first. Optional are invariants of the torture ("^ "), the reason why the bug is harmless ("! ") and comments ("# ").
+func Parse(text string) (bugs []Bug, err error) {
+	for block := range strings.SplitSeq(text, "\n\n") {
+		b := parseBlock(block)
+		if b.Name == "" {
+			continue // comments alone
+		}
+		complete := len(b.Edits) > 0 && len(b.Tests) > 0
+		for _, e := range b.Edits {
+			complete = complete && e.File != "" && e.Old != ""
+		}
+		if !complete {
+			return nil, fmt.Errorf("bug %q: want a file, a text to replace and packages to test", b.Name)
+		}
+		bugs = append(bugs, b)
+	}
+	return bugs, nil
+}
+
+func parseBlock(block string) (b Bug) {
+	var file, before string
+	for line := range strings.SplitSeq(strings.Trim(block, "\n"), "\n") {
+		mark, rest, _ := strings.Cut(line, " ")
+		switch {
+		case mark == "#":
+			continue
+		case mark == "-" && before != "-":
+			b.Edits = append(b.Edits, Edit{File: file, Old: rest})
+		case mark == "-":
+			b.Edits[len(b.Edits)-1].Old += "\n" + rest
+		case mark == "+" && before == "-":
+			b.Edits[len(b.Edits)-1].New = rest
+		case mark == "+" && len(b.Edits) > 0:
+			b.Edits[len(b.Edits)-1].New += "\n" + rest
+		case mark == "=":
+			b.Tests = append(b.Tests, testArguments(strings.Fields(rest))...)
+		case mark == "^":
+			b.Invariants = strings.Fields(rest)
+		case mark == "!":
+			b.Harmless = rest
+		case b.Name == "":
+			b.Name = line
+		default:
+			file = line
+		}
+		before = mark
+	}
+	return b
+}
+
+// testArguments returns the arguments of go test for each package, with the tests named behind it.
+func testArguments(words []string) (runs [][]string) {
+	for i := 0; i < len(words); {
+		run := []string{words[i]}
+		var names []string
+		for i++; i < len(words) && strings.HasPrefix(words[i], "Test"); i++ {
+			names = append(names, words[i])
+		}
+		if len(names) > 0 {
+			run = append(run, "-run", "^("+strings.Join(names, "|")+")$")
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// Plant writes the changed copies of files below root into dir, and returns the path of the file for go build -overlay. It fails when a
+// file does not contain an old text exactly once, so that no bug becomes harmless unnoticed when the code changes.
+func (b Bug) Plant(root, dir string) (overlay string, err error) {
+	root, err = filepath.Abs(root)
+	if err != nil {
+		return "", err
+	}
+	code, replace := map[string]string{}, map[string]string{}
+	for _, e := range b.Edits {
+		if _, read := code[e.File]; !read {
+			text, err := os.ReadFile(filepath.Join(root, e.File))
+			if err != nil {
+				return "", fmt.Errorf("bug %q: %w", b.Name, err)
+			}
+			code[e.File] = string(text)
+		}
+		if n := strings.Count(code[e.File], e.Old); n != 1 {
+			return "", fmt.Errorf("bug %q: %s contains %q %d times, want once", b.Name, e.File, e.Old, n)
+		}
+		code[e.File] = strings.Replace(code[e.File], e.Old, e.New, 1)
+	}
+	for file, text := range code {
+		planted := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(planted, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, file)] = planted
+	}
+	raw, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, raw, 0o600)
+}

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/poller"
+)
+
+// engine claims, executes, finishes and hands on the jobs of one identity, which has a boot id, kinds, slots and a lease: a pod, or the
+// session of a remote worker on a pod. Its [member] is that identity.
+type engine struct {
+	services
+	member member
+	opts   Options
+	kinds  map[string]*kind // that it knows: a next step may be of any of them
+
+	mine    map[string]bool // kinds that it runs; fixed when it starts
+	mineAll []string
+	pod     *pod
+	lanes   *lanes
+	marks   *marks
+	runs    *runs
+	hands   *hands
+	flights flights
+	flusher *flusher
+
+	poller      *poller.Poller
+	look        atomic.Bool // something may be due, whatever its subject
+	round       round       // of the poller alone
+	looked      time.Time   // of the poller alone: the latest look at everything
+	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
+	asksAgain   atomic.Bool // a look is to come, for what was not asked for again at once
+	due         dueTimes
+	freed       freedSubjects
+	backlog     backlog
+	unbalanced  unbalanced
+	firstEvents firstEvents
+
+	doubt     doubts        // a reply was lost: the table may give us jobs that we do not know
+	history   historySeen   // of the database, as heartbeats have told
+	comparing chan struct{} // asks for a comparison of the claims with the table
+	following following
+	reread    chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	closing   atomic.Bool
+	hurry     chan struct{}
+	hurried   sync.Once
+}
+
+// services are what the engines of a process share.
+type services struct {
+	pool    *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
+	store   *store.Store  // claims and finishes
+	front   *store.Store  // submissions, commands and reads: they must not delay the former
+	heart   *store.Store  // heartbeats alone
+	log     *slog.Logger
+	damped  *damped
+	metrics *telemetry.Metrics
+	tracing tracing
+	count   counts
+	waiters *waiters
+}
+
+// newEngine returns an engine that runs no kind yet. Set its member, its kinds and those that it runs before it starts.
+func newEngine(s services, o Options) *engine {
+	e := &engine{
+		services: s, opts: o, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
+		lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
+		reread: make(chan struct{}, 1), hurry: make(chan struct{}), comparing: make(chan struct{}, 1),
+	}
+	e.hands, e.flusher = newHands(e.work), newFlusher(e)
+	e.firstEvents.write = s.front.EmitMany
+	e.unbalanced.some = make(chan struct{}, 1)
+	e.poller = poller.New(net{e}, e.lanes.poll)
+	return e
+}
+
+// member is the identity that an engine works for.
+type member interface {
+	// open opens the identity's row again after its lease was lost.
+	open(ctx context.Context) error
+	// heartbeat renews the lease and reads what the engine must apply.
+	heartbeat(ctx context.Context, boot string) (store.Beat, error)
+	// apply takes the state of the whole pod from a heartbeat.
+	apply(store.Beat)
+	// leaseLost ends the identity, or replaces it by a new one, after others have closed its row.
+	leaseLost(ctx context.Context)
+	// historyChanged drops what rests on commits that the database may have lost.
+	historyChanged()
+	// wakePeers wakes the other engines of the process and the other pods, for work that this one cannot take at once.
+	wakePeers()
+	// cancel ends the handler of a claim if an engine of this process runs it.
+	cancel(claim job.Lease, why job.Reason)
+	// given reads the claims that the table gives to the identity. ok is false when another process answers for them now.
+	given(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
+	// claimMissing lets go of a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
+	claimMissing(*run) bool
+	// claimsCompared runs after each comparison of the claims with the table.
+	claimsCompared(context.Context)
+	// markLimit returns how long low-water marks count at most, and wakes the engines that share them after that.
+	markLimit() (most time.Duration, wake func())
+}
+
+// boot returns the boot id of the identity.
+func (e *engine) boot() string { return e.pod.id() }

@@ -1,0 +1,84 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A Guest is the [member] of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
+
+// open is not called: a worker whose row was closed opens another one, with another id.
+func (g *Guest) open(context.Context) error { return ErrGuestClosed }
+
+// heartbeat renews the lease only when the worker was heard of since the last one.
+func (g *Guest) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+	heard := g.heard.Swap(false)
+	b, err := g.host.remoteStore.GuestHeartbeat(ctx, boot, g.r.opts.LeaseFor, g.r.closing.Load(), g.stream, heard)
+	switch {
+	case err != nil && heard:
+		g.heard.Store(true)
+	case err == nil && b.Open:
+		g.lookAfterUnheard()
+	}
+	return b, err
+}
+
+func (g *Guest) apply(store.Beat) {}
+
+// leaseLost ends a session whose row was closed, or whose worker has opened another stream.
+func (g *Guest) leaseLost(ctx context.Context) {
+	why := ErrSuperseded // also where nobody can tell: to open another stream does
+	if row, err := g.host.remoteStore.Guest(ctx, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+		why = ErrGuestClosed
+		g.r.metrics.LeasesLost.Inc()
+	}
+	g.r.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
+	g.finish(why)
+}
+
+func (g *Guest) historyChanged() {}
+
+// wakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
+func (g *Guest) wakePeers() {
+	g.host.wake()
+	g.host.wakePeers()
+}
+
+func (g *Guest) cancel(claim job.Lease, why job.Reason) { g.host.member.cancel(claim, why) }
+
+func (g *Guest) given(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
+	if !g.current(ctx) {
+		return nil, false, nil
+	}
+	if held, err = g.host.guests.lookout.held(ctx, g.r.store.Held, boot); err != nil {
+		return nil, false, err
+	}
+	ok, err = g.serves(ctx) // the rows may be of a newer stream, which then was opened before
+	return held, ok, err
+}
+
+func (g *Guest) claimMissing(one *run) bool {
+	g.letGo(one.key())
+	return true
+}
+
+func (g *Guest) claimsCompared(context.Context) {}
+
+// markLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
+func (g *Guest) markLimit() (time.Duration, func()) { return g.host.opts.PollEvery, g.host.guests.wake }
+
+// current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
+func (g *Guest) current(ctx context.Context) bool {
+	serves, err := g.serves(ctx)
+	return err != nil || serves
+}
+
+func (g *Guest) serves(ctx context.Context) (bool, error) {
+	row, err := g.host.remoteStore.Guest(ctx, g.opts.ID)
+	return err == nil && row.Open && row.Stream == g.stream, err
+}
