@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -64,7 +65,7 @@ func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
 
 func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 	t.Parallel()
-	touches := func(n int) map[string]touched {
+	touches := func(n int) map[string]plantest.Touched {
 		w := newWorld(t)
 		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 		boot := w.pod("a")
@@ -72,12 +73,12 @@ func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 		c := w.one(boot)
 		w.seedPending(n)
 		w.exec(`vacuum analyze trapeze.live`)
-		conn := pinned(t, w.pool.Config().ConnString())
+		conn := plantest.Pinned(t, w.Pool())
 		by := map[string]string{"boot": "'" + boot + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
 			"boots": "'{" + boot + "}'", "after": "0", "limit": "300", "age": "0"}
-		found := map[string]touched{}
+		found := map[string]plantest.Touched{}
 		for name, st := range map[string]*statement{"missing_claims": missingClaimsSQL, "held_page": heldPageSQL} {
-			found[name] = read(t, explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...))
+			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...))
 		}
 		return found
 	}

@@ -5,6 +5,8 @@ package store
 import (
 	"fmt"
 	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
 func TestAJobBornRunningBehindABacklogOf300000IsRecoveredInOneSweep(t *testing.T) {
@@ -17,7 +19,7 @@ func TestAClaimBehind200000BlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.
 
 // bounds are what one statement may touch, whatever waits and whatever has ended. About twice what was measured on
 // PostgreSQL 15 with one million pending and one million finished jobs; the claim is of 50 jobs, all else of one.
-var bounds = map[string]touched{
+var bounds = map[string]plantest.Touched{
 	"claim":     {Buffers: 3000, Rows: 1200},
 	"enqueue":   {Buffers: 120, Rows: 25},
 	"finish":    {Buffers: 400, Rows: 50},
@@ -40,7 +42,7 @@ func TestTheHotStatementsTouchNoMoreRowsInABigDatabase(t *testing.T) {
 }
 
 // measure runs each hot statement once in a database with n pending, n finished and n/10 parked jobs.
-func measure(t *testing.T, n int) map[string]touched {
+func measure(t *testing.T, n int) map[string]plantest.Touched {
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
@@ -56,9 +58,9 @@ func measure(t *testing.T, n int) map[string]touched {
 	for _, table := range []string{"jobs", "live", "done", "parked", "current_runs", "pods", "job_events"} {
 		w.exec(`vacuum analyze trapeze.` + table)
 	}
-	conn := pinned(t, w.pool.Config().ConnString())
+	conn := plantest.Pinned(t, w.Pool())
 	id := func() int64 { ids, err := w.NewIDs(w.ctx(), 1); w.is.NoErr(err); return ids[0] }
-	found := map[string]touched{}
+	found := map[string]plantest.Touched{}
 	for name, st := range map[string]*statement{"claim": claimSQL, "enqueue": enqueueSQL, "heartbeat": heartbeatSQL, "promote": promoteSQL, "finish": finishSQL} {
 		child := id()
 		by := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
@@ -68,10 +70,10 @@ func measure(t *testing.T, n int) map[string]touched {
 			"priorities": "'{60}'", "delays": "'{0}'", "starts": "'{t}'", "impaired": "'{f}'"}
 		_, err := conn.Exec(t.Context(), "begin")
 		w.is.NoErr(err)
-		plan := explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...)
+		plan := plantest.Explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...)
 		_, err = conn.Exec(t.Context(), "rollback")
 		w.is.NoErr(err)
-		found[name] = read(t, plan)
+		found[name] = plantest.Read(t, plan)
 	}
 	w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.current_runs`)
 	return found

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -136,11 +137,11 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		_, err := w.Finish(w.ctx(), boot, ends)
 		w.is.NoErr(err)
 	}
-	conn := pinned(t, w.pool.Config().ConnString())
+	conn := plantest.Pinned(t, w.Pool())
 	literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
 		"since": `array[now() + interval '1 second']`}
 	pages := func(name string, sql *statement) int {
-		plan := explain(t, conn, name, sql.text, "analyze, buffers, costs off, timing off", sql.inOrder(literals)...)
+		plan := plantest.Explain(t, conn, name, sql.text, "analyze, buffers, costs off, timing off", sql.inOrder(literals)...)
 		found := buffers.FindStringSubmatch(plan)
 		if found == nil {
 			t.Fatalf("%s tells no buffers:\n%s", name, plan)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -55,7 +56,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				w.exec(`vacuum analyze trapeze.` + table)
 			}
 			w.exec(`insert into trapeze.remote_workers (boot, owner, stream, stream_key) values ($1, 'ann', 1, '')`, boot)
-			conn := pinned(t, w.pool.Config().ConnString())
+			conn := plantest.Pinned(t, w.Pool())
 			var id int64
 			var at string
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select id, ready_at::text from trapeze.live where state = 'pending' order by id offset $1::int limit 1`,
@@ -79,8 +80,8 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				"worker_claim_since":  {guestSinceSQL, literals},
 				"marks":               {marksSQL, first},
 			} {
-				plan := explain(t, conn, name, one.sql.text, "analyze, buffers, format json", one.sql.inOrder(one.by)...)
-				found := read(t, plan)
+				plan := plantest.Explain(t, conn, name, one.sql.text, "analyze, buffers, format json", one.sql.inOrder(one.by)...)
+				found := plantest.Read(t, plan)
 				t.Logf("%s: %+v", name, found)
 				// Each row is read, filtered, and tried with its subject; where the page ends it is read once more.
 				if found.Rows > 5*ClaimReach || found.Buffers > 12*ClaimReach {

@@ -1,17 +1,10 @@
 package store
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/matryer/is"
-
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -290,41 +283,6 @@ var statements = map[string]string{
 	"wrongGrantsSQL":       wrongGrantsSQL,
 }
 
-func TestEveryStatementIsListed(t *testing.T) {
-	is := is.New(t)
-	files, err := filepath.Glob("*.go")
-	is.NoErr(err)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		is.NoErr(err)
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			for _, id := range spec.Names {
-				if strings.HasSuffix(id.Name, "SQL") && id.Name != "historySQL" {
-					if _, listed := statements[id.Name]; !listed {
-						t.Errorf("%s in %s is not in the list of statements", id.Name, name)
-					}
-				}
-			}
-			return true
-		})
-	}
-}
+func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
 
-func TestEveryStatementPrepares(t *testing.T) {
-	is := is.New(t)
-	conn, err := pgx.Connect(t.Context(), pgtest.URL(t))
-	is.NoErr(err)
-	defer conn.Close(t.Context())
-	for name, sql := range statements {
-		if _, err := conn.Prepare(t.Context(), name, sql); err != nil {
-			t.Errorf("%s does not prepare: %v", name, err)
-		}
-	}
-}
+func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }

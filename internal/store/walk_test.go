@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -96,38 +95,6 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 			t.Errorf("%s: %v, want %v; %d pages ended early", name, got, want, early)
 		}
 	}
-}
-
-func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
-	t.Parallel()
-	look := func(n int) touched {
-		w := newWorld(t)
-		w.seedEnded(n, 20)
-		conn := pinned(t, w.pool.Config().ConnString())
-		return read(t, explain(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL, "analyze, buffers, format json",
-			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"))
-	}
-	small, large := look(500), look(20_000)
-	t.Logf("small %+v, large %+v", small, large)
-	if large.Rows > small.Rows+20 || large.Buffers > 2*small.Buffers {
-		t.Errorf("it touches %+v of a long history, %+v of a short one", large, small)
-	}
-}
-
-func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.seedEnded(20_000, 20)
-	w.exec(`vacuum analyze trapeze.jobs`)
-	conn := pinned(t, w.pool.Config().ConnString())
-	at, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[looked], lookedSQL, nil, nil, 0, 999)
-	w.is.NoErr(err)
-	found := read(t, explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
-		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
-	w.is.Equal(found.Rows, 1000)
-	ends := read(t, explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
-	w.is.Equal(ends.Rows, 1000)
-	w.is.True(ends.Buffers < 50) // of the index alone
 }
 
 func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
