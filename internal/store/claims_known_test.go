@@ -77,8 +77,8 @@ func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 		by := map[string]string{"boot": "'" + boot + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
 			"boots": "'{" + boot + "}'", "after": "0", "limit": "300", "age": "0"}
 		found := map[string]plantest.Touched{}
-		for name, st := range map[string]*statement{"missing_claims": missingClaimsSQL, "held_page": heldPageSQL} {
-			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...))
+		for name, st := range map[string]*Statement{"missing_claims": MissingClaimsSQL, "held_page": HeldPageSQL} {
+			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...))
 		}
 		return found
 	}

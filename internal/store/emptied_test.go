@@ -13,12 +13,12 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t)
-	w.plans.slow = time.Hour // a busy machine is no reason to analyze them
+	w.SlowFrom(time.Hour) // a busy machine is no reason to analyze them
 	plantest.Empty(t, w.pool, 20_000)
 	through := func() (found []string) {
 		conn := plantest.Pinned(t, w.Pool())
 		for _, name := range []string{"claim", "claim_subjects", "finish"} {
-			if plantest.Wide.MatchString(plantest.Explain(t, conn, name, hot[name], "costs off")) {
+			if plantest.Wide.MatchString(plantest.Explain(t, conn, name, Hot[name], "costs off")) {
 				found = append(found, name)
 			}
 		}
@@ -26,13 +26,13 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	}
 	empty := func() (n int) {
 		is.NoErr(w.pool.QueryRow(w.ctx(), `select count(*) from pg_class where relname in ('live', 'parked') and relnamespace = to_regnamespace($1)
-			and reltuples < 10000`, w.schema).Scan(&n))
+			and reltuples < 10000`, w.Schema()).Scan(&n))
 		return n
 	}
 	is.Equal(empty(), 2) // so the planner believes
 	t.Logf("plans that read all of a table for each job: %v", through())
 
-	w.plans.slow, w.plans.at = 0, time.Time{}
+	w.SlowFrom(0)
 	_, err := w.NewIDs(w.ctx(), 1) // a slow statement, whichever
 	is.NoErr(err)
 	is.Equal(empty(), 0)

@@ -50,8 +50,8 @@ func TestStatementsOfThePinnedRoundTripAreThePins(t *testing.T) {
 	}
 }
 
-// inOrder puts the literals for a statement's arguments in the order of their numbers; null where there is none.
-func (s *statement) inOrder(literals map[string]string) (list []string) {
+// InOrder puts the literals for a statement's arguments in the order of their numbers; null where there is none.
+func (s *statement) InOrder(literals map[string]string) (list []string) {
 	for _, name := range s.names {
 		list = append(list, cmp.Or(literals[name], "null"))
 	}

@@ -61,7 +61,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	conn := plantest.Pinned(t, w.Pool())
 	id := func() int64 { ids, err := w.NewIDs(w.ctx(), 1); w.is.NoErr(err); return ids[0] }
 	found := map[string]plantest.Touched{}
-	for name, st := range map[string]*statement{"claim": claimSQL, "enqueue": enqueueSQL, "heartbeat": heartbeatSQL, "promote": promoteSQL, "finish": finishSQL} {
+	for name, st := range map[string]*Statement{"claim": ClaimSQL, "enqueue": EnqueueSQL, "heartbeat": HeartbeatSQL, "promote": PromoteSQL, "finish": FinishSQL} {
 		child := id()
 		by := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
 			"stream": "0", "renew": "true", "limit": "50", "ids": fmt.Sprintf("'{%d}'", parent.ID), "fences": "'{1}'", "states": "'{succeeded}'",
@@ -70,7 +70,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 			"priorities": "'{60}'", "delays": "'{0}'", "starts": "'{t}'", "impaired": "'{f}'"}
 		_, err := conn.Exec(t.Context(), "begin")
 		w.is.NoErr(err)
-		plan := plantest.Explain(t, conn, name, st.text, "analyze, buffers, format json", st.inOrder(by)...)
+		plan := plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...)
 		_, err = conn.Exec(t.Context(), "rollback")
 		w.is.NoErr(err)
 		found[name] = plantest.Read(t, plan)

@@ -140,8 +140,8 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	conn := plantest.Pinned(t, w.Pool())
 	literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
 		"since": `array[now() + interval '1 second']`}
-	pages := func(name string, sql *statement) int {
-		plan := plantest.Explain(t, conn, name, sql.text, "analyze, buffers, costs off, timing off", sql.inOrder(literals)...)
+	pages := func(name string, sql *Statement) int {
+		plan := plantest.Explain(t, conn, name, sql.Text(), "analyze, buffers, costs off, timing off", sql.InOrder(literals)...)
 		found := buffers.FindStringSubmatch(plan)
 		if found == nil {
 			t.Fatalf("%s tells no buffers:\n%s", name, plan)
@@ -153,8 +153,8 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	var whole, since []int
 	for i, n := range []int{500, 9500} {
 		workOff(n)
-		whole = append(whole, pages(fmt.Sprint("claim", i), claimSQL))
-		since = append(since, pages(fmt.Sprint("claim_since", i), claimSinceSQL))
+		whole = append(whole, pages(fmt.Sprint("claim", i), ClaimSQL))
+		since = append(since, pages(fmt.Sprint("claim_since", i), ClaimSinceSQL))
 	}
 	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one page more a rank, when the index grows by a level
 		t.Errorf("over 500 and 10,000 dead rows a claim touches %d pages, and %d from a mark on", whole, since)

@@ -27,7 +27,7 @@ func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	proxy.Refuse()
-	for began := time.Now(); time.Since(began) <= outageAfter+attemptsApart; { // a single failure is no outage
+	for began := time.Now(); time.Since(began) <= OutageAfter+AttemptsApart; { // a single failure is no outage
 		_, err = s.Pods(t.Context(), true)
 		is.True(Transient(err))
 	}
@@ -61,7 +61,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
 	var taken []*pgx.Conn
 	for {
 		conn, err := pgx.Connect(t.Context(), server.URL())
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == tooMany {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == TooMany {
 			break
 		}
 		is.NoErr(err)

@@ -70,17 +70,17 @@ func touchedBehindBlocked(t *testing.T, n int) {
 			first := maps.Clone(literals)
 			first["since"] = "'{0001-01-01}'"
 			for name, one := range map[string]struct {
-				sql *statement
+				sql *Statement
 				by  map[string]string
 			}{
-				"claim":               {claimSQL, literals},
-				"claim_since":         {claimSinceSQL, literals},
-				"claim_from_position": {claimSinceSQL, middle},
-				"worker_claim":        {guestClaimSQL, literals},
-				"worker_claim_since":  {guestSinceSQL, literals},
-				"marks":               {marksSQL, first},
+				"claim":               {ClaimSQL, literals},
+				"claim_since":         {ClaimSinceSQL, literals},
+				"claim_from_position": {ClaimSinceSQL, middle},
+				"worker_claim":        {GuestClaimSQL, literals},
+				"worker_claim_since":  {GuestSinceSQL, literals},
+				"marks":               {MarksSQL, first},
 			} {
-				plan := plantest.Explain(t, conn, name, one.sql.text, "analyze, buffers, format json", one.sql.inOrder(one.by)...)
+				plan := plantest.Explain(t, conn, name, one.sql.Text(), "analyze, buffers, format json", one.sql.InOrder(one.by)...)
 				found := plantest.Read(t, plan)
 				t.Logf("%s: %+v", name, found)
 				// Each row is read, filtered, and tried with its subject; where the page ends it is read once more.
@@ -316,7 +316,7 @@ func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(w.ctx()) }()
-	_, err = do(w.ctx(), w.Store, tx, claimSQL, fiveOf(boot))
+	_, err = Do(w.ctx(), w.Store, tx, ClaimSQL, fiveOf(boot))
 	w.is.NoErr(err)
 	var locked []int64
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select array_agg(id) from (select id from trapeze.live where state = 'pending'

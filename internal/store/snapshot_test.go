@@ -19,7 +19,7 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
 			claim := async(func() (Claims, error) {
-				return w.claim(context.Background(), gated(claimSQL, lanesWanted, "lane, want"), fiveOf(boot))
+				return RunClaim(w.Store, context.Background(), gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(boot))
 			})
 			w.waiting(1) // it has its snapshot and no row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
@@ -39,7 +39,7 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	ids := w.put(about("s"), about("t"), plain)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	claim := async(func() (Claims, error) {
-		return w.claim(context.Background(), gated(claimSQL, lanesWanted, "lane, want"), fiveOf(a))
+		return RunClaim(w.Store, context.Background(), gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(a))
 	})
 	w.waiting(1)
 	taken := w.one(b)
@@ -76,20 +76,18 @@ func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *tes
 }
 
 // fiveOf are the arguments of a claim of five jobs.
-func fiveOf(boot string) args {
-	return args{{"boot", boot}, {"lanes", []string{"default"}}, {"wants", []int32{5}}, {"kinds", []string{"k"}}, {"isolated", true}}
+func fiveOf(boot string) Args {
+	return By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "kinds", []string{"k"}, "isolated", true)
 }
 
 // gated is a statement whose first source of rows, a part, waits for the advisory lock 7, after the statement's snapshot was taken.
-func gated(st *statement, source, names string) *statement {
-	source = argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.at[name[1:]]+1) })
+func gated(st *Statement, source, names string) *Statement {
+	source = Argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.At(name[1:])) })
 	set, alias, _ := strings.Cut(source, " as ")
 	name, _, _ := strings.Cut(alias, "(")
 	gate := fmt.Sprintf("(select %s, pg_advisory_xact_lock_shared(7) as gate from %s as u(%s)) as %s", names, set, names, name)
-	if !strings.Contains(st.text, source) {
+	if !strings.Contains(st.Text(), source) {
 		panic("no such source in the statement: " + source)
 	}
-	gated := *st
-	gated.text = strings.Replace(st.text, source, gate, 1)
-	return &gated
+	return st.With(strings.Replace(st.Text(), source, gate, 1))
 }

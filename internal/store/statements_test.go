@@ -3,6 +3,8 @@ package store
 import (
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
@@ -286,3 +288,12 @@ var statements = map[string]string{
 func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
 
 func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }
+
+func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
+	t.Parallel()
+	plantest.OnlyRead(t, pgtest.Pool(t), statements, ReadsOnly)
+	is := is.New(t)
+	is.True(ReadsOnly(`select id from trapeze.job where id = $1`))
+	is.True(!ReadsOnly(claimSQL.text))
+	is.True(!ReadsOnly(idBlocksSQL.text))
+}

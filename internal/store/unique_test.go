@@ -123,9 +123,9 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	boot := w.pod("a")
 	w.submit("sync", "pending")
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
-	sql := gated(claimSQL, lanesWanted, "lane, want")
+	sql := gated(ClaimSQL, LanesWanted, "lane, want")
 	claim := async(func() (Claims, error) {
-		return w.claim(context.Background(), sql, fiveOf(boot))
+		return RunClaim(w.Store, context.Background(), sql, fiveOf(boot))
 	})
 	w.waiting(1)
 	release(false)

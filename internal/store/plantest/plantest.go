@@ -5,6 +5,7 @@ package plantest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -107,6 +109,28 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 		}
 		if plan != string(want) {
 			t.Errorf("%s has another plan; look at it, then go test -run Plans -update in its package\ngot:\n%s\nwant:\n%s", name, plan, want)
+		}
+	}
+}
+
+// OnlyRead reports the statements that write, of those that a store sends again after a broken connection.
+func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
+	t.Helper()
+	for name, sql := range statements {
+		if !again(sql) {
+			continue
+		}
+		err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			described, err := tx.Prepare(t.Context(), "", sql)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Conn().PgConn().ExecParams(t.Context(), sql, make([][]byte, len(described.ParamOIDs)), nil, nil, nil).Close()
+			return err
+		})
+		// Other errors are those of a statement whose every parameter is null.
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "25006" {
+			t.Errorf("%s writes: %v", name, err)
 		}
 	}
 }
