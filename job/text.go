@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"encoding/hex"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -46,4 +47,14 @@ func escaped(text []byte) (unit rune, ok bool) {
 	}
 	_, err := hex.Decode(two[:], text[2:6])
 	return rune(two[0])<<8 | rune(two[1]), err == nil
+}
+
+// Storable returns text as PostgreSQL can store it: valid UTF-8 without NUL, cut to a number of bytes.
+func Storable(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "�")
+	s = strings.ReplaceAll(s, "\x00", "�")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit-len("…")], "") + "…"
+	}
+	return s
 }

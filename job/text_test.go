@@ -1,7 +1,9 @@
 package job_test
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/matryer/is"
 
@@ -38,4 +40,24 @@ func TestWhatPostgreSQLCannotStoreIsFound(t *testing.T) {
 			is.Equal(job.Unstorable([]byte(text)), what)
 		})
 	}
+}
+
+// Whatever text a handler's error, event or progress is, it ends up storable and within its limit, and good text stays as it is.
+func FuzzAnyTextIsMadeStorable(f *testing.F) {
+	for _, text := range []string{"", "fine", "a\x00b", "\xff", "é\xc3", "\xed\xa0\x80", strings.Repeat("é", 50), strings.Repeat("\x00", 40), "\ufffd…"} {
+		f.Add(text, 40)
+	}
+	f.Fuzz(func(t *testing.T, text string, limit int) {
+		limit = max(3, limit) // the mark of what was cut off takes as much
+		cleaned := job.Storable(text, limit)
+		if len(cleaned) > limit || !utf8.ValidString(cleaned) || strings.ContainsRune(cleaned, 0) {
+			t.Errorf("%q, at most %d bytes, becomes %q", text, limit, cleaned)
+		}
+		if good := utf8.ValidString(text) && !strings.ContainsRune(text, 0) && len(text) <= limit; good && cleaned != text {
+			t.Errorf("%q becomes %q", text, cleaned)
+		}
+		if again := job.Storable(cleaned, limit); again != cleaned {
+			t.Errorf("%q becomes %q", cleaned, again)
+		}
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // Source is what a poller looks at.
@@ -24,8 +26,8 @@ type Source interface {
 type Poller struct {
 	source Source
 	every  atomic.Int64
-	wake   chan struct{}
-	nudge  chan struct{}
+	wake   wait.Signal
+	nudge  wait.Signal
 }
 
 // Spread is the share of the interval by which rounds vary, so that pods do not look in step.
@@ -33,7 +35,7 @@ const Spread = 0.1
 
 // New returns a poller that sweeps source every interval, ± [Spread].
 func New(source Source, every time.Duration) *Poller {
-	p := &Poller{source: source, wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1)}
+	p := &Poller{source: source, wake: wait.NewSignal(), nudge: wait.NewSignal()}
 	p.every.Store(int64(every))
 	return p
 }
@@ -48,18 +50,12 @@ func (p *Poller) SetEvery(every time.Duration) {
 // Wake asks for a sweep now, or for another one after the sweep that is under way. Any number of calls meanwhile are one.
 // Safe for concurrent use.
 func (p *Poller) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Set()
 }
 
 // Nudge makes the poller ask its source again when something becomes due; it costs no sweep. Safe for concurrent use.
 func (p *Poller) Nudge() {
-	select {
-	case p.nudge <- struct{}{}:
-	default:
-	}
+	p.nudge.Set()
 }
 
 // Run sweeps until ctx ends: at once, then at every interval, wake-up and due moment. A sweep is not interrupted by the

@@ -10,13 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // unbalanced are the fan-outs of which something is to be done: those that ends written here have left off balance, and, when a
 // heartbeat told of some, whichever there are.
 type unbalanced struct {
-	some chan struct{} // a hint that there are any
+	some wait.Signal // a hint that there are any
 
 	mu     sync.Mutex
 	ids    []int64
@@ -38,10 +39,7 @@ func (u *unbalanced) lookAround() {
 }
 
 func (u *unbalanced) hint() {
-	select {
-	case u.some <- struct{}{}:
-	default:
-	}
+	u.some.Set()
 }
 
 func (u *unbalanced) take() (ids []int64, around bool) {
@@ -171,7 +169,7 @@ func (r *engine) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 	case store.Refused(err):
 		// The step that follows cannot be stored: that can.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
-		e.Error = clean("the step that follows could not be stored: "+err.Error(), 1000)
+		e.Error = job.Storable("the step that follows could not be stored: "+err.Error(), 1000)
 		next := e.Next
 		e.Next = nil
 		ended, ok, err = r.store.EndWaiting(ctx, boot, e)
@@ -210,7 +208,7 @@ func (r *engine) readWaitingBack(ctx context.Context, boot string, e store.Endin
 	if e.Next != nil {
 		child = e.Next.ID
 	}
-	for wait := newPause(); wait.sleep(ctx); {
+	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
 		found, err := r.store.Whereabouts(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child})
 		if err != nil {
 			continue

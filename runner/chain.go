@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
 
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -14,11 +14,7 @@ import (
 // the next one of a chain that was declared. An error says why that cannot be; a panic of the user's types, which are
 // encoded here, is one.
 func (r *engine) succeeded(one *run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			ending, next, err = store.Ending{}, nil, fmt.Errorf("panic in what the handler returned: %v\n%s", p, debug.Stack())
-		}
-	}()
+	defer guard.Recover(&err)
 	ending = store.Ending{State: job.Succeeded, Outcome: o.quality, Reason: job.ReasonOK}
 	if ending.Result, err = o.encodeResult(); err != nil {
 		return ending, nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -52,7 +53,7 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		err := c.r.front.Keep(ctx, c.lease, kept)
 		if err == nil {
 			break
@@ -61,13 +62,13 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 			return context.Cause(ctx)
 		}
 		// Also when the first one was kept and its reply lost: the second keeps the same.
-		if _ = c.r.dbError(c.orGone(err)); !store.Transient(err) && !store.Unknown(err) || wait.n > 50 {
+		if _ = c.r.dbError(c.orGone(err)); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err
 		}
 		if c.isLost() {
 			return job.ErrLeaseLost
 		}
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // freedSubjects are the subjects whose run has ended here: what waits for them is looked for by index.
@@ -104,7 +105,7 @@ func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 	boot := r.boot()
 	_ = failpoint.Hit(failpoint.ClaimSend)
 	// A claim that has been sent is waited for, also by a pod that is to stop, though then not for long.
-	asking, cancel := linger(ctx, time.Second)
+	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := r.store.Claim(asking, boot, wants, r.mineAll, !r.runs.isolated())
 	if err != nil {
@@ -201,7 +202,7 @@ func (r *engine) claimSubjects(ctx context.Context, keys []store.Key) (all bool,
 		r.freed.add(k) // the next sweep's
 	}
 	boot := r.boot()
-	asking, cancel := linger(ctx, time.Second)
+	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := r.store.ClaimSubjects(asking, boot, asked[:least], open)
 	if err != nil {

@@ -49,10 +49,7 @@ func (p *slowPass) rest() {
 
 // compareSoon asks for a comparison.
 func (r *engine) compareSoon() {
-	select {
-	case r.comparing <- struct{}{}:
-	default:
-	}
+	r.comparing.Set()
 }
 
 // compare compares after each request, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.

@@ -34,7 +34,7 @@ func Part(name string) CompleteOption { return func(c *completion) { c.part = na
 
 // PartFailed says that the part has failed. It counts as ended; [Deferred] says what becomes of the job.
 func PartFailed(err error) CompleteOption {
-	return func(c *completion) { c.failure = clean("failed: "+err.Error(), job.MaxErrorBytes) }
+	return func(c *completion) { c.failure = job.Storable("failed: "+err.Error(), job.MaxErrorBytes) }
 }
 
 // CompletedBy names the operator who completes the part, for the audit. Without it, whoever has the token is nobody's business.
@@ -51,7 +51,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	for _, o := range options {
 		o(&c)
 	}
-	if len(c.part) > 500 || clean(c.part, 500) != c.part {
+	if len(c.part) > 500 || job.Storable(c.part, 500) != c.part {
 		return fmt.Errorf("complete job %d: the part's name has %d bytes or is no text, at most 500: %w", id, len(c.part), job.ErrInvalid)
 	}
 	encoded, err := Done(result).encodeResult()

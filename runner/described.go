@@ -3,9 +3,9 @@ package runner
 import (
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -43,11 +43,7 @@ type DescribedStep struct {
 // Describe puts an outcome into plain values. Errors are the handler's: what cannot be encoded, kinds that nobody here knows, and
 // writes into a database that is not there.
 func (r *Runner) Describe(o *Outcome) (d Described, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in what the handler returned: %v\n%s", p, debug.Stack())
-		}
-	}()
+	defer guard.Recover(&err)
 	if o == nil {
 		return d, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -27,7 +28,7 @@ import (
 // [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned, and [job.ErrGone] when the job was deleted.
 func (c *core) Emit(ctx context.Context, event, level, message string, fields any) error {
 	c.pulse.beat()
-	e := store.Emission{Event: clean(event, 100), Level: clean(level, 20), Message: clean(message, job.MaxErrorBytes), At: time.Now()}
+	e := store.Emission{Event: job.Storable(event, 100), Level: job.Storable(level, 20), Message: job.Storable(message, job.MaxErrorBytes), At: time.Now()}
 	if fields != nil {
 		var err error
 		if e.Fields, err = encode(fields, job.MaxArgsBytes); err != nil {
@@ -57,12 +58,12 @@ func (c *core) writeEvents(ctx context.Context, list []store.Emission) error {
 // few seconds; never when they may have been, for nothing is to be there twice.
 func (c *core) writeHeld(list []store.Emission) error {
 	ctx := context.Background() // each statement has its own deadline
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		err := c.writeEvents(ctx, list)
 		if err == nil {
 			return nil
 		}
-		if store.Unknown(err) || !store.Transient(err) || c.isLost() || wait.n >= 8 || !wait.sleep(ctx) {
+		if store.Unknown(err) || !store.Transient(err) || c.isLost() || backoff.Tries >= 8 || !backoff.Wait(ctx) {
 			c.r.log.WarnContext(ctx, "events could not be written", telemetry.JobID, c.ID(), telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
 			return err
 		}

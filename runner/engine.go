@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
 )
@@ -45,11 +46,11 @@ type engine struct {
 	unbalanced  unbalanced
 	firstEvents firstEvents
 
-	doubt     doubts        // a reply was lost: the table may give us jobs that we do not know
-	history   historySeen   // of the database, as heartbeats have told
-	comparing chan struct{} // asks for a comparison of the claims with the table
+	doubt     doubts      // a reply was lost: the table may give us jobs that we do not know
+	history   historySeen // of the database, as heartbeats have told
+	comparing wait.Signal // asks for a comparison of the claims with the table
 	following following
-	reread    chan struct{} // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	reread    wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
 	closing   atomic.Bool
 	hurry     chan struct{}
 	hurried   sync.Once
@@ -74,11 +75,11 @@ func newEngine(s services, o Options) *engine {
 	e := &engine{
 		services: s, opts: o, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
 		lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
-		reread: make(chan struct{}, 1), hurry: make(chan struct{}), comparing: make(chan struct{}, 1),
+		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	e.hands, e.flusher = newHands(e.work), newFlusher(e)
 	e.firstEvents.write = s.front.EmitMany
-	e.unbalanced.some = make(chan struct{}, 1)
+	e.unbalanced.some = wait.NewSignal()
 	e.poller = poller.New(net{e}, e.lanes.poll)
 	return e
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -137,7 +138,7 @@ func (r *engine) insertThese(ctx context.Context, boot string, list []store.NewJ
 	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
 	defer cancel()
-	for wait := newPause(); wait.sleep(ctx); {
+	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
 		places, err := r.front.Enqueue(ctx, boot, list)
 		if err == nil {
 			return store.Enqueued{Places: places}, nil
@@ -225,7 +226,7 @@ func (r *engine) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
 			defer cancel()
 			taken := false
-			for wait := newPause(); inDoubt(err) && wait.sleep(retry); {
+			for backoff := wait.NewBackoff(); inDoubt(err) && backoff.Wait(retry); {
 				ours, unread := r.front.Submitted(retry, []store.NewJob{n})
 				if unread != nil {
 					continue

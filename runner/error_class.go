@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -14,7 +15,7 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 		return r.class, r.code
 	}
 	code := job.CodeOf(err)
-	if _, ok := errors.AsType[*panicked](err); ok || errors.Is(err, errGoexit) {
+	if _, ok := errors.AsType[*guard.Panic](err); ok || errors.Is(err, guard.ErrExited) {
 		return job.ClassPanic, code
 	}
 	if state := job.SQLStateOf(err); state != "" && code == "" {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -62,9 +62,6 @@ func (r *engine) work(one *run) {
 	}
 }
 
-// errGoexit is the error of a handler whose goroutine ended without returning.
-var errGoexit = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
-
 // perform calls the handler and settles what came of it. It returns the next step when that is ours already.
 func (r *engine) perform(one *run) (next *run) {
 	unwatch := context.AfterFunc(one.ctx, func() { r.watchStuck(one) })
@@ -76,32 +73,22 @@ func (r *engine) perform(one *run) (next *run) {
 	if !one.handed.IsZero() {
 		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
-	var (
-		outcome  *Outcome
-		err      error
-		returned bool
-	)
+	var outcome *Outcome
+	err := guard.ErrExited // unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
-		if !returned {
-			// recover is nil after Goexit, which ends this goroutine once its deferred calls are done.
-			if p := recover(); p != nil {
-				err = &panicked{fmt.Sprint(p), debug.Stack()}
-			} else {
-				err = errGoexit
-			}
-		}
 		unwatch()
 		one.pulse.end()
 		_ = failpoint.Hit(failpoint.Handled)
 		one.kind.runSeconds.Observe(time.Since(began).Seconds())
 		next = r.settle(one, outcome, err)
 	}()
-	outcome, err = one.kind.run(one.ctx, one.core)
-	if err != nil {
+	defer guard.Recover(&err)
+	o, failed := one.kind.run(one.ctx, one.core)
+	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
-		readOnce(err)
+		readOnce(failed)
 	}
-	returned = true
+	outcome, err = o, failed
 	return nil
 }
 
@@ -195,7 +182,7 @@ func (r *engine) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 	}
 	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
 		one.traceEvent("job.retry_later")
-		r.putOff(one, *o.later, clean(o.why, 500))
+		r.putOff(one, *o.later, job.Storable(o.why, 500))
 		return nil, false
 	}
 	if err != nil {
@@ -244,7 +231,7 @@ func (r *engine) concludeError(one *run, err, cause error) *run {
 		reason = job.ReasonResultTooLarge
 	}
 	one.traceError(reason, err)
-	message := clean(err.Error(), job.MaxErrorBytes)
+	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
 	limit, wish := r.attemptsOf(one, err)
 	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
@@ -306,7 +293,7 @@ func (r *engine) stale(one *run, failure string, why error) {
 	one.traceError("lease_lost", job.ErrLeaseLost)
 	what := "succeeded"
 	if failure != "" {
-		what = clean("failed: "+failure, 200)
+		what = job.Storable("failed: "+failure, 200)
 	}
 	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -81,11 +81,7 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
 func (r *engine) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in what the handler returned: %v\n%s", p, debug.Stack())
-		}
-	}()
+	defer guard.Recover(&err)
 	c := &one.claimed
 	f = store.FanOut{Lease: one.lease, Parts: o.fan.parts, FailFast: o.fan.failFast, Outcome: o.quality}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -85,15 +86,15 @@ func (r *engine) pursue(w *flush) *run {
 		r.steppedBack(one, next)
 		r.log.ErrorContext(one.ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
-			Error: clean("what the handler returned could not be stored: "+err.Error(), 1000)}
+			Error: job.Storable("what the handler returned could not be stored: "+err.Error(), 1000)}
 		next = nil
 		ended, err = r.flusher.submit(one, e)
 	}
 	// Neither is the database away nor the payload at fault: a partition is missing, a right was taken. A person must see to
 	// it; until then the job has not ended, and keeps its slot.
-	for wait := newPause(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.isLost(); {
+	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.isLost(); {
 		r.log.ErrorContext(one.ctx, "end of job could not be written", append(one.attrs(), telemetry.Err, err)...)
-		if !wait.sleep(r.flusher.life()) {
+		if !backoff.Wait(r.flusher.life()) {
 			break
 		}
 		ended, err = r.flusher.submit(one, e)
@@ -240,19 +241,15 @@ func (w *writeError) Unwrap() error { return w.err }
 // callWrite calls the handler's writes; a panic is their error. They have a goroutine of their own, because what ends
 // theirs (runtime.Goexit, as of a test that fails) must not end ours, which owes the job its end.
 func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.Tx) error) error {
-	err := errGoexit
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("in InTx: %w", &panicked{fmt.Sprint(p), debug.Stack()})
-			}
-		}()
-		if err = write(ctx, tx); err != nil {
+	err := guard.Call(func() error {
+		err := write(ctx, tx)
+		if err != nil {
 			readOnce(err)
 		}
-	}()
-	<-done
+		return err
+	})
+	if p, ok := err.(*guard.Panic); ok {
+		return fmt.Errorf("in InTx: %w", p)
+	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -47,7 +48,7 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 // write sends a batch until each member's fate is known. A batch that PostgreSQL refuses is sent again in parts, and those in
 // parts, so that a poisoned member harms no other. After a lost reply the fate is read, never guessed.
 func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
-	for wait := newPause(); len(batch) > 0; {
+	for backoff := wait.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
 		endings := make([]store.Ending, len(batch))
 		for i, w := range batch {
@@ -94,7 +95,7 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 			}
 			return
 		}
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			for _, w := range batch {
 				f.answer(w, store.Ended{}, err)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // flusher merges the ends of claims that come at the same time into one statement and one commit. There is no timer: the
@@ -18,7 +19,7 @@ type flusher struct {
 	r     *engine
 	alive context.Context // ends when the runner gives up writing
 	die   context.CancelFunc
-	some  chan struct{} // a hint that the queue is not empty
+	some  wait.Signal // a hint that the queue is not empty
 
 	mu      sync.Mutex
 	queue   []*flush
@@ -40,7 +41,7 @@ const (
 var errStopped = errors.New("the runner has stopped")
 
 func newFlusher(r *engine) *flusher {
-	f := &flusher{r: r, some: make(chan struct{}, 1)}
+	f := &flusher{r: r, some: wait.NewSignal()}
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f
 }
@@ -106,10 +107,7 @@ func (f *flusher) wanted() bool {
 }
 
 func (f *flusher) hint() {
-	select {
-	case f.some <- struct{}{}:
-	default:
-	}
+	f.some.Set()
 }
 
 // take takes a batch from the queue when one is wanted, and leaves a hint when another one is.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -83,24 +82,4 @@ func same(a, b any) bool {
 	left, err1 := json.Marshal(a)
 	right, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && bytes.Equal(left, right)
-}
-
-// Whatever text a handler's error, event or progress is, it ends up storable and within its limit, and good text stays as it is.
-func FuzzAnyTextIsMadeStorable(f *testing.F) {
-	for _, text := range []string{"", "fine", "a\x00b", "\xff", "é\xc3", "\xed\xa0\x80", strings.Repeat("é", 50), strings.Repeat("\x00", 40), "\ufffd…"} {
-		f.Add(text, 40)
-	}
-	f.Fuzz(func(t *testing.T, text string, limit int) {
-		limit = max(3, limit) // the mark of what was cut off takes as much
-		cleaned := clean(text, limit)
-		if len(cleaned) > limit || !utf8.ValidString(cleaned) || strings.ContainsRune(cleaned, 0) {
-			t.Errorf("%q, at most %d bytes, becomes %q", text, limit, cleaned)
-		}
-		if good := utf8.ValidString(text) && !strings.ContainsRune(text, 0) && len(text) <= limit; good && cleaned != text {
-			t.Errorf("%q becomes %q", text, cleaned)
-		}
-		if again := clean(cleaned, limit); again != cleaned {
-			t.Errorf("%q becomes %q", cleaned, again)
-		}
-	})
 }

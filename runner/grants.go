@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 const (
@@ -189,7 +190,7 @@ func (r *engine) settleSlots(ctx context.Context) error {
 	if len(asks) == 0 {
 		return nil
 	}
-	asking, cancel := linger(ctx, time.Second)
+	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	boot := r.boot()
 	answers, err := r.store.SettleSlots(asking, boot, asks, r.mineAll)
@@ -205,7 +206,7 @@ func (r *engine) settleSlots(ctx context.Context) error {
 // returnSlots gives back what a pod that stops does not use any more, until ctx ends. Call it when the poller has ended.
 func (r *engine) returnSlots(ctx context.Context) {
 	r.lanes.close()
-	for ok := true; ok; ok = rest(ctx, r.opts.HeartbeatEvery) {
+	for ok := true; ok; ok = wait.For(ctx, r.opts.HeartbeatEvery) {
 		_ = r.settleSlots(ctx) // what is left is taken back when the pod has left
 	}
 }

@@ -71,7 +71,7 @@ func (c *core) note(p job.Progress) {
 // cleaned is progress as it may be kept.
 func cleaned(p job.Progress) job.Progress {
 	if p.Message != nil {
-		text := clean(*p.Message, 500)
+		text := job.Storable(*p.Message, 500)
 		p.Message = &text
 	}
 	return p
@@ -158,7 +158,7 @@ func (r *Runner) renewGuest(ctx context.Context, id, owner string, draining bool
 // guestRow reads the open row of a worker: [ErrGuestClosed] also when it is somebody else's.
 func (r *Runner) guestRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
 	if !isWorker(id) {
-		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", clean(id, 50), job.ErrInvalid)
+		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
 	}
 	row, err := r.remoteStore.Guest(ctx, id)
 	switch {

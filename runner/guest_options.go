@@ -51,7 +51,7 @@ type GuestKind struct {
 func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	var errs []error
 	if !isWorker(o.ID) {
-		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", clean(o.ID, 50), job.ErrInvalid))
+		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", job.Storable(o.ID, 50), job.ErrInvalid))
 	}
 	if o.Slots < 1 || o.Slots > maxGuestSlots {
 		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxGuestSlots, job.ErrInvalid))
@@ -62,7 +62,7 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	for _, k := range o.Kinds {
 		errs = append(errs, job.ValidateKind(k.Name))
 		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff.Base < 0 || k.Backoff.Cap < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
-			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", clean(k.Name, 50), job.ErrInvalid))
+			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", job.Storable(k.Name, 50), job.ErrInvalid))
 		}
 	}
 	if len(o.Running) > 2*maxGuestSlots {
@@ -71,7 +71,7 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 	if o.Name = job.DisplayName(o.Name); o.Name == "" {
 		o.Name = o.ID
 	}
-	o.Version = clean(o.Version, 100)
+	o.Version = job.Storable(o.Version, 100)
 	set(&o.AckWithin, 2*r.opts.HeartbeatEvery)
 	return o, errors.Join(errs...)
 }

@@ -21,10 +21,10 @@ import (
 // [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
 func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error) {
 	if !r.pod.trusted() || r.closing.Load() {
-		return nil, fmt.Errorf("receive worker %s: %w", clean(o.ID, 50), job.ErrShutdown)
+		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
 	}
 	if o, err = o.withDefaults(r); err != nil {
-		return nil, fmt.Errorf("receive worker %q: %w", clean(o.ID, 50), err)
+		return nil, fmt.Errorf("receive worker %q: %w", job.Storable(o.ID, 50), err)
 	}
 	for _, k := range o.Kinds {
 		if known := r.kinds[k.Name]; known != nil && known.inDatabase {

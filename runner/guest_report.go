@@ -98,7 +98,7 @@ func (g *Guest) remember(key claimKey) {
 func (g *Guest) answer(report GuestReport) *answer {
 	switch {
 	case report.HandedBack:
-		why := clean(report.Why, 200)
+		why := job.Storable(report.Why, 200)
 		if why == "" {
 			why = "its worker is shutting down"
 		}

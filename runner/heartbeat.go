@@ -13,6 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -27,10 +28,10 @@ type pod struct {
 	trust  time.Time // end of trust
 	beats  int       // successful heartbeats in a row
 	outage outage    // the latest
-	change chan struct{}
+	change wait.Signal
 }
 
-func newPod() *pod { return &pod{boot: uuid.NewString(), change: make(chan struct{}, 1)} }
+func newPod() *pod { return &pod{boot: uuid.NewString(), change: wait.NewSignal()} }
 
 func (p *pod) id() string {
 	p.mu.Lock()
@@ -80,10 +81,7 @@ func (p *pod) beaten(sent, answered time.Time, lease time.Duration, counts bool)
 	}
 	p.outage.answered(answered, p.beats)
 	p.trust = sent.Add(lease - lease/10)
-	select {
-	case p.change <- struct{}{}:
-	default:
-	}
+	p.change.Set()
 	return regained
 }
 
@@ -120,7 +118,7 @@ func (r *Runner) register(ctx context.Context) error {
 	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.calendar.looksAfter()...)
+	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.scheduledKinds()...)
 	if err != nil {
 		return err
 	}
@@ -149,7 +147,7 @@ func (r *engine) beat(ctx context.Context) {
 			r.beatOnce(ctx, true)
 		case <-r.reread:
 			// Out of turn: however many come, they neither hurry the judgement of others nor crowd the database.
-			if r.beatOnce(ctx, false); !rest(ctx, wakesApart) {
+			if r.beatOnce(ctx, false); !wait.For(ctx, wakesApart) {
 				return
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -35,7 +36,7 @@ func (r *engine) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 	over := false
 	defer func() { c.emitRest(over) }()
 	closed := 0
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		if err := c.emissions.begin(ctx); err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func (r *engine) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 			closed++ // each connection of the pool that leads to a former primary is closed by one try
 			continue
 		}
-		if wait.n > 50 && (ended == nil || !isOutage(err)) || !wait.sleep(ctx) { // an end is owed, however long the database is away
+		if backoff.Tries > 50 && (ended == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end is owed, however long the database is away
 			return err
 		}
 	}
@@ -119,7 +120,7 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 			}
 		}()
 	}
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		writes, held, unread := r.store.Settled(ctx, c.lease)
 		is := false
 		if unread == nil && !held && ended != nil {
@@ -135,7 +136,7 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 			return false, fmt.Errorf("commit with job %d held: %w", c.lease.JobID, job.ErrLeaseLost)
 		}
 		r.damped.warn(ctx, commitNotKnown, telemetry.JobID, c.lease.JobID, telemetry.Err, r.dbError(unread))
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}
 	}

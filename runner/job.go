@@ -143,7 +143,7 @@ func (c *core) Progress(done, total int64) {
 
 // Message notes in a few words what the job is doing. As [Job.Progress].
 func (c *core) Message(text string) {
-	text = clean(text, 500)
+	text = job.Storable(text, 500)
 	c.noted(job.Progress{Message: &text})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // wakesApart is the least time between two sweeps that notifications cause, and between two notifications that we send:
@@ -24,9 +25,9 @@ func (r *Runner) listen(ctx context.Context) {
 	if r.deaf() || r.opts.Disabled {
 		return
 	}
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		err := r.listenOnce(ctx, func() {
-			wait = newPause()
+			backoff = wait.NewBackoff()
 			r.damped.over(ctx, notListening)
 		})
 		r.metrics.Listening.Set(0)
@@ -34,7 +35,7 @@ func (r *Runner) listen(ctx context.Context) {
 			return
 		}
 		r.damped.warn(ctx, notListening, telemetry.Err, err)
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			return
 		}
 	}
@@ -59,7 +60,7 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 	r.wake() // for notifications sent while the connection was down
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
-	knock := make(chan struct{}, 1)
+	knock := wait.NewSignal()
 	answering, stop := context.WithCancel(ctx)
 	var door sync.WaitGroup
 	door.Go(func() { r.answer(answering, knock) })
@@ -89,20 +90,12 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 			r.readAnew()
 			continue
 		}
-		select {
-		case knock <- struct{}{}:
-		default:
-		}
+		knock.Set()
 	}
 }
 
 // readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
-func (r *engine) readSettings() {
-	select {
-	case r.reread <- struct{}{}:
-	default:
-	}
-}
+func (r *engine) readSettings() { r.reread.Set() }
 
 // readAnew asks for a heartbeat of the pod and of each remote worker now.
 func (r *Runner) readAnew() {
@@ -111,7 +104,7 @@ func (r *Runner) readAnew() {
 }
 
 // answer looks when somebody knocks, until ctx ends.
-func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
+func (r *Runner) answer(ctx context.Context, knock wait.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -122,7 +115,7 @@ func (r *Runner) answer(ctx context.Context, knock <-chan struct{}) {
 		r.feed.Wake()
 		r.wake()
 		r.guests.wake()
-		if !rest(ctx, wakesApart) {
+		if !wait.For(ctx, wakesApart) {
 			return
 		}
 	}
@@ -144,10 +137,7 @@ func (r *Runner) notifyOthers() {
 		_ = r.front.Notify(ctx, r.front.Pool()) // a hint
 		return
 	}
-	select {
-	case r.peers <- struct{}{}:
-	default:
-	}
+	r.peers.Set()
 }
 
 // notifyPeers sends the wake-ups that were asked for, in transactions of their own: a commit with a notification takes a
@@ -163,7 +153,7 @@ func (r *Runner) notifyPeers(ctx context.Context) {
 		if err := r.front.Notify(ctx, r.front.Pool()); err != nil && ctx.Err() == nil {
 			r.log.DebugContext(ctx, "peers could not be woken", telemetry.Err, r.dbError(err))
 		}
-		if !rest(ctx, wakesApart) {
+		if !wait.For(ctx, wakesApart) {
 			r.lastWord(ctx)
 			return
 		}
@@ -172,24 +162,10 @@ func (r *Runner) notifyPeers(ctx context.Context) {
 
 // lastWord sends a wake-up that was asked for just before the end, as for the jobs that a shutdown hands back.
 func (r *Runner) lastWord(ctx context.Context) {
-	select {
-	case <-r.peers:
-	default:
+	if !r.peers.Clear() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = r.front.Notify(ctx, r.front.Pool()) // a hint
-}
-
-// rest waits and reports whether ctx still goes on.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -2,55 +2,44 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/scheduler"
+	"github.com/trapeze-run/trapeze/internal/maintenance"
+	"github.com/trapeze-run/trapeze/job"
 )
 
-// maintainAfter is when a pod does its first round, at the earliest; at the latest after twice as long. A pod that has just
-// started has other things to do, and pods that start together need not all do it.
-const maintainAfter = 2 * time.Second
-
-// maintain does this pod's share of the maintenance until ctx ends.
-func (r *Runner) maintain(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(maintainAfter + rand.N(maintainAfter)): // #nosec G404 -- jitter
+// newMaintenance returns the maintenance that this pod does its share of.
+func newMaintenance(r *Runner) *maintenance.Maintenance {
+	o := maintenance.Options{
+		Store: r.front, Log: r.log, Metrics: r.metrics, Pod: r.opts.Name, LeadEvery: 2 * r.opts.PollEvery, Trusted: r.pod.trusted,
+		RetainSucceeded: r.opts.RetainSucceeded, RetainFailed: r.opts.RetainFailed, RetainCancelled: r.opts.RetainCancelled,
+		RetainEvents: r.opts.RetainEvents, ApprovalTTL: r.opts.ApprovalTTL, MaxAge: r.opts.MaxAge,
+		Ended: r.count.ends.count, Overdue: r.cancelOverdue, FanOutsChanged: r.unbalanced.lookAround, Wake: r.wake, WakePeers: r.wakePeers, Count: r.dbError,
 	}
-	clock, err := scheduler.New(r.log)
-	if err != nil {
-		r.log.ErrorContext(ctx, "maintenance does not run", telemetry.Err, err)
-		return
+	if !r.deaf() {
+		o.Direct = r.direct
 	}
-	lead := &leader{r: r}
-	lead.look(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { lead.keep(ctx) })
-	defer keeping.Wait()
-	for i := range r.chores(nil) {
-		t := &turn{r: r, lead: lead}
-		t.chore = r.chores(t.goOn)[i]
-		if err := clock.Every(t.name, t.every, t.take); err != nil {
-			r.log.ErrorContext(ctx, "maintenance is not complete", telemetry.Chore, t.name, telemetry.Err, err)
-		}
-	}
-	clock.Run(ctx)
+	return maintenance.New(o)
 }
 
-// Maintain does one round of the maintenance now: what a runner that is run does by itself, by the minute. It is for tools and
-// tests that must not wait for that. It does what it can and returns the errors of the rest. Safe for concurrent use.
-func (r *Runner) Maintain(ctx context.Context) error {
-	var errs []error
-	for _, c := range r.chores(func(ctx context.Context) error { return ctx.Err() }) {
-		if _, err := c.do(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("maintain %s: %w", c.name, r.dbError(err)))
-		}
+// cancelOverdue cancels the handler of a claim that has been ended because its job is too old, if it runs here.
+func (r *Runner) cancelOverdue(l job.Lease) {
+	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease.Pod == l.Pod {
+		r.cancelRun(one, job.ReasonDeadline)
 	}
-	return errors.Join(errs...)
 }
+
+// strandedFor is the time for which heartbeats ask for the jobs of a deleted lane to be moved: those of transactions that committed later,
+// and those that ran and come back. Later the maintenance finds them, within a minute.
+const strandedFor = 5 * time.Minute
+
+// lostOne reports whether a lane was deleted so lately, or one that was still has jobs here.
+func (l *lanes) lostOne(lately time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lost.IsZero() && time.Since(l.lost) < lately
+}
+
+// Maintain does every task of the maintenance once, now; a runner that is run does them by itself, by the minute. It is for tools and tests that
+// must not wait for that. It goes on after an error and returns the errors of all tasks. Safe for concurrent use.
+func (r *Runner) Maintain(ctx context.Context) error { return r.maintenance.RunOnce(ctx) }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,7 +20,7 @@ func by(actor string) string {
 	if actor == "" {
 		actor = "operator"
 	}
-	return clean(actor, 200)
+	return job.Storable(actor, 200)
 }
 
 // followWithin is how long a command waits at most for this pod's own heartbeat.
@@ -69,13 +69,13 @@ const moveTries = 5
 
 // move moves waiting jobs to another lane, and wakes the pods for them.
 func (r *Runner) move(ctx context.Context, m store.Moving, actor string) (total int, err error) {
-	for try, wait := 0, newPause(); try < moveTries; try++ {
+	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
 		moved, passed, err := r.front.Move(ctx, m, by(actor))
 		if total += moved; moved > 0 {
 			r.wake()
 			r.wakePeers()
 		}
-		if err != nil || passed == 0 || !wait.sleep(ctx) {
+		if err != nil || passed == 0 || !backoff.Wait(ctx) {
 			return total, err
 		}
 	}
@@ -92,13 +92,13 @@ func (r *Runner) DeleteLane(ctx context.Context, name, moveTo, actor string, dry
 		return done, r.operated(ctx, err)
 	}
 	moved := 0
-	for try, wait := 0, newPause(); ; try++ {
+	for try, backoff := 0, wait.NewBackoff(); ; try++ {
 		n, err := r.move(ctx, store.Moving{From: name, To: moveTo}, actor)
 		moved += n
 		if err == nil {
 			done, err = r.front.DeleteLane(ctx, name, moveTo, by(actor), false)
 		}
-		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && wait.sleep(ctx) {
+		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // somebody holds the row of a job, or submits
 		}
 		done.Moved += moved
@@ -170,15 +170,4 @@ func (r *Runner) Thaw(ctx context.Context, actor string) (bool, error) {
 func (r *Runner) Status(ctx context.Context) (store.Status, error) {
 	now, err := r.front.Status(ctx)
 	return now, r.dbError(err)
-}
-
-// moveStranded gives jobs of lanes that do not exist to the lanes of their kinds.
-func (r *Runner) moveStranded(ctx context.Context) (int, error) {
-	n, err := r.front.MoveStranded(ctx)
-	if n > 0 {
-		r.log.WarnContext(ctx, "jobs of a lane that does not exist were moved", "jobs", n, telemetry.Pod, r.opts.Name)
-		r.wake()
-		r.wakePeers()
-	}
-	return n, err
 }

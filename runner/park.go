@@ -7,6 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -102,7 +103,7 @@ func (r *engine) persist(one *run, do func(ctx context.Context) error) error {
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
 	defer stop()
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		err := do(ctx)
 		// Also what is neither of the connection nor of the values, such as a right that was taken, is tried again: nobody
 		// else looks for the jobs of a living pod.
@@ -113,7 +114,7 @@ func (r *engine) persist(one *run, do func(ctx context.Context) error) error {
 		if one.isLost() {
 			return job.ErrLeaseLost
 		}
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			return err
 		}
 	}

@@ -15,17 +15,19 @@ type podMember struct{ r *Runner }
 func (p podMember) open(ctx context.Context) error { return p.r.register(ctx) }
 
 func (p podMember) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	return p.r.heart.Heartbeat(ctx, boot, p.r.opts.LeaseFor, p.r.closing.Load(), p.r.calendar.looksAfter()...)
+	return p.r.heart.Heartbeat(ctx, boot, p.r.opts.LeaseFor, p.r.closing.Load(), p.r.scheduledKinds()...)
 }
 
 func (p podMember) apply(b store.Beat) {
 	p.r.due.told(b)
-	p.r.calendar.told(b.Now, b.NextFire)
+	p.r.calendar.Apply(b.Now, b.NextFire)
+	if p.r.lanes.lostOne(strandedFor) {
+		p.r.maintenance.MoveStranded()
+	}
 	p.r.poller.Nudge()
 	if b.OffBalance {
 		p.r.unbalanced.lookAround()
 	}
-	p.r.lookForStranded()
 }
 
 // leaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -39,8 +40,8 @@ func (h heardBy) took(leases map[string]string) (all bool) {
 	return all
 }
 
-// quiet tells what still runs where nothing is to start any more; with a wait it waits until nothing does, and nothing can.
-func (r *Runner) quiet(ctx context.Context, changed bool, wait time.Duration, of store.Scope) (q job.Quiet, err error) {
+// quiet tells what still runs where nothing is to start any more; for at most so long it waits until nothing does, and nothing can.
+func (r *Runner) quiet(ctx context.Context, changed bool, atMost time.Duration, of store.Scope) (q job.Quiet, err error) {
 	q.Changed = changed
 	heard := heardBy{}
 	for began := time.Now(); ; {
@@ -51,10 +52,10 @@ func (r *Runner) quiet(ctx context.Context, changed bool, wait time.Duration, of
 		}
 		all := heard.took(leases)
 		q.Running, q.Quiet = running, running == 0 && all
-		if q.Quiet || wait <= 0 {
+		if q.Quiet || atMost <= 0 {
 			return q, nil
 		}
-		if time.Since(began) >= wait {
+		if time.Since(began) >= atMost {
 			q.TimedOut = true
 			return q, nil
 		}
@@ -63,7 +64,7 @@ func (r *Runner) quiet(ctx context.Context, changed bool, wait time.Duration, of
 		}
 		// Counting may be slow over a large backlog: it is not to be what the database does.
 		pause := max(quietEvery, 10*time.Since(asked))
-		if !rest(ctx, min(pause, max(wait-time.Since(began), time.Millisecond))) {
+		if !wait.For(ctx, min(pause, max(atMost-time.Since(began), time.Millisecond))) {
 			return q, ctx.Err()
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"iter"
 	"log/slog"
 	stdnet "net"
-	"runtime/debug"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -105,20 +105,12 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far
 	if a.ParentID != 0 {
 		c.claimed.ParentID = &a.ParentID
 	}
-	done := make(chan struct{})
-	err = errGoexit
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				err = &panicked{fmt.Sprint(p), debug.Stack()}
-			}
-		}()
+	err = guard.Call(func() (err error) {
 		o, err = k.run(ctx, c)
 		if err != nil {
 			readOnce(err) // a panic of it is the handler's
 		}
-	}()
-	<-done
+		return err
+	})
 	return o, err
 }

@@ -53,7 +53,7 @@ func named(actor string) string {
 	if actor == "" {
 		actor = "operator"
 	}
-	return clean(actor, 200)
+	return job.Storable(actor, 200)
 }
 
 // commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call
@@ -33,19 +33,16 @@ type Runner struct {
 	declared []declaration // schedules
 	remote   bool          // it has no database: see NewRemote
 
-	calendar   *calendar
-	guests     guests
-	fleet      fleet
-	collecting sync.Mutex
-	peers      chan struct{} // asks for a wake-up of the other pods
-	stranded   chan struct{} // a hint that there are jobs of a deleted lane
+	calendar    *calendar.Calendar
+	maintenance *maintenance.Maintenance
+	guests      guests
+	fleet       fleet
+	collecting  sync.Mutex
+	peers       wait.Signal // asks for a wake-up of the other pods
 
 	pass  slowPass    // searches orphaned claims
 	known knownClaims // counted for doctor
 
-	reconciled   atomic.Int64 // the latest waiting job whose branches were counted
-	mayNotVacuum atomic.Bool  // has been said
-	emptied      emptied
 }
 
 // The sizes of the runner's pools, and what it opens beside them.
@@ -104,11 +101,12 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	r := &Runner{
 		engine:      newEngine(shared, o),
 		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
-		peers: make(chan struct{}, 1), stranded: make(chan struct{}, 1),
-		pass: slowPass{every: passEvery}, known: knownClaims{reported: -1},
+		peers: wait.NewSignal(),
+		pass:  slowPass{every: passEvery}, known: knownClaims{reported: -1},
 	}
 	r.member = podMember{r}
 	r.calendar = newCalendar(r)
+	r.maintenance = newMaintenance(r)
 	return r, nil
 }
 
@@ -129,13 +127,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	life.Go(func() { r.compare(alive) })
 	life.Go(func() { r.flusher.run(alive) })
 	life.Go(func() { r.keepBalance(alive) })
-	life.Go(func() { r.keepStranded(alive) })
 	life.Go(func() { r.notifyPeers(alive) })
 	life.Go(func() { r.beatAfterReset(alive) })
 	claimers.Go(func() { r.poller.Run(ctx) })
 	claimers.Go(func() { r.listen(ctx) })
-	claimers.Go(func() { r.maintain(ctx) })
-	claimers.Go(func() { r.calendar.run(ctx) })
+	claimers.Go(func() { r.maintenance.Run(ctx) })
+	claimers.Go(func() { r.calendar.Run(ctx) })
 	claimers.Go(func() { r.warm(ctx) })
 	r.log.InfoContext(ctx, "runner started", telemetry.Pod, r.opts.Name, telemetry.Boot, r.boot(), telemetry.Slots, r.slots(), telemetry.Kinds, r.mineAll)
 	<-ctx.Done()
@@ -183,15 +180,14 @@ func (r *Runner) start(ctx context.Context) error {
 	if r.opts.Disabled {
 		mine = []string{}
 	}
-	r.calendar.kinds = slices.Sorted(maps.Keys(r.kinds))
 	r.mineAll, r.mine = mine, map[string]bool{}
 	for _, name := range mine {
 		r.mine[name] = true
 	}
-	for wait := newPause(); ; {
+	for backoff := wait.NewBackoff(); ; {
 		err := r.checkSchema(ctx)
 		if err == nil {
-			if _, err = r.heart.EnsurePartitions(ctx, partitionsAhead); err == nil {
+			if _, err = r.heart.EnsurePartitions(ctx, maintenance.PartitionsAhead); err == nil {
 				if err = r.bootstrap(ctx); err == nil {
 					if err = r.declare(ctx); err == nil {
 						err = r.register(ctx)
@@ -207,7 +203,7 @@ func (r *Runner) start(ctx context.Context) error {
 			}
 			_ = r.heart.Leave(ctx, r.boot()) // or its lease runs out
 		}
-		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !wait.sleep(ctx) {
+		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
 		r.damped.warn(ctx, notStarted, telemetry.Err, err)
@@ -228,7 +224,7 @@ const warmAfter = 500 * time.Millisecond
 // the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
 // once is warm by then.
 func (r *Runner) warm(ctx context.Context) {
-	for rest(ctx, warmAfter) {
+	for wait.For(ctx, warmAfter) {
 		if r.opts.Disabled {
 			return
 		}

@@ -116,7 +116,7 @@ func (r *Runner) complete(d *declaration) error {
 	if w.uniqueKey != nil {
 		s.UniqueKey = *w.uniqueKey
 	}
-	if _, err = r.calendarOf(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
+	if _, err = r.calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
 		err = nil // a program that starts again after the moment of an @at is not wrong
 	}
 	return errors.Join(job.ValidateScheduleName(d.name), s.Validate(), err)
@@ -130,7 +130,7 @@ func (r *Runner) declare(ctx context.Context) error {
 			return err
 		}
 		if len(changed) > 0 {
-			if _, err := r.calendarOf(d.set, time.Now()); errors.Is(err, scheduler.ErrOver) {
+			if _, err := r.calendar.Parse(d.set, time.Now()); errors.Is(err, scheduler.ErrOver) {
 				r.log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.name, telemetry.Err, err)
 			}
 			r.log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)

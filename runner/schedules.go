@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -36,7 +34,7 @@ func (r *Runner) SetSchedule(ctx context.Context, name string, c job.ScheduleCha
 	var from, next time.Time // if its times have changed
 	done, err := r.front.SetSchedule(ctx, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
-		next, err = r.firstFire(s, anchor)
+		next, err = r.calendar.First(s, anchor)
 		return next, err
 	}, by(actor))
 	if err != nil {
@@ -64,27 +62,6 @@ func (r *Runner) laneOfSchedule(ctx context.Context, name string, c job.Schedule
 		err = fmt.Errorf("set schedule %q: lane %q: %w", name, *c.Lane, job.ErrUnknownLane)
 	}
 	return r.dbError(err)
-}
-
-// firstFire is when a schedule fires first after its anchor: a [store.Plan].
-func (r *Runner) firstFire(s job.ScheduleSetting, anchor time.Time) (time.Time, error) {
-	cal, err := r.calendarOf(s, anchor)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return cal.Next(anchor), nil
-}
-
-// calendarOf reads the times of a schedule, and refuses one that fires too often.
-func (r *Runner) calendarOf(s job.ScheduleSetting, anchor time.Time) (*scheduler.Calendar, error) {
-	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
-	if err != nil {
-		return nil, err
-	}
-	if least := cal.MinInterval(); least < r.opts.MinScheduleInterval {
-		return nil, fmt.Errorf("expression %q fires every %s, at least %s apart is allowed: %w", s.Expression, least, r.opts.MinScheduleInterval, job.ErrInvalidSchedule)
-	}
-	return cal, nil
 }
 
 // ahead says in words when a schedule fires, and lists its fires from the next one on.
@@ -116,14 +93,14 @@ func (r *Runner) DeleteSchedule(ctx context.Context, name, actor string) error {
 // PauseSchedule keeps a schedule from firing until [Runner.ResumeSchedule], and reports whether it fired before.
 // Error: [job.ErrUnknownSchedule].
 func (r *Runner) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := r.front.PauseSchedule(ctx, name, true, r.firstFire, by(actor))
+	changed, err := r.front.PauseSchedule(ctx, name, true, r.calendar.First, by(actor))
 	return changed, r.operated(ctx, err)
 }
 
 // ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
 // paused. Error: [job.ErrUnknownSchedule].
 func (r *Runner) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := r.front.PauseSchedule(ctx, name, false, r.firstFire, by(actor))
+	changed, err := r.front.PauseSchedule(ctx, name, false, r.calendar.First, by(actor))
 	return changed, r.operated(ctx, err)
 }
 
@@ -137,45 +114,11 @@ func (r *Runner) TriggerSchedule(ctx context.Context, name, actor string) (job.F
 // TriggerScheduleAs is [Runner.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
 // by now. What it is set to is the caller's decision only then. Nil: however it is set.
 func (r *Runner) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
-	var list []decided
-	ids, err := r.front.NewIDs(ctx, 1)
-	if err != nil {
-		return job.Fire{}, r.dbError(err)
-	}
-	trigger := func(tx pgx.Tx) error {
-		one, now, err := r.front.LockSchedule(ctx, tx, name, as)
-		if err != nil {
-			return err
-		}
-		at := now
-		if one.NextAt != nil && at.Equal(*one.NextAt) {
-			at = at.Add(time.Microsecond) // that moment is the calendar's
-		}
-		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
-		list = []decided{{Schedule: one, now: now, fires: []job.Fire{fire}}}
-		if err := r.fireIn(ctx, tx, list, ids, by(actor)); err != nil {
-			return err
-		}
-		switch fires := list[0].fires; {
-		case len(fires) == 0:
-			return fmt.Errorf("trigger schedule %q: it has been triggered in the same microsecond: %w", name, job.ErrInvalid)
-		case fires[0].Outcome == job.FireFailed:
-			return fmt.Errorf("trigger schedule %q: %s: %w", name, fires[0].Message, job.ErrInvalid)
-		}
-		return r.front.AuditTrigger(ctx, tx, by(actor), list[0].fires[0])
-	}
-	err = r.front.Tx(ctx, trigger)
-	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
-		r.front.DropIDs()
-		if ids, err = r.front.NewIDs(ctx, 1); err == nil {
-			err = r.front.Tx(ctx, trigger)
-		}
-	}
+	fire, err := r.calendar.Trigger(ctx, name, as, by(actor))
 	if err != nil {
 		return job.Fire{}, r.operated(ctx, err)
 	}
-	r.fired(ctx, list[0])
-	return list[0].fires[0], nil
+	return fire, nil
 }
 
 // Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.

@@ -11,6 +11,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -25,22 +26,14 @@ func (one *run) traceparent() string {
 	return traceparent(one.span)
 }
 
-// panicked is the error of a handler that panicked.
-type panicked struct {
-	value string
-	stack []byte
-}
-
-func (p *panicked) Error() string { return fmt.Sprintf("panic: %s\n%s", p.value, p.stack) }
-
 // failed marks a span with an error: its text, which is the handler's own, and the stack of a panic.
 func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))
-	about := []attribute.KeyValue{semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(clean(err.Error(), job.MaxErrorBytes))}
-	if p, ok := errors.AsType[*panicked](err); ok {
-		about = []attribute.KeyValue{semconv.ExceptionType("panic"), semconv.ExceptionMessage(clean(p.value, job.MaxErrorBytes)),
-			semconv.ExceptionStacktrace(string(p.stack))}
+	about := []attribute.KeyValue{semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(job.Storable(err.Error(), job.MaxErrorBytes))}
+	if p, ok := errors.AsType[*guard.Panic](err); ok {
+		about = []attribute.KeyValue{semconv.ExceptionType("panic"), semconv.ExceptionMessage(job.Storable(p.Value, job.MaxErrorBytes)),
+			semconv.ExceptionStacktrace(p.Stack)}
 	}
 	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(about...))
 }

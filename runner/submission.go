@@ -291,13 +291,3 @@ func asItIs(v any) (json.RawMessage, error) {
 	err := encoder.Encode(v)
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }
-
-// clean makes any text storable: valid UTF-8 without NUL, cut to a number of bytes.
-func clean(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "�")
-	s = strings.ReplaceAll(s, "\x00", "�")
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit-len("…")], "") + "…"
-	}
-	return s
-}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -39,7 +40,7 @@ type waiters struct {
 	mu    sync.Mutex
 	all   map[int64]map[*waiter]bool
 	fresh map[int64]bool // to be looked at now: somebody has begun to wait, or a job has ended here
-	news  chan struct{}  // holds one when something is fresh
+	news  wait.Signal    // holds one when something is fresh
 	watch *watch         // nil: nobody waits
 }
 
@@ -50,7 +51,7 @@ type watch struct {
 }
 
 func newWaiters(r services) *waiters {
-	return &waiters{r: r, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: make(chan struct{}, 1)}
+	return &waiters{r: r, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
 
 // add has somebody wait for a job.
@@ -117,10 +118,7 @@ func (w *waiters) seen(id int64) {
 
 func (w *waiters) renew(id int64) {
 	w.fresh[id] = true
-	select {
-	case w.news <- struct{}{}:
-	default:
-	}
+	w.news.Set()
 }
 
 // run looks until nobody waits: at what is fresh at once, and at everything after waits that grow.

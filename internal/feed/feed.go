@@ -10,6 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/bus"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // Why a stream ends before what it is about does. Whoever reads it goes on by its latest cursor.
@@ -39,7 +40,7 @@ type Feed struct {
 	store *store.Store
 	opts  Options
 	bus   *bus.Bus[topic, *batch]
-	knock chan struct{} // asks the tail for a look
+	knock wait.Signal // asks the tail for a look
 
 	mu      sync.Mutex
 	tail    *tail        // nil: nobody watches
@@ -75,15 +76,12 @@ func New(s *store.Store, o Options) *Feed {
 	if o.Metrics == nil {
 		o.Metrics = telemetry.New()
 	}
-	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: make(chan struct{}, 1), closing: make(chan struct{})}
+	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: wait.NewSignal(), closing: make(chan struct{})}
 }
 
 // Wake has the tail look soon: something may have happened. It costs nothing when nobody watches.
 func (f *Feed) Wake() {
-	select {
-	case f.knock <- struct{}{}:
-	default:
-	}
+	f.knock.Set()
 }
 
 // Interrupt ends all streams: the pod has lost the database, so a stream would show an old state. Streams may be opened again.

@@ -35,19 +35,23 @@ var plan = []floor{
 	// words, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
-	{folder: "internal/faultnet", imports: ""}, // a network that misbehaves on demand
+	{folder: "internal/wait", standardOnly: true},  // signals, delays between tries
+	{folder: "internal/guard", standardOnly: true}, // panics of handlers as errors
+	{folder: "internal/faultnet", imports: ""},     // a network that misbehaves on demand
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
 	{folder: "internal/dburl"},                     // connection strings
 
 	// hands and clocks
-	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait"},
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
-	{folder: "poller", imports: "internal/failpoint"},
+	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
+	{folder: "internal/calendar", imports: "job internal/store internal/failpoint internal/telemetry internal/wait scheduler"},
+	{folder: "internal/maintenance", imports: "job internal/store internal/telemetry internal/wait scheduler"},
 
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl"},
@@ -56,10 +60,10 @@ var plan = []floor{
 	{folder: "internal/floors"},
 
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
-	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry"},
+	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
 
@@ -71,8 +75,8 @@ var plan = []floor{
 	{folder: "api/ui", imports: "job internal/store internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/cursor internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
-	{folder: "remote/server", imports: "job runner internal/telemetry remote/remotepb"},
-	{folder: "remote/worker", imports: "job runner internal/telemetry remote/remotepb", noDatabase: true},
+	{folder: "remote/server", imports: "job runner internal/telemetry internal/wait remote/remotepb"},
+	{folder: "remote/worker", imports: "job runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it

@@ -31,13 +31,13 @@ func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 		_, err = s.Pods(t.Context(), true)
 		is.True(Transient(err))
 	}
-	before := s.pool.Stat().NewConnsCount()
+	before := s.Pool().Stat().NewConnsCount()
 	failed := 0
 	for began := time.Now(); failed < 1000 && time.Since(began) < 10*time.Second; failed++ {
 		_, err := s.Pods(t.Context(), true)
 		is.True(Transient(err) && !Unknown(err)) // nothing was sent
 	}
-	dials := int(s.pool.Stat().NewConnsCount() - before)
+	dials := int(s.Pool().Stat().NewConnsCount() - before)
 	t.Logf("%d requests dialled %d times", failed, dials)
 	is.True(dials < failed/3)
 	proxy.Pass()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // A stale connection leads to a server that accepts no writes any more: a former primary that stayed up as a standby, or a
@@ -55,11 +56,11 @@ type connections struct {
 	checked time.Time       // latest end of next
 	next    context.Context // ended by the next reset or check
 	end     context.CancelFunc
-	closed  chan struct{} // takes one hint that a connection was closed
+	closed  wait.Signal // takes one hint that a connection was closed
 }
 
 func newConnections(host *pgxpool.Pool, own int) *connections {
-	c := &connections{pools: map[*pgxpool.Pool]bool{}, host: host, own: own, closed: make(chan struct{}, 1)}
+	c := &connections{pools: map[*pgxpool.Pool]bool{}, host: host, own: own, closed: wait.NewSignal()}
 	c.next, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -95,10 +96,7 @@ func (c *connections) guard(config *pgxpool.Config, pooled bool) {
 		if closes != nil {
 			closes(conn)
 		}
-		select {
-		case c.closed <- struct{}{}:
-		default:
-		}
+		c.closed.Set()
 	}
 }
 

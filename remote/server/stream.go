@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -46,13 +47,10 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			}
 		},
 	}
-	nudge := make(chan struct{}, 1)
+	nudge := wait.NewSignal()
 	if m.GetNudges() {
 		o.Nudge = func() {
-			select {
-			case nudge <- struct{}{}:
-			default: // one is on its way
-			}
+			nudge.Set()
 		}
 	}
 	for _, r := range m.GetRunning() {

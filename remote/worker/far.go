@@ -34,10 +34,7 @@ func (f *far) Progress(p job.Progress) {
 		f.progress.Message = p.Message
 	}
 	f.mu.Unlock()
-	select {
-	case f.w.noted <- struct{}{}:
-	default:
-	}
+	f.w.noted.Set()
 }
 
 // Emit is tried until a pod answers, as long as it is certain that the event was not written: it is not to be there twice. When the answer
@@ -91,13 +88,13 @@ func (f *far) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *
 
 // patiently does a call that may be repeated until it is answered, or ctx ends.
 func (f *far) patiently(ctx context.Context, call func(ctx context.Context) error) error {
-	for wait := pause(0); ; {
+	for backoff := newBackoff(); ; {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := call(asking)
 		cancel()
 		switch connect.CodeOf(err) {
 		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown:
-			if err != nil && !errors.Is(err, job.ErrOutcomeUnknown) && wait.sleep(ctx) {
+			if err != nil && !errors.Is(err, job.ErrOutcomeUnknown) && backoff.Wait(ctx) {
 				continue
 			}
 		}

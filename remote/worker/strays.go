@@ -42,10 +42,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 
 // regain has the pods told of a slot that a stray has freed.
 func (w *Worker) regain() {
-	select {
-	case w.freed <- struct{}{}:
-	default:
-	}
+	w.freed.Set()
 	w.mu.Lock()
 	cut := w.cut
 	w.mu.Unlock()

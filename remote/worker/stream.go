@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -27,14 +27,14 @@ var ErrDistrusted = errors.New("the certificate is not believed")
 func (w *Worker) stream(ctx context.Context) error {
 	received := false
 	var without complaints
-	for wait := pause(0); ctx.Err() == nil; {
+	for backoff := newBackoff(); ctx.Err() == nil; {
 		server := w.server()
 		open, err := w.streamOnce(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if received = received || open; open && !superseded(err) {
-			wait = 0
+			backoff = newBackoff()
 		}
 		switch {
 		case errors.Is(err, errRegained):
@@ -51,7 +51,7 @@ func (w *Worker) stream(ctx context.Context) error {
 		}
 		w.complain(ctx, &without, open, server, explained(server, err))
 		w.elsewhere()
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			return nil
 		}
 	}
@@ -172,17 +172,5 @@ func distrusted(err error) bool {
 	return ours
 }
 
-// pause is a wait that doubles, up to two seconds.
-type pause time.Duration
-
-func (p *pause) sleep(ctx context.Context) bool {
-	*p = min(max(2**p, pause(50*time.Millisecond)), pause(2*time.Second))
-	timer := time.NewTimer(time.Duration(float64(*p) * (0.5 + rand.Float64()))) // #nosec G404 -- jitter
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
+// newBackoff returns the delays before a worker connects, reports or calls again.
+func newBackoff() *wait.Backoff { return &wait.Backoff{Most: 2 * time.Second} }

@@ -232,7 +232,7 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 		case <-ctx.Done():
 		}
 	}()
-	for wait := pause(0); !t.isGone(); {
+	for backoff := newBackoff(); !t.isGone(); {
 		asking, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		_, err := t.w.client().ReportResult(asking, connect.NewRequest(m))
 		done()
@@ -249,7 +249,7 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 			return
 		}
 		t.w.log.DebugContext(ctx, "report failed, it is sent again", append(t.attrs(), telemetry.Err, err)...)
-		if !wait.sleep(ctx) {
+		if !backoff.Wait(ctx) {
 			return
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -78,10 +79,10 @@ type Worker struct {
 	trusted time.Time               // until when the worker may take it that its jobs are its
 	cut     context.CancelCauseFunc // of the stream
 	working sync.WaitGroup
-	kick    chan struct{} // asks for a heartbeat now
-	noted   chan struct{} // asks for one soon
+	kick    wait.Signal   // asks for a heartbeat now
+	noted   wait.Signal   // asks for one soon
 	slots   chan struct{} // holds one for each handler that runs
-	freed   chan struct{} // a handler has ended that the worker had before it began anew
+	freed   wait.Signal   // a handler has ended that the worker had before it began anew
 	beaten  chan struct{} // closed when a heartbeat is over; nil: nobody waits for that
 	drains  bool
 	greets  bool // a pod has opened a stream, and no heartbeat has been answered since
@@ -101,7 +102,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: make(chan struct{}, 1), noted: make(chan struct{}, 1), freed: make(chan struct{}, 1), slots: make(chan struct{}, max(o.Slots, 0))}
+	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: wait.NewSignal(), noted: wait.NewSignal(), freed: wait.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
 	for server := range strings.SplitSeq(o.Server, ",") {
 		server = strings.TrimSpace(server)
 		client, err := o.client(server)
@@ -283,8 +284,5 @@ func (w *Worker) elsewhere() {
 
 // hurry asks for a heartbeat now.
 func (w *Worker) hurry() {
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
+	w.kick.Set()
 }

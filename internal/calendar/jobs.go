@@ -1,14 +1,12 @@
-package runner
+package calendar
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -28,10 +26,10 @@ func refuse(f *job.Fire, why job.FireOutcome, message string) {
 	f.Outcome, f.JobID, f.Message = why, nil, message
 }
 
-// fail says of all fires that would make a job that it was refused.
+// fail refuses the jobs of all fires that would make one.
 func (d *decided) fail(err error) {
 	for _, f := range d.withJobs() {
-		refuse(f, job.FireFailed, clean(err.Error(), 500))
+		refuse(f, job.FireFailed, job.Storable(err.Error(), 500))
 	}
 }
 
@@ -39,42 +37,43 @@ func (d *decided) fail(err error) {
 // refused to one of several schedules is an error for all, which are to be decided one by one then.
 //
 // They need no approval, whatever their lane requires: to set or trigger such a schedule takes the permission to approve, which the API
-// checks; the program and whoever writes SQL have it.
+// checks; the program, and operators with SQL access, have it.
 //
-// They have no submitter, as what the program submits itself: who may see only what he submitted sees none of them, whatever he is
-// called. Their pipelines have the schedule's name.
-func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, list []decided, actor string) error {
-	work, err := r.workOf(ctx, tx, list)
+// They have no submitter, like jobs that the program submits itself: users who see only their own jobs see none of them.
+// Their pipelines have the schedule's name.
+func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decided, actor string) error {
+	work, err := c.prepare(ctx, tx, list)
 	if err != nil {
 		return err
 	}
-	if err := r.takeKeys(ctx, tx, list); err != nil {
+	if err := c.takeKeys(ctx, tx, list); err != nil {
 		return err
 	}
 	var jobs []store.NewJob
-	var spans []func(error)
+	var submitted []func(error)
 	for i := range list {
 		fires := list[i].withJobs()
 		if len(fires) == 0 {
 			continue
 		}
-		w := work[i]
-		_, span := r.tracing.submission(ctx, w.kind, w.lane, len(fires))
-		spans = append(spans, ending(span, *fires[0].JobID))
-		for _, f := range fires {
-			n := w.first(*f.JobID, w.lane)
-			n.Actor, n.Trace, n.Approved = actor, traceparent(span), true
-			jobs = append(jobs, n)
+		ids := make([]int64, len(fires))
+		for k, f := range fires {
+			ids[k] = *f.JobID
 		}
+		rows, ended := work[i](ctx, ids)
+		for k := range rows {
+			rows[k].Actor, rows[k].Approved = actor, true
+		}
+		jobs, submitted = append(jobs, rows...), append(submitted, ended)
 	}
 	if len(jobs) == 0 {
 		return nil
 	}
-	err = r.enqueueWithin(ctx, tx, jobs)
-	for _, end := range spans {
-		end(err)
+	err = c.enqueueWithin(ctx, tx, jobs)
+	for _, ended := range submitted {
+		ended(err)
 	}
-	if store.Refused(err) && !r.front.IDTaken(err) && len(list) == 1 {
+	if store.Refused(err) && !c.o.Store.IDTaken(err) && len(list) == 1 {
 		list[0].fail(err)
 		return nil
 	}
@@ -89,50 +88,37 @@ func (r *Runner) submitFires(ctx context.Context, tx pgx.Tx, list []decided, act
 	return nil
 }
 
-func ending(span trace.Span, id int64) func(error) {
-	return func(err error) { submitted(span, id, err) }
-}
-
-// workOf makes what the fires of each schedule submit, with its lane. What cannot be submitted is refused to its schedule alone.
-func (r *Runner) workOf(ctx context.Context, tx pgx.Tx, list []decided) ([]*submission, error) {
-	ask := func(ctx context.Context, kind, named, other string) (string, bool, error) {
-		return r.front.LaneForIn(ctx, tx, kind, named, other)
-	}
-	work := make([]*submission, len(list))
+// prepare makes the jobs of each schedule. Jobs that cannot be submitted are refused to their schedule alone.
+func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decided) ([]Jobs, error) {
+	work := make([]Jobs, len(list))
 	for i := range list {
 		d := &list[i]
 		if len(d.withJobs()) == 0 {
 			continue
 		}
-		w, err := r.scheduled(d.Schedule)
-		if err != nil {
-			d.fail(err)
-			continue
-		}
-		w.lane, err = r.laneAsking(ctx, ask, w.kind, w.lane)
-		if errors.Is(err, job.ErrUnknownLane) {
-			d.fail(err)
-			continue
-		}
+		jobs, refused, err := c.o.Prepare(ctx, tx, d.Schedule)
 		if err != nil {
 			return nil, err
 		}
-		work[i] = w
+		if refused != nil {
+			d.fail(refused)
+		}
+		work[i] = jobs
 	}
 	return work, nil
 }
 
 // enqueueWithin inserts jobs so that the transaction goes on when they are refused.
-func (r *Runner) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
+func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		_, err := r.front.EnqueueIn(ctx, tx, jobs)
+		_, err := c.o.Store.EnqueueIn(ctx, tx, jobs)
 		return err
 	})
 }
 
 // takeKeys takes the unique keys of schedules, each for the first job that wants it; all others are duplicates, of that one or of who
 // holds it. It goes by the order of the keys, so that two transactions never wait for each other.
-func (r *Runner) takeKeys(ctx context.Context, tx pgx.Tx, list []decided) error {
+func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decided) error {
 	var keyed []*decided
 	for i := range list {
 		if list[i].UniqueKey != "" {
@@ -148,7 +134,7 @@ func (r *Runner) takeKeys(ctx context.Context, tx pgx.Tx, list []decided) error 
 		for _, f := range d.withJobs() {
 			k := key{d.Kind, d.UniqueKey}
 			if holders[k] == 0 {
-				holder, err := r.front.ReserveKey(ctx, tx, k.kind, k.key, *f.JobID)
+				holder, err := c.o.Store.ReserveKey(ctx, tx, k.kind, k.key, *f.JobID)
 				if err != nil {
 					return err
 				}
@@ -160,16 +146,4 @@ func (r *Runner) takeKeys(ctx context.Context, tx pgx.Tx, list []decided) error 
 		}
 	}
 	return nil
-}
-
-// scheduled is what a fire of a schedule submits.
-func (r *Runner) scheduled(s job.Schedule) (*submission, error) {
-	options := []EnqueueOption{Priority(s.Priority), Pipeline(s.Name), Lane(s.Lane), Subject(s.Subject)}
-	if s.UniqueKey != "" {
-		options = append(options, Unique(s.UniqueKey, WhileActive))
-	}
-	if r.kinds[s.Kind] == nil {
-		options = append(options, Foreign()) // an operator's fire, from a program without handlers
-	}
-	return r.newSubmission(Raw{Name: s.Kind, JSON: s.Args}, options)
 }

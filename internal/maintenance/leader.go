@@ -1,4 +1,4 @@
-package runner
+package maintenance
 
 import (
 	"context"
@@ -9,21 +9,22 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // A role is what a pod has to do with the maintenance.
 type role int
 
 const (
-	standsBy role = iota // another pod leads: a chore is done here when it has not been done for long
+	standsBy role = iota // another pod leads: a task is done here when it is overdue
 	leads                // it is this one
-	shares               // nobody can be asked who leads: whoever comes first does a chore
+	shares               // the leader is unknown: the pod that comes first does a task
 )
 
 // leader tries to hold the lock of the maintenance, on a connection of its own, and knows whether it does. The lock is a hint that
-// saves work: every chore may be done by two pods at once, and is done by another when whoever holds the lock does nothing.
+// saves work: every task may be done by two pods at once, and is done by another when the lock holder does nothing.
 type leader struct {
-	r *Runner
+	m *Maintenance
 
 	mu     sync.Mutex
 	conn   *pgx.Conn
@@ -35,7 +36,7 @@ type leader struct {
 // leadWithin bounds each question for the lead.
 const leadWithin = 5 * time.Second
 
-// role is what this pod does now, as of the latest look.
+// role is what this pod does now, as of the latest check.
 func (l *leader) role() role {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,43 +49,41 @@ func (l *leader) role() role {
 	return standsBy
 }
 
-// keep looks after the lead until ctx ends, every two poll intervals: a pod that leads learns that it has lost it, the others take it
-// over. Then it is given up.
+// keep checks the lead until ctx ends: a pod that leads learns that it has lost it, the others take it over. Then it is given up.
 func (l *leader) keep(ctx context.Context) {
 	defer l.resign()
-	for until := l.r.front.UntilReset(); l.rest(ctx, until); {
-		until = l.r.front.UntilReset()
-		l.look(ctx)
+	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
+		until = l.m.o.Store.UntilReset()
+		l.check(ctx)
 	}
 }
 
-// rest waits for the next look: until ends, or it is time. It reports whether ctx still goes on.
+// rest waits for the next check: until ends, or it is time. It reports whether ctx still goes on.
 func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(until, cancel)()
-	_ = rest(waiting, l.wait())
+	_ = wait.For(waiting, l.interval())
 	return ctx.Err() == nil
 }
 
-// wait is the time until the next look: at most two poll intervals, and while no connection can be made longer and longer, up to a
-// minute.
-func (l *leader) wait() time.Duration {
+// interval is the delay before the next check: LeadEvery, and doubling up to a minute while no connection can be made.
+func (l *leader) interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	longest := 2 * l.r.opts.PollEvery
+	longest := l.m.o.LeadEvery
 	for range min(l.failed-1, 10) {
-		longest = max(min(2*longest, time.Minute), 2*l.r.opts.PollEvery)
+		longest = max(min(2*longest, time.Minute), l.m.o.LeadEvery)
 	}
 	return longest*8/10 + rand.N(longest/5) // #nosec G404 -- jitter
 }
 
-// look asks whether this pod still leads, or for the lead.
-func (l *leader) look(ctx context.Context) {
+// check asks whether this pod still leads, or for the lead.
+func (l *leader) check(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer func() { l.r.metrics.Leader.Set(map[bool]float64{true: 1}[l.held || l.alone && l.r.pod.trusted()]) }()
-	if l.r.deaf() {
+	defer func() { l.m.o.Metrics.Leader.Set(map[bool]float64{true: 1}[l.held || l.alone && l.m.o.Trusted()]) }()
+	if l.m.o.Direct == nil {
 		l.alone = true
 		return
 	}
@@ -94,10 +93,10 @@ func (l *leader) look(ctx context.Context) {
 		return
 	}
 	if l.conn == nil {
-		conn, err := l.r.direct(asking)
+		conn, err := l.m.o.Direct(asking)
 		if err != nil {
 			if l.failed++; l.failed == 1 && ctx.Err() == nil {
-				l.r.log.WarnContext(ctx, "no direct connection for the lead of the maintenance: it is done all the same, by whichever pod comes first",
+				l.m.o.Log.WarnContext(ctx, "no direct connection for the lead of the maintenance: it is done all the same, by whichever pod comes first",
 					telemetry.Err, err)
 			}
 			l.alone = true
@@ -106,13 +105,13 @@ func (l *leader) look(ctx context.Context) {
 		l.conn = conn
 	}
 	l.failed, l.alone = 0, false
-	held, err := l.r.front.TakeLead(asking, l.conn)
+	held, err := l.m.o.Store.TakeLead(asking, l.conn)
 	if err != nil { // or it is a standby
 		l.drop()
 		return
 	}
 	if l.held = held; held && l.has(asking) {
-		l.r.log.InfoContext(ctx, "leads the maintenance", telemetry.Pod, l.r.opts.Name)
+		l.m.o.Log.InfoContext(ctx, "leads the maintenance", telemetry.Pod, l.m.o.Pod)
 	}
 }
 
@@ -127,7 +126,7 @@ func (l *leader) still(ctx context.Context) bool {
 
 // has asks the session whether it has the lock; without it, or without an answer, the connection is given up, and with it the lead.
 func (l *leader) has(ctx context.Context) bool {
-	has, err := l.r.front.HasLead(ctx, l.conn)
+	has, err := l.m.o.Store.HasLead(ctx, l.conn)
 	if err != nil || !has {
 		l.drop()
 		return false
@@ -137,7 +136,7 @@ func (l *leader) has(ctx context.Context) bool {
 
 // drop gives the connection up. It says so first: when the lock is free, another pod says at once that it leads.
 func (l *leader) drop() {
-	l.r.metrics.Leader.Set(0)
+	l.m.o.Metrics.Leader.Set(0)
 	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = l.conn.Close(closing)
@@ -150,5 +149,5 @@ func (l *leader) resign() {
 	if l.conn != nil {
 		l.drop()
 	}
-	l.r.metrics.Leader.Set(0)
+	l.m.o.Metrics.Leader.Set(0)
 }

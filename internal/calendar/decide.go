@@ -1,4 +1,4 @@
-package runner
+package calendar
 
 import (
 	"time"
@@ -13,10 +13,10 @@ const (
 	onTimeAtOnce  = 1000 // fires on time of one transaction; the next one decides the rest
 )
 
-// decide says what becomes of the fires in [from, now]: those on time fire each, the others by the policy. On time is what was on time
-// at since, the moment from which on somebody was there. Missed ones that make no job are one fire, the latest of them, which counts those
-// before it. next is the first fire that it says nothing of; zero: there is none.
-func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
+// decideFires decides about the fires in [from, now]: those on time fire each, the others by the policy. A fire is on time if it was at
+// since, the moment from which on this pod has been deciding. Missed ones that make no job are one fire, the latest of them, which counts
+// those before it. next is the first fire that is not decided; zero: there is none.
+func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := planned(cal, from)
 	onTime := since.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {
@@ -31,7 +31,7 @@ func decide(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since tim
 }
 
 // planned is the fire that was planned for a moment: the one of that moment, as a rule. A pod whose zones are of another year may have
-// planned it for another hour, or somebody's SQL: then the fire nearest to it is the one that was meant. One that was decided before is
+// planned it for another hour, or an operator's SQL: then the fire nearest to it is meant. One that was decided before is
 // not decided again.
 func planned(cal *scheduler.Calendar, from time.Time) time.Time {
 	following := cal.Next(from.Add(-time.Microsecond)) // from itself, should it be a fire: the database counts microseconds

@@ -1,21 +1,62 @@
-package runner_test
+package maintenance
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
-// neglected makes a database in which every chore has something to do, for several batches where it works in batches.
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// newOne returns the maintenance of a pod with the default limits of package runner.
+func newOne(t *testing.T, pool *pgxpool.Pool, pod string) *Maintenance {
+	t.Helper()
+	s, err := store.New(t.Context(), pool, store.Options{Connections: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	const day = 24 * time.Hour
+	return New(Options{
+		Store: s, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.New(), Pod: pod, LeadEvery: 10 * time.Second,
+		Direct:          func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, pool.Config().ConnConfig) },
+		Trusted:         func() bool { return true },
+		RetainSucceeded: 2 * day, RetainFailed: 7 * day, RetainCancelled: 2 * day, RetainEvents: 7 * day, ApprovalTTL: day, MaxAge: day,
+		Ended: func(job.State, job.ErrorClass, ...string) {}, Overdue: func(job.Lease) {}, FanOutsChanged: func() {},
+		Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
+	})
+}
+
+func one[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// neglected makes a database in which every task has something to do, for several batches where it works in batches.
 func neglected(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -20)
@@ -99,18 +140,18 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 	want := ""
 	for _, c := range []struct {
 		name string
-		do   func(t *testing.T, pool *pgxpool.Pool, a, b *runner.Runner)
+		do   func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance)
 	}{
-		{"one pod", func(t *testing.T, _ *pgxpool.Pool, a, _ *runner.Runner) { is.NoErr(a.Maintain(t.Context())) }},
-		{"two at once", func(t *testing.T, _ *pgxpool.Pool, a, b *runner.Runner) {
+		{"one pod", func(t *testing.T, _ *pgxpool.Pool, a, _ *Maintenance) { is.NoErr(a.RunOnce(t.Context())) }},
+		{"two at once", func(t *testing.T, _ *pgxpool.Pool, a, b *Maintenance) {
 			var other error
 			var both sync.WaitGroup
-			both.Go(func() { other = b.Maintain(t.Context()) })
-			err := a.Maintain(t.Context())
+			both.Go(func() { other = b.RunOnce(t.Context()) })
+			err := a.RunOnce(t.Context())
 			both.Wait()
 			is.NoErr(errors.Join(err, other))
 		}},
-		{"one that is cut off again and again, then another", func(t *testing.T, pool *pgxpool.Pool, a, b *runner.Runner) {
+		{"one that is cut off again and again, then another", func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance) {
 			ctx, stop := context.WithCancel(t.Context())
 			var cutting sync.WaitGroup
 			cuts := 0
@@ -121,21 +162,21 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 				}
 			})
 			for range 5 {
-				_ = a.Maintain(t.Context()) // most of it fails
+				_ = a.RunOnce(t.Context()) // most of it fails
 			}
 			stop()
 			cutting.Wait()
 			t.Logf("%d connections were cut", cuts)
 			is.True(cuts > 10)
-			is.NoErr(b.Maintain(t.Context()))
+			is.NoErr(b.RunOnce(t.Context()))
 		}},
-		{"two by turns, of which each loses the lead between two batches of each chore", func(t *testing.T, _ *pgxpool.Pool, a, b *runner.Runner) {
+		{"two by turns, of which each loses the lead between two batches of each task", func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance) {
 			is := is.New(t)
 			cut := map[string]int{}
 			for batch := 2; batch <= 5; batch++ {
-				for chore, err := range a.LeadAndLoseIt(t.Context(), batch) {
-					if runner.LeadIsLost(err) {
-						cut[chore]++
+				for task, err := range leadAndLoseIt(t.Context(), pool, a, batch) {
+					if errors.Is(err, errLeadLost) {
+						cut[task]++
 						continue
 					}
 					is.NoErr(err)
@@ -143,24 +184,24 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 				a, b = b, a
 			}
 			t.Log("cut between two batches:", cut)
-			for _, chore := range []string{"retention", "approval", "deadline", "pods", "submissions", "keys"} {
-				is.True(cut[chore] > 0) // each of those that took several batches
+			for _, task := range []string{"retention", "approval", "deadline", "pods", "submissions", "keys"} {
+				is.True(cut[task] > 0) // each of those that took several batches
 			}
 		}},
-		{"one whose context ends in the middle, then another", func(t *testing.T, _ *pgxpool.Pool, a, b *runner.Runner) {
+		{"one whose context ends in the middle, then another", func(t *testing.T, _ *pgxpool.Pool, a, b *Maintenance) {
 			for _, after := range []time.Duration{30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
 				ctx, cancel := context.WithTimeout(t.Context(), after)
-				_ = a.Maintain(ctx)
+				_ = a.RunOnce(ctx)
 				cancel()
 			}
-			is.NoErr(b.Maintain(t.Context()))
+			is.NoErr(b.RunOnce(t.Context()))
 		}},
 	} {
 		pool := pgtest.Pool(t)
 		neglected(t, pool)
-		a, b := make1(t, pool, runner.Options{Name: "a"}, nil), make1(t, pool, runner.Options{Name: "b"}, nil)
+		a, b := newOne(t, pool, "a"), newOne(t, pool, "b")
 		c.do(t, pool, a, b)
-		is.NoErr(b.Maintain(t.Context())) // nothing is left that would be another round's, such as a table that somebody read
+		is.NoErr(b.RunOnce(t.Context())) // nothing is left that would be another round's, such as a table that somebody read
 		pgtest.Wait(t, "the vacuum is counted", func() bool {
 			return one[int](t, pool, `select vacuum_count::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 0
 		})

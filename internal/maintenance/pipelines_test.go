@@ -1,4 +1,4 @@
-package runner
+package maintenance
 
 import (
 	"context"
@@ -15,9 +15,7 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r, err := New(pool, Options{})
-	is.NoErr(err)
-	defer r.Close()
+	m := newOne(t, pool, "a")
 	next := 0
 	stray := func() {
 		next++
@@ -25,7 +23,7 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 		is.NoErr(err)
 	}
 	prune := func(err error) int {
-		n, got := r.prunePipelines(t.Context(), func(context.Context) error { return err })
+		n, got := m.prunePipelines(t.Context(), func(context.Context) error { return err })
 		is.True(errors.Is(got, err))
 		return n
 	}
@@ -33,10 +31,10 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 	is.Equal(prune(nil), 1) // a pod that has just begun knows nothing
 	stray()
 	is.Equal(prune(nil), 0) // retention has taken nothing since
-	r.emptied.forgotten.Add(1)
+	m.pruned.batches.Add(1)
 	is.Equal(prune(context.Canceled), 0) // it is interrupted
 	is.Equal(prune(nil), 1)              // and does it the next time
 	stray()
-	r.emptied.looked.Store(time.Now().Add(-strayFor).UnixNano())
+	m.pruned.read.Store(time.Now().Add(-strayFor).UnixNano())
 	is.Equal(prune(nil), 1) // what somebody deleted is found within a day
 }

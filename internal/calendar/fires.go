@@ -1,4 +1,4 @@
-package runner
+package calendar
 
 import (
 	"context"
@@ -25,33 +25,25 @@ type decided struct {
 	used  int       // job ids
 }
 
-// judge says what becomes of schedules whose rows are locked. Whoever decides has been there since a moment.
-func (r *Runner) judge(due []store.Due, since time.Time) []decided {
-	list := make([]decided, len(due))
-	for i, s := range due {
-		list[i] = judgeOne(s, since)
-	}
-	return list
-}
-
-func judgeOne(due store.Due, since time.Time) decided {
+// decideSchedule decides about a schedule whose row is locked. since is the moment from which on this pod has been deciding.
+func decideSchedule(due store.Due, since time.Time) decided {
 	d := decided{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if errors.Is(err, scheduler.ErrOver) {
 		return d // declared, or written in SQL, after its moment: it never fires
 	}
 	if err != nil {
-		// Pods whose zones are of another year may know its zone. All else is not as SetSchedule would have it, but somebody's SQL: it
-		// fires again when it is set right.
+		// Pods whose zones are of another year may know its zone. Any other mistake was made with SQL, past SetSchedule: the schedule
+		// fires again when it is corrected.
 		_, unknown := time.LoadLocation(due.Zone)
-		d.leave, d.wrong = unknown != nil, clean(err.Error(), 500)
+		d.leave, d.wrong = unknown != nil, job.Storable(err.Error(), 500)
 		return d
 	}
 	from := cal.Next(due.Anchor)
 	if due.Planned && due.NextAt != nil {
 		from = *due.NextAt
 	}
-	d.fires, d.next = decide(cal, due.ScheduleSetting, from, due.Now, since)
+	d.fires, d.next = decideFires(cal, due.ScheduleSetting, from, due.Now, since)
 	d.used = len(d.fires)
 	for i := range d.fires {
 		d.fires[i].Schedule = due.Name
@@ -59,8 +51,8 @@ func judgeOne(due store.Due, since time.Time) decided {
 	return d
 }
 
-// decideIn decides about schedules whose rows are locked. Of the fires it leaves those that nobody decided before.
-func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids []int64) error {
+// decideIn writes the decisions about schedules whose rows are locked. Of the fires it leaves those that were not decided before.
+func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids []int64) error {
 	need := 0
 	for _, d := range list {
 		need += d.used
@@ -68,7 +60,7 @@ func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids []
 	if need > len(ids) {
 		return shortOfIDs(need)
 	}
-	if err := r.fireIn(ctx, tx, list, ids, "system"); err != nil {
+	if err := c.fireIn(ctx, tx, list, ids, "system"); err != nil {
 		return err
 	}
 	fired := false
@@ -76,11 +68,11 @@ func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids []
 	for i := range list {
 		d := &list[i]
 		if d.leave {
-			told, err := r.front.ScheduleWrong(ctx, tx, d.Name, d.wrong)
+			changed, err := c.o.Store.ScheduleWrong(ctx, tx, d.Name, d.wrong)
 			if err != nil {
 				return err
 			}
-			if !told { // only what is news is told
+			if !changed { // it has been logged
 				d.wrong = ""
 			}
 			continue
@@ -94,16 +86,16 @@ func (r *Runner) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids []
 		fired = fired || len(d.fires) > 0
 		plans = append(plans, store.Planned{Name: d.Name, Next: d.next, Wrong: d.wrong})
 	}
-	if err := r.front.PlanSchedules(ctx, tx, plans...); err != nil || !fired {
+	if err := c.o.Store.PlanSchedules(ctx, tx, plans...); err != nil || !fired {
 		return err
 	}
 	return failpoint.Hit(failpoint.FireSubmitted)
 }
 
-// fireIn writes fires of schedules down and submits their jobs, in the order of their times. Only those that nobody decided before are
+// fireIn writes fires of schedules down and submits their jobs, in the order of their times. Only those that were not decided before are
 // decided here, whatever the schedules' rows say. There is one of ids at least for each.
-func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []int64, actor string) error {
-	active, err := r.active(ctx, tx, list) // its own jobs are not counted: they are not there yet
+func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []int64, actor string) error {
+	active, err := c.active(ctx, tx, list) // its own jobs are not counted: they are not there yet
 	if err != nil {
 		return err
 	}
@@ -119,7 +111,7 @@ func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []in
 	if len(all) == 0 {
 		return nil
 	}
-	ours, err := r.front.InsertFires(ctx, tx, all)
+	ours, err := c.o.Store.InsertFires(ctx, tx, all)
 	if err != nil {
 		return err
 	}
@@ -133,7 +125,7 @@ func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []in
 			skipOverlap(list[i].fires, active[list[i].Name])
 		}
 	}
-	if err := r.submitFires(ctx, tx, list, actor); err != nil {
+	if err := c.submitFires(ctx, tx, list, actor); err != nil {
 		return err
 	}
 	var told, refused []job.Fire
@@ -145,15 +137,15 @@ func (r *Runner) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []in
 		}
 	}
 	if len(refused) > 0 {
-		if err := r.front.SettleFires(ctx, tx, refused); err != nil {
+		if err := c.o.Store.SettleFires(ctx, tx, refused); err != nil {
 			return err
 		}
 	}
-	return r.front.TellFires(ctx, tx, r.ownBoot(), actor, told)
+	return c.o.Store.TellFires(ctx, tx, c.o.Boot(), actor, told)
 }
 
 // active finds those schedules whose jobs, or what follows from them, go on, where that counts.
-func (r *Runner) active(ctx context.Context, tx pgx.Tx, list []decided) (map[string]bool, error) {
+func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decided) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {
 		if d.Overlap == job.OverlapSkip && len(d.fires) > 0 {
@@ -163,7 +155,7 @@ func (r *Runner) active(ctx context.Context, tx pgx.Tx, list []decided) (map[str
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return r.front.SchedulesActive(ctx, tx, names)
+	return c.o.Store.SchedulesActive(ctx, tx, names)
 }
 
 // skipOverlap lets the calendar's fires of one schedule make one job, or none while there is an active one.
@@ -180,39 +172,30 @@ func skipOverlap(fires []job.Fire, active bool) {
 	}
 }
 
-// ownBoot is the id of this pod, if it is one.
-func (r *Runner) ownBoot() *string {
-	if !r.pod.registered() {
-		return nil
-	}
-	boot := r.boot()
-	return &boot
-}
-
-// fired tells what was decided, after its commit, and wakes whoever may run it.
-func (r *Runner) fired(ctx context.Context, d decided) {
+// report logs and counts a decision, after its commit, and has its jobs claimed.
+func (c *Calendar) report(ctx context.Context, d decided) {
 	jobs := 0
 	for _, f := range d.fires {
-		r.metrics.Fires.WithLabelValues(string(f.Outcome)).Inc()
+		c.o.Metrics.Fires.WithLabelValues(string(f.Outcome)).Inc()
 		switch f.Outcome {
 		case job.FireFired:
 			jobs++
-			r.metrics.Enqueued.Inc()
+			c.o.Metrics.Enqueued.Inc()
 			if !f.Manual {
-				r.metrics.FireLateness.Observe(max(0, d.now.Sub(f.FireAt).Seconds()))
+				c.o.Metrics.FireLateness.Observe(max(0, d.now.Sub(f.FireAt).Seconds()))
 			}
-			r.log.DebugContext(ctx, "schedule fired", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.JobID, *f.JobID)
+			c.o.Log.DebugContext(ctx, "schedule fired", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.JobID, *f.JobID)
 		case job.FireFailed:
-			r.log.ErrorContext(ctx, "job of a schedule was refused", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Why, f.Message)
+			c.o.Log.ErrorContext(ctx, "job of a schedule was refused", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Why, f.Message)
 		case job.FireMissed:
-			r.log.WarnContext(ctx, "fires of a schedule were missed", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Count, f.Missed+1)
+			c.o.Log.WarnContext(ctx, "fires of a schedule were missed", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Count, f.Missed+1)
 		}
 	}
 	if d.wrong != "" && len(d.fires) == 0 {
-		r.log.ErrorContext(ctx, "schedule cannot fire", telemetry.Schedule, d.Name, telemetry.Why, d.wrong)
+		c.o.Log.ErrorContext(ctx, "schedule cannot fire", telemetry.Schedule, d.Name, telemetry.Why, d.wrong)
 	}
 	if jobs > 0 {
-		r.wake()
-		r.wakePeers()
+		c.o.Wake()
+		c.o.WakePeers()
 	}
 }

@@ -1,0 +1,40 @@
+package calendar
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// A pod whose wall clock is ten minutes off, either way, waits as long as any other.
+func TestThePodsWallClockDoesNotCount(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		is := is.New(t)
+		log := slog.New(slog.DiscardHandler)
+		clock, err := scheduler.New(log)
+		is.NoErr(err)
+		c := New(Options{Log: log, AlarmWithin: time.Minute})
+		c.clock = clock
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); c.clock.Run(ctx) }()
+		database := time.Now().Add(off)
+		next := database.Add(100 * time.Millisecond)
+		began := time.Now()
+		c.Apply(database, &next)
+		select {
+		case <-c.due:
+			is.True(time.Since(began) >= 90*time.Millisecond) // not at once, as by a clock that is ahead
+		case <-time.After(10 * time.Second):
+			t.Error("the alarm goes by the wall clock of the process")
+		}
+		stop()
+		<-done
+	}
+}

@@ -1,0 +1,182 @@
+// Package calendar turns due schedules into jobs. When a schedule is due is the database's decision; this package waits for that moment
+// by a heartbeat's answer ([Calendar.Apply]), locks the due schedules, decides which of their fires make jobs (missed ones, overlaps, unique
+// keys), and writes fires, jobs and the next planned fires in one commit. So each fire is decided once, with any number of pods.
+//
+// It hides the locking, the policies for missed and overlapping fires, and what happens to a schedule that cannot fire. Package runner runs
+// one calendar, gives it the jobs that schedules submit, and asks it when settings would fire. Expressions are read by package scheduler.
+package calendar
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// Options hold the needs of a calendar. All fields are required.
+type Options struct {
+	Store   *store.Store
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+
+	// MinInterval is the least time between two fires of a schedule that may be set.
+	MinInterval time.Duration
+	// AlarmWithin is how far ahead the next fire is waited for; later heartbeats report those beyond it.
+	AlarmWithin time.Duration
+
+	// Kinds lists the kinds whose schedules fire here: to submit a job takes no slot, so also those that other pods run.
+	Kinds func() []string
+	// Boot returns the id of this pod; nil when it is none.
+	Boot func() *string
+	// Prepare makes the jobs of a schedule, in the transaction that decides about it. refused is the error of a schedule that cannot have jobs.
+	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
+	// Wake has this pod claim jobs, WakePeers the others.
+	Wake, WakePeers func()
+	// Count counts an error of the database, and returns it.
+	Count func(error) error
+}
+
+// Jobs makes the rows of the jobs with these ids. ended is called with the error of their submission.
+type Jobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended func(error))
+
+// Calendar makes the jobs of due schedules. Its methods are safe for concurrent use.
+type Calendar struct {
+	o   Options
+	due wait.Signal
+
+	mu    sync.Mutex
+	clock *scheduler.Scheduler // nil: not running
+}
+
+// New returns a calendar that does nothing until it is run.
+func New(o Options) *Calendar { return &Calendar{o: o, due: wait.NewSignal()} }
+
+// Run decides about due schedules until ctx ends.
+func (c *Calendar) Run(ctx context.Context) {
+	clock, err := scheduler.New(c.o.Log)
+	if err != nil {
+		c.o.Log.ErrorContext(ctx, "schedules fire with the heartbeat only", telemetry.Err, err)
+	} else {
+		c.mu.Lock()
+		c.clock = clock
+		c.mu.Unlock()
+		var ticking sync.WaitGroup
+		ticking.Go(func() { clock.Run(ctx) })
+		defer ticking.Wait()
+	}
+	c.due.Set()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.due:
+		}
+		c.FireDue(ctx, nil)
+		// A schedule that is due even now is locked by another pod, or could not be decided: the next heartbeat reports it.
+		if now, next, err := c.o.Store.NextFire(ctx, c.o.Kinds()); err != nil {
+			_ = c.o.Count(err)
+		} else {
+			c.Apply(now, next)
+		}
+	}
+}
+
+// Apply takes the database's now, and when the next schedule fires; nil: none does. The clock of this process only measures the time until
+// then, and its errors are corrected by the next answer.
+func (c *Calendar) Apply(now time.Time, next *time.Time) {
+	if next == nil {
+		return
+	}
+	switch left := next.Sub(now); {
+	case left <= 0:
+		c.due.Set()
+	case left <= c.o.AlarmWithin:
+		c.alarm(left)
+	}
+}
+
+func (c *Calendar) alarm(left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clock == nil {
+		return // Run begins with a sweep
+	}
+	if err := c.clock.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
+		c.o.Log.DebugContext(context.Background(), "no alarm for the next fire: a heartbeat finds it", telemetry.Err, err)
+	}
+}
+
+// Parse reads the times of a schedule, and refuses one that fires too often. Error: [job.ErrInvalidSchedule].
+func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Calendar, error) {
+	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
+	if err != nil {
+		return nil, err
+	}
+	if least := cal.MinInterval(); least < c.o.MinInterval {
+		return nil, fmt.Errorf("expression %q fires every %s, at least %s apart is allowed: %w", s.Expression, least, c.o.MinInterval, job.ErrInvalidSchedule)
+	}
+	return cal, nil
+}
+
+// First returns when a schedule fires first after its anchor: a [store.Plan].
+func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, error) {
+	cal, err := c.Parse(s, anchor)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return cal.Next(anchor), nil
+}
+
+// Trigger submits the job of a schedule now, beside its calendar, if it is still set as its caller saw it; nil: in any case.
+// Errors: [job.ErrUnknownSchedule], [job.ErrScheduleMoved], [job.ErrInvalid] when its job is refused.
+func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
+	s := c.o.Store
+	var list []decided
+	ids, err := s.NewIDs(ctx, 1)
+	if err != nil {
+		return job.Fire{}, err
+	}
+	trigger := func(tx pgx.Tx) error {
+		one, now, err := s.LockSchedule(ctx, tx, name, as)
+		if err != nil {
+			return err
+		}
+		at := now
+		if one.NextAt != nil && at.Equal(*one.NextAt) {
+			at = at.Add(time.Microsecond) // that moment is the calendar's
+		}
+		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
+		list = []decided{{Schedule: one, now: now, fires: []job.Fire{fire}}}
+		if err := c.fireIn(ctx, tx, list, ids, actor); err != nil {
+			return err
+		}
+		switch fires := list[0].fires; {
+		case len(fires) == 0:
+			return fmt.Errorf("trigger schedule %q: it has been triggered in the same microsecond: %w", name, job.ErrInvalid)
+		case fires[0].Outcome == job.FireFailed:
+			return fmt.Errorf("trigger schedule %q: %s: %w", name, fires[0].Message, job.ErrInvalid)
+		}
+		return s.AuditTrigger(ctx, tx, actor, list[0].fires[0])
+	}
+	err = s.Tx(ctx, trigger)
+	for try := 0; s.IDTaken(err) && try < idTries; try++ {
+		s.DropIDs()
+		if ids, err = s.NewIDs(ctx, 1); err == nil {
+			err = s.Tx(ctx, trigger)
+		}
+	}
+	if err != nil {
+		return job.Fire{}, err
+	}
+	c.report(ctx, list[0])
+	return list[0].fires[0], nil
+}

@@ -1,0 +1,37 @@
+// Package guard turns a panic, or a goroutine that ends without returning, into an error. What calls handlers, or encodes the values that
+// they return, uses it; it knows nothing of jobs.
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// Panic is the error of a function that panicked.
+type Panic struct{ Value, Stack string }
+
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
+
+// ErrExited is the error of a function that ended its goroutine without returning.
+var ErrExited = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
+
+// Recover sets *err to the panic of the function that defers it, if it panics.
+func Recover(err *error) {
+	if p := recover(); p != nil {
+		*err = &Panic{fmt.Sprint(p), string(debug.Stack())}
+	}
+}
+
+// Call calls fn in a goroutine of its own, which fn may end, and waits for it. It returns fn's error, its [Panic] or [ErrExited].
+func Call(fn func() error) error {
+	err := ErrExited
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer Recover(&err)
+		err = fn()
+	}()
+	<-done
+	return err
+}

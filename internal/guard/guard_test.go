@@ -1,0 +1,37 @@
+package guard_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/guard"
+)
+
+func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
+	here := func(fn func() error) (err error) {
+		defer guard.Recover(&err)
+		return fn()
+	}
+	for name, call := range map[string]func(func() error) error{"in this goroutine": here, "in its own": guard.Call} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			err := call(func() error { panic("boom") })
+			p, ok := errors.AsType[*guard.Panic](err)
+			is.True(ok)
+			is.Equal(p.Value, "boom")
+			is.True(strings.Contains(p.Stack, "guard_test.go")) // where it happened
+			own := errors.New("own")
+			is.Equal(call(func() error { return own }), own)
+			is.NoErr(call(func() error { return nil }))
+		})
+	}
+}
+
+func TestAGoroutineThatEndsWithoutReturningIsAnError(t *testing.T) {
+	is := is.New(t)
+	is.Equal(guard.Call(func() error { runtime.Goexit(); return nil }), guard.ErrExited)
+}

@@ -1,0 +1,36 @@
+package maintenance
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// strayFor is the longest time for which a pipeline is kept after its last job was removed by another cause than this pod's retention: by
+// an operator, or by a pod that led before.
+const strayFor = 24 * time.Hour
+
+// pruned knows whether pipelines may have lost their last jobs since all were last read. To read all takes minutes for tens of millions, and
+// finds nothing as long as retention has removed nothing.
+type pruned struct {
+	batches atomic.Int64 // runs of retention that removed jobs
+	seen    atomic.Int64 // of these, when the last complete read began
+	read    atomic.Int64 // when that was, in Unix nanoseconds; 0: never
+}
+
+// prunePipelines removes pipelines of which no job is kept, if there may be any. The next run repeats one that is interrupted.
+func (m *Maintenance) prunePipelines(ctx context.Context, pace store.Pace) (int, error) {
+	p, now := &m.pruned, time.Now()
+	batches, read := p.batches.Load(), p.read.Load()
+	if read != 0 && batches == p.seen.Load() && now.Sub(time.Unix(0, read)) < strayFor {
+		return 0, nil
+	}
+	n, err := m.o.Store.PrunePipelines(ctx, keepPipelines, pace)
+	if err == nil {
+		p.seen.Store(batches)
+		p.read.Store(now.UnixNano())
+	}
+	return n, err
+}

@@ -1,0 +1,61 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// reconcilePage bounds the waiting jobs, and the runs of subjects, that one run of the reconciliation reads or corrects.
+const reconcilePage = 100
+
+// reconcile compares counts and notes with the rows that they are of, corrects them, and returns the number of corrections: none, unless rows
+// were changed by hand.
+func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
+	fans, err := m.reconcileFanOuts(ctx)
+	runs, err2 := m.reconcileRuns(ctx)
+	lanes, err3 := m.reconcileGrants(ctx)
+	return fans + runs + lanes, errors.Join(err, err2, err3)
+}
+
+// reconcileFanOuts counts the children of waiting jobs again, a page of them each time.
+func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err error) {
+	last, drifts, err := m.o.Store.Reconcile(ctx, m.reconciled.Load(), reconcilePage)
+	for _, d := range drifts {
+		m.o.Metrics.Drift.Inc()
+		m.o.Log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
+			telemetry.JobID, d.ID, telemetry.OpenBefore, d.OpenBefore, telemetry.Open, d.Open, telemetry.FailedBefore, d.FailedBefore, telemetry.Failed, d.Failed)
+	}
+	m.reconciled.Store(last)
+	if len(drifts) > 0 {
+		m.o.FanOutsChanged()
+	}
+	return len(drifts), err
+}
+
+// reconcileRuns frees the subjects that are held by runs without a job.
+func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
+	ended, err := m.o.Store.ReconcileRuns(ctx, reconcilePage)
+	for _, run := range ended {
+		m.o.Log.ErrorContext(ctx, "a subject was held by a job that does not run, and is free: were rows changed by hand?",
+			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)
+	}
+	if len(ended) > 0 {
+		m.o.Wake()
+		m.o.WakePeers()
+	}
+	return len(ended), err
+}
+
+// reconcileGrants sums up the granted slots of lanes again, and takes back those of pods that are gone.
+func (m *Maintenance) reconcileGrants(ctx context.Context) (int, error) {
+	lanes, err := m.o.Store.ReconcileGrants(ctx)
+	for _, lane := range lanes {
+		m.o.Log.ErrorContext(ctx, "the granted slots of a lane were wrong, and are corrected: were rows changed by hand?", telemetry.Lane, lane)
+	}
+	if len(lanes) > 0 {
+		m.o.WakePeers()
+	}
+	return len(lanes), err
+}

@@ -1,0 +1,111 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// overdueAfter is the number of its intervals after which a task that was not begun is overdue, and done by another pod than the one
+	// that leads: that one may be frozen, with its session and its lock alive.
+	overdueAfter = 3
+	// restAtMost bounds the rest between two batches of a task, which is as long as the batch before it took.
+	restAtMost = 200 * time.Millisecond
+)
+
+var errLeadLost = errors.New("another pod leads the maintenance")
+
+// run is this pod's part in one task: whether it does the task now, and whether it goes on. Only the task's goroutine uses it.
+type run struct {
+	task
+	m    *Maintenance
+	lead *leader
+
+	role  role
+	asked time.Time // when a pod that stands by last asked for the task
+	noted time.Time // when its row last said that it goes on
+	began time.Time // of the current batch
+}
+
+// start does the task if this pod is to: always when it leads, if it comes first when the leader is unknown, and otherwise when the task is
+// overdue. Which of several pods comes first is decided by a row, by the database's clock.
+func (r *run) start(ctx context.Context) {
+	r.role = r.lead.role()
+	if r.role == leads && !r.lead.still(ctx) {
+		r.role = standsBy // the next check finds the leader
+	}
+	within := time.Duration(0)
+	switch {
+	case r.all:
+	case r.role == shares:
+		within = r.every * 8 / 10
+	case r.role == standsBy:
+		if within = overdueAfter * r.every; time.Since(r.asked) < within {
+			return
+		}
+		r.asked = time.Now()
+	}
+	mine, err := r.m.o.Store.TakeTurn(ctx, r.name, r.m.o.Pod, within)
+	if err == nil && !mine {
+		return
+	}
+	r.noted, r.began = time.Now(), time.Time{}
+	began := time.Now()
+	n := 0
+	if err == nil {
+		n, err = r.do(ctx)
+	}
+	r.end(ctx, n, time.Since(began), err)
+}
+
+// end notes the result of the task in the log, in the metrics and in its row.
+func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
+	metrics, log := r.m.o.Metrics, r.m.o.Log
+	metrics.Chores.WithLabelValues(r.name).Add(float64(n))
+	metrics.ChoreSeconds.WithLabelValues(r.name).Observe(took.Seconds())
+	note := store.Turn{Chore: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errLeadLost):
+		log.InfoContext(ctx, "maintenance left to another pod", telemetry.Chore, r.name, telemetry.Count, n)
+		return // its row belongs to that pod
+	case err != nil:
+		err = r.m.o.Count(err)
+		metrics.ChoreErrors.WithLabelValues(r.name).Inc()
+		log.WarnContext(ctx, "maintenance failed, next round tries again", telemetry.Chore, r.name, telemetry.Count, n, telemetry.Err, err)
+		note.Error = job.Storable(err.Error(), 1000)
+	default:
+		metrics.ChoreDone.WithLabelValues(r.name).SetToCurrentTime()
+		if n > 0 {
+			log.InfoContext(ctx, "maintenance done", telemetry.Chore, r.name, telemetry.Count, n)
+		}
+	}
+	if err := r.m.o.Store.EndTurn(ctx, note); err != nil && ctx.Err() == nil {
+		log.DebugContext(ctx, "the end of a maintenance task could not be noted", telemetry.Chore, r.name, telemetry.Err, r.m.o.Count(err))
+	}
+}
+
+// pace is called before each batch: it waits for as long as the last batch took, so that maintenance takes at most half of one connection's
+// time, and stops the task when the pod stops or another one leads.
+func (r *run) pace(ctx context.Context) error {
+	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !r.all && r.role == leads && !r.lead.still(ctx) {
+		return errLeadLost
+	}
+	if time.Since(r.noted) > r.every/2 { // a task that takes long is not overdue
+		if _, err := r.m.o.Store.TakeTurn(ctx, r.name, r.m.o.Pod, 0); err != nil {
+			return err
+		}
+		r.noted = time.Now()
+	}
+	r.began = time.Now()
+	return nil
+}

@@ -1,0 +1,34 @@
+package maintenance
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// MoveStranded asks for jobs of lanes that do not exist to be moved now, and not in a minute: a lane was deleted lately.
+func (m *Maintenance) MoveStranded() { m.stranded.Set() }
+
+// keepStranded moves jobs of lanes that do not exist, whenever it is asked to, until ctx ends.
+func (m *Maintenance) keepStranded(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.stranded:
+		}
+		if _, err := m.moveStranded(ctx); err != nil && ctx.Err() == nil {
+			m.o.Log.WarnContext(ctx, "jobs of a lane that was deleted could not be moved, the next heartbeat tries again", telemetry.Err, m.o.Count(err))
+		}
+	}
+}
+
+func (m *Maintenance) moveStranded(ctx context.Context) (int, error) {
+	n, err := m.o.Store.MoveStranded(ctx)
+	if n > 0 {
+		m.o.Log.WarnContext(ctx, "jobs of a lane that does not exist were moved", "jobs", n, telemetry.Pod, m.o.Pod)
+		m.o.Wake()
+		m.o.WakePeers()
+	}
+	return n, err
+}

@@ -1,0 +1,169 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// PartitionsAhead is the number of days for which partitions exist before they are needed.
+	PartitionsAhead = 7
+	// keepPods, keepSubmissions and keepPipelines are the times for which closed pods, idempotency keys and pipelines without a job are kept.
+	keepPods        = 168 * time.Hour
+	keepSubmissions = 24 * time.Hour
+	keepPipelines   = time.Hour
+	// endsAtOnce bounds the jobs that one statement of a task ends, prunesAtOnce the rows that one removes.
+	endsAtOnce   = 500
+	prunesAtOnce = 2000
+)
+
+// A task is one part of the maintenance. Each may be ended between two batches and done by two pods at once.
+type task struct {
+	name  string
+	every time.Duration
+	all   bool // every pod does it: a leader may be frozen, and no pod can do without
+	do    func(ctx context.Context) (int, error)
+}
+
+// tasks lists all parts of the maintenance. Those that work in batches call pace before each.
+func (m *Maintenance) tasks(pace store.Pace) []task {
+	return []task{
+		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return m.o.Store.EnsurePartitions(ctx, PartitionsAhead) }},
+		{"retention", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prune(ctx, pace) }},
+		{"events", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.o.Store.ForgetEvents(ctx, m.o.RetainEvents, pace) }},
+		{"approval", time.Minute, false, func(ctx context.Context) (int, error) { return m.expire(ctx, pace) }},
+		{"deadline", time.Minute, false, func(ctx context.Context) (int, error) { return m.endOverdue(ctx, pace) }},
+		{"pods", time.Minute, false, func(ctx context.Context) (int, error) {
+			return dry(ctx, pace, prunesAtOnce, keepPods, m.o.Store.PrunePods)
+		}},
+		{"stranded", time.Minute, false, m.moveStranded},
+		{"reconcile", time.Minute, false, m.reconcile},
+		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
+		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
+			return dry(ctx, pace, prunesAtOnce, keepSubmissions, m.o.Store.PruneSubmissions)
+		}},
+		{"fires", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.o.Store.PruneFires(ctx, m.o.RetainEvents, pace) }},
+		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.o.Store.PruneKeys(ctx, pace) }},
+		{"vacuum", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.vacuum(ctx, pace) }},
+	}
+}
+
+// dry goes on until a batch is not full, and returns the sum.
+func dry(ctx context.Context, pace store.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
+	for {
+		if err := pace(ctx); err != nil {
+			return total, err
+		}
+		n, err := batch(ctx, age, limit)
+		if total += n; err != nil || n < limit {
+			return total, err
+		}
+	}
+}
+
+// expire cancels jobs that were not approved in time.
+func (m *Maintenance) expire(ctx context.Context, pace store.Pace) (total int, err error) {
+	if m.o.ApprovalTTL < 0 {
+		return 0, nil
+	}
+	return dry(ctx, pace, endsAtOnce, m.o.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {
+		kinds, err := m.o.Store.Expire(ctx, age, limit)
+		m.o.Ended(job.Cancelled, "", kinds...)
+		return len(kinds), err
+	})
+}
+
+// endOverdue fails jobs that are too old, and ends their handlers on this pod; other pods learn it by their heartbeat.
+func (m *Maintenance) endOverdue(ctx context.Context, pace store.Pace) (total int, err error) {
+	for {
+		if err := pace(ctx); err != nil {
+			return total, err
+		}
+		list, err := m.o.Store.EndOverdue(ctx, m.o.MaxAge, endsAtOnce)
+		if err != nil {
+			return total, err
+		}
+		ended, failed := 0, 0
+		for _, o := range list {
+			switch {
+			case o.Ended == nil:
+			case *o.Ended == job.Failed:
+				m.o.Ended(job.Failed, job.ClassDeadline, o.Kind)
+				ended, failed = ended+1, failed+1
+			default:
+				m.o.Ended(*o.Ended, "", o.Kind)
+				ended++
+			}
+			if o.Pod != nil {
+				m.o.Overdue(job.Lease{JobID: o.ID, Fence: o.Fence, Pod: *o.Pod})
+			}
+		}
+		if failed > 0 {
+			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
+		}
+		if total += ended; ended > 0 {
+			m.o.Wake() // for jobs that waited for their subjects
+			m.o.WakePeers()
+		}
+		if ended == 0 || len(list) < endsAtOnce {
+			return total, nil
+		}
+	}
+}
+
+// prune removes the jobs that have outlived their retention. What cannot be removed of one state holds up no other.
+func (m *Maintenance) prune(ctx context.Context, pace store.Pace) (total int, err error) {
+	var errs []error
+	for _, of := range []struct {
+		state job.State
+		keep  time.Duration
+	}{{job.Succeeded, m.o.RetainSucceeded}, {job.Failed, m.o.RetainFailed}, {job.Cancelled, m.o.RetainCancelled}} {
+		if err := pace(ctx); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		n, err := m.o.Store.Forget(ctx, string(of.state), of.keep, pace)
+		if n > 0 {
+			m.pruned.batches.Add(1)
+		}
+		total += n
+		errs = append(errs, err)
+	}
+	return total, errors.Join(errs...)
+}
+
+// deadAtLeast is how many dead rows a table may have whatever autovacuum waits for: less does not slow anything down.
+const deadAtLeast = 10_000
+
+// vacuum vacuums the small hot tables that autovacuum does not keep up with. Where this pod's role may not, it logs so, once.
+func (m *Maintenance) vacuum(ctx context.Context, pace store.Pace) (done int, err error) {
+	behind, err := m.o.Store.Behind(ctx, deadAtLeast)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, b := range behind {
+		if err := pace(ctx); err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		if !b.May {
+			if !m.mayNotVacuum.Swap(true) {
+				m.o.Log.WarnContext(ctx, "autovacuum does not keep up, and this pod's role may not vacuum: let the tables' owner do it, make "+
+					"autovacuum more eager, or grant the right named maintain (PostgreSQL 17)", telemetry.Table, b.Name, telemetry.Dead, b.Dead)
+			}
+			continue
+		}
+		if err := m.o.Store.Vacuum(ctx, b); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.o.Log.InfoContext(ctx, "autovacuum did not keep up: vacuumed", telemetry.Table, b.Name, telemetry.Dead, b.Dead)
+		done++
+	}
+	return done, errors.Join(errs...)
+}
