@@ -35,7 +35,6 @@ var (
 	Do       = do
 	Hot      = hot
 	Pins     = pins
-	RunClaim = (*Store).claim
 )
 
 const (
@@ -82,4 +81,9 @@ func (db *Database) Ran(took time.Duration) bool { return db.plans.ran(took) }
 // Run runs a statement with named arguments.
 func Run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *Statement, by Args) ([]T, error) {
 	return run(ctx, s, scan, st, by)
+}
+
+// RunClaim runs a statement as a claim.
+func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, error) {
+	return s.claim(ctx, st, by)
 }

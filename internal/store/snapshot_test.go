@@ -19,7 +19,7 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
 			claim := async(func() (Claims, error) {
-				return RunClaim(w.Store, context.Background(), gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(boot))
+				return RunClaim(context.Background(), w.Store, gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(boot))
 			})
 			w.waiting(1) // it has its snapshot and no row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
@@ -39,7 +39,7 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	ids := w.put(about("s"), about("t"), plain)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	claim := async(func() (Claims, error) {
-		return RunClaim(w.Store, context.Background(), gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(a))
+		return RunClaim(context.Background(), w.Store, gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(a))
 	})
 	w.waiting(1)
 	taken := w.one(b)

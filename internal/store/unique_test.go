@@ -125,7 +125,7 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	sql := gated(ClaimSQL, LanesWanted, "lane, want")
 	claim := async(func() (Claims, error) {
-		return RunClaim(w.Store, context.Background(), sql, fiveOf(boot))
+		return RunClaim(context.Background(), w.Store, sql, fiveOf(boot))
 	})
 	w.waiting(1)
 	release(false)
