@@ -15,20 +15,13 @@ const LetThrough = http.StatusTeapot
 func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
 	doors := Routes()
 	for i := range doors {
-		doors[i].do = func(_ *server, c echo.Context) error { return c.NoContent(LetThrough) }
+		doors[i].do = func(c *call) (any, error) { return nil, c.NoContent(LetThrough) }
 	}
 	mount(g, r, o, doors)
 }
 
 // Scoped reports whether a route without a job's id heeds itself that permissions are for own jobs.
-func Scoped(route Route) bool {
-	for _, one := range scoped {
-		if one == route.Method+" "+route.Path {
-			return true
-		}
-	}
-	return false
-}
+func Scoped(route Route) bool { return route.scope == ownJobs }
 
 // Queries are the parameters that a route is described with.
-func Queries(route Route) []string { return shapes[route.Method+" "+route.Path].query }
+func Queries(route Route) []string { return route.query }

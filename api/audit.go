@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -12,29 +11,20 @@ import (
 )
 
 var auditRoutes = []Route{
-	{http.MethodGet, "/admin/audit", access.AuditRead, "List who did what, or was refused it, newest first", (*server).audit},
+	{Method: http.MethodGet, Path: "/admin/audit", Needs: access.AuditRead, Summary: "List who did what, or was refused it, newest first",
+		query: []string{"actor", "action", "target", "before", "limit", "cursor"}, out: page("audit", of[store.AuditRow]()), do: listAudit},
 }
 
-func (s *server) audit(c echo.Context) error {
+func listAudit(c *call) (any, error) {
 	f, err := auditFilterOf(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := s.lists.AuditTrail(c.Request().Context(), f)
-	if err != nil {
-		return err
-	}
-	next := ""
-	if len(list) == f.Limit {
-		next = cursor.Sealed("audit", strconv.FormatInt(list[len(list)-1].ID, 10))
-	}
-	if list == nil {
-		list = []store.AuditRow{}
-	}
-	return c.JSON(http.StatusOK, map[string]any{"audit": list, "next_cursor": next})
+	found, err := c.lists.AuditTrail(c.ctx(), f)
+	return pageOf("audit", found, f.Limit, func(last store.AuditRow) string { return cursor.Sealed("audit", idText(last.ID)) }), err
 }
 
-// auditFilterOf reads the filters of the audit; one that is not known is an error.
+// auditFilterOf reads the filters of the audit.
 func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
 	f := store.AuditFilter{Limit: 50}
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
@@ -46,25 +36,17 @@ func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
 		case "target":
 			f.Target, err = storable(value)
 		case "before":
-			f.Before, err = ParseID(value)
+			if c.QueryParam("cursor") == "" { // which goes on from there
+				f.Before, err = ParseID(value)
+			}
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
 			if value, err = cursor.Opened("audit", value); err == nil && value != "" {
 				f.Before, err = ParseID(value)
 			}
-		default:
-			err = errNoFilter
 		}
 		return err
 	})
 	return f, err
-}
-
-// storable refuses text that PostgreSQL cannot compare with its own.
-func storable(text string) (string, error) {
-	if bounded(text, len(text)) != text {
-		return "", errText
-	}
-	return text, nil
 }

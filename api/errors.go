@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// problem is an error that says how it is answered.
+// problem is an error with its answer.
 type problem struct {
 	status  int
 	code    string
@@ -26,19 +26,24 @@ type problem struct {
 	err     error
 
 	retryAfter string // the header, in seconds; empty: none
-	refused    bool   // because of who asks, or from where: it is written down
+	refused    bool   // because of who asks, or from where: it is audited
 }
 
 func (p *problem) Error() string { return p.message }
 func (p *problem) Unwrap() error { return p.err }
 
-// invalid is the answer to a request that does not say what is wanted in a way that can be understood.
+// invalid is the answer to a request that cannot be understood.
 func invalid(format string, args ...any) error {
 	return &problem{status: http.StatusBadRequest, code: "invalid_request", message: fmt.Sprintf(format, args...)}
 }
 
-// known are the errors of the runner that have a code of their own, the more precise ones first.
-var known = []struct {
+// forbidden is the answer to a caller without the right to a thing. It is audited.
+func forbidden(format string, args ...any) error {
+	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: fmt.Sprintf(format, args...), refused: true}
+}
+
+// knownErrors are the errors of the runner that have a code of their own, the more precise ones first.
+var knownErrors = []struct {
 	err    error
 	status int
 	code   string
@@ -72,9 +77,9 @@ var known = []struct {
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
-// ErrorOf returns the error of package job that a code stands for, for clients; nil: it stands for none.
+// ErrorOf returns the error of package job that a code stands for, for clients; nil when it stands for none.
 func ErrorOf(code string) error {
-	for _, k := range known {
+	for _, k := range knownErrors {
 		if k.code == code {
 			return k.err
 		}
@@ -82,18 +87,18 @@ func ErrorOf(code string) error {
 	return nil
 }
 
-// problemOf finds the answer to an error.
+// problemOf returns the answer to an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	if tooLarge(err) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &problem{status: http.StatusRequestEntityTooLarge, code: "too_large", message: "the body is too large", detail: err.Error()}
 	}
 	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
 		return &problem{status: e.Code, code: routeCode(e.Code), message: strings.ToLower(http.StatusText(e.Code)), err: e.Internal}
 	}
-	for _, k := range known {
+	for _, k := range knownErrors {
 		if errors.Is(err, k.err) {
 			return &problem{status: k.status, code: k.code, message: k.err.Error(), detail: detailOf(err, k.err, k.status), err: err}
 		}
@@ -108,8 +113,8 @@ func problemOf(err error) *problem {
 	return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log", err: err}
 }
 
-// detailOf is what an error says. Of one of ours, what stands behind the known one is what the driver says, which may name hosts and users:
-// it goes to the log only.
+// detailOf returns the detail of an answer to an error. Of a server's error, the text behind the known one is the driver's, which may name
+// hosts and users: it goes to the log only.
 func detailOf(err, known error, status int) string {
 	detail := err.Error()
 	if status < http.StatusInternalServerError {
@@ -119,8 +124,7 @@ func detailOf(err, known error, status int) string {
 	return before + known.Error()
 }
 
-// clientClosedRequest answers nobody; it keeps callers that go away apart from errors in logs and proxies, which know it
-// from nginx.
+// clientClosedRequest keeps callers that go away apart from errors in logs and proxies, which know it from nginx.
 const clientClosedRequest = 499
 
 func routeCode(status int) string {
@@ -169,4 +173,14 @@ func requestID(c echo.Context) string {
 	}
 	c.Response().Header().Set(echo.HeaderXRequestID, id)
 	return id
+}
+
+// secure sets how browsers treat an answer: nothing is loaded from elsewhere, no script or style inside a page runs, no page frames it,
+// and no cache keeps it. Referrers stay within the origin: with none at all, a browser hides the origin of its own forms as well.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
 }

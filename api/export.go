@@ -17,27 +17,31 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// exportRoutes give everything away that is kept, so they need the permission to read the jobs of all.
+// exportRoutes return everything that is kept, so they need the permission to read all jobs.
 var exportRoutes = []Route{
-	{http.MethodGet, "/admin/export/jobs", access.JobsRead, "Stream every job, oldest first, one JSON object a line, from one snapshot", (*server).exportJobs},
-	{http.MethodGet, "/admin/export/events", access.JobsRead, "Stream every event, one JSON object a line, from one snapshot", (*server).exportEvents},
+	{Method: http.MethodGet, Path: "/admin/export/jobs", Needs: access.JobsRead, Summary: "Stream every job, oldest first, one JSON object a line, from one snapshot",
+		media: ndjson, do: exportJobs},
+	{Method: http.MethodGet, Path: "/admin/export/events", Needs: access.JobsRead, Summary: "Stream every event, one JSON object a line, from one snapshot",
+		media: ndjson, do: exportEvents},
 }
 
-// exporting holds the exports that a process has under way: each has a connection of its own for as long as its reader takes.
+const ndjson = "application/x-ndjson"
+
+// exporting limits the exports of a process: each keeps a connection for as long as its reader takes.
 var exporting = make(chan struct{}, 2)
 
-// exportPatience is how long a reader may rest, exportLeast how many bytes a second he must take beside that.
+// exportPatience is how long a reader may rest, exportLeast the rate in bytes a second at which it must read otherwise.
 const (
 	exportPatience = 30 * time.Second
 	exportLeast    = 256 << 10
 )
 
-func (s *server) exportJobs(c echo.Context) error {
-	return s.export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
-		shows := s.view(caller(c))
+func exportJobs(c *call) (any, error) {
+	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
+		shows := c.secrets.view(c.caller)
 		return from.ExportJobs(ctx, tx, func(j job.Job) error {
-			shown := shows.job(j)
-			if err := s.readings.note(c.Request(), shows, "jobs"); err != nil { // once, before the first secret
+			shown := shows.hideJob(j)
+			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // once, before the first secret
 				return err
 			}
 			return lines.Encode(shown)
@@ -45,31 +49,31 @@ func (s *server) exportJobs(c echo.Context) error {
 	})
 }
 
-func (s *server) exportEvents(c echo.Context) error {
-	return s.export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
+func exportEvents(c *call) (any, error) {
+	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
 		return from.ExportEvents(ctx, tx, func(e job.Event) error { return lines.Encode(e) })
 	})
 }
 
-// export streams what write encodes. An error after the first bytes breaks the connection off, so that nobody takes a part for the
+// export streams what write encodes. An error after the first bytes breaks the connection off, so that no client takes a part for the
 // whole.
-func (s *server) export(c echo.Context, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
+func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
 	select {
 	case exporting <- struct{}{}:
 		defer func() { <-exporting }()
 	default:
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are under way already: try again later"}
 	}
-	ctx := c.Request().Context()
+	ctx := c.ctx()
 	// A slow reader keeps no connection that claims or commands wait for.
-	from, err := s.r.Store().Beside(ctx, 1)
+	from, err := c.r.Store().Beside(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
 	response := c.Response()
 	err = from.Snapshot(ctx, func(tx pgx.Tx) error {
-		response.Header().Set(echo.HeaderContentType, "application/x-ndjson")
+		response.Header().Set(echo.HeaderContentType, ndjson)
 		buffered := bufio.NewWriterSize(&patient{response, http.NewResponseController(response.Writer), exportPatience}, 1<<16)
 		lines := json.NewEncoder(buffered)
 		lines.SetEscapeHTML(false)
@@ -79,15 +83,16 @@ func (s *server) export(c echo.Context, write func(context.Context, *store.Store
 		return buffered.Flush()
 	})
 	if err != nil && response.Committed {
+		c.reportFailure(c.Request(), err)
 		slog.WarnContext(ctx, "export broken off", "route", c.Path(), telemetry.Err, err)
 		panic(http.ErrAbortHandler) // net/http's way to end an answer that is not whole
 	}
 	return err
 }
 
-// patient gives the reader of an answer time for each write, whatever the server's limit for a whole answer is. Who is slow uses it up,
-// and gets it back by reading faster than exportLeast: an export holds a snapshot, behind which nothing is cleaned up anywhere in the
-// database, so nobody may make one last by reading now and then.
+// patient gives the reader of an answer time for each write, in place of the server's limit for a whole answer. A slow reader uses it up,
+// and gets it back by reading faster than exportLeast: an export holds a snapshot, which keeps dead rows in all of the
+// database, so a reader cannot make one last by reading now and then.
 type patient struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController

@@ -1,11 +1,8 @@
 package api
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -14,100 +11,44 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
-// submitted answers POST /jobs.
-type submitted struct {
-	ID         int64     `json:"id,string"`
-	PipelineID int64     `json:"pipeline_id,string"`
-	State      job.State `json:"state"`
-	Duplicate  bool      `json:"duplicate"`
+var jobRoutes = []Route{
+	{Method: http.MethodPost, Path: "/jobs", Needs: access.JobsSubmit, scope: ownJobs, Summary: "Submit a job",
+		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
+	{Method: http.MethodGet, Path: "/jobs", Needs: access.JobsRead, scope: ownJobs, Summary: "List jobs, newest first",
+		query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "limit", "cursor"},
+		out:   page("jobs", component("Job")), do: listJobs},
+	{Method: http.MethodGet, Path: "/jobs/current", Needs: access.JobsRead, scope: ownJobs, Summary: "Show the current run of a kind and subject",
+		query: []string{"kind", "subject"}, out: component("Job"), do: showCurrent},
+	{Method: http.MethodGet, Path: "/jobs/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a job",
+		out: component("Job"), do: onJob(showJob)},
+	{Method: http.MethodGet, Path: "/jobs/:id/obstacles", Needs: access.JobsRead, scope: jobInPath, Summary: "Say why a job does not run",
+		out: object("obstacles", listOf(of[job.Obstacle]())), do: onJob(listObstacles)},
+	{Method: http.MethodGet, Path: "/jobs/:id/events", Needs: access.JobsRead, scope: jobInPath, Summary: "Show the history of a job",
+		query: []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listJobEvents)},
+	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; one that has ended is only shown",
+		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
+		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
+		Summary: "End a job at once, whatever its handler does", out: of[endedJob](), do: onJob(adminStop)},
 }
 
-func (s *server) submit(c echo.Context) error {
-	request := c.Request()
-	var body Submission
-	if err := readJSON(c, &body); err != nil {
-		return err
-	}
-	if body.Kind == "" {
-		return invalid("kind is missing")
-	}
-	options := []runner.EnqueueOption{runner.Submitter(caller(c).Name)}
-	if key := request.Header.Get("Idempotency-Key"); key != "" {
-		options = append(options, runner.IdempotencyKey(key))
-	}
-	asks, err := s.asksApproval(request.Context(), body)
-	if err != nil {
-		return err
-	}
-	if asks {
-		options = append(options, runner.NeedsApproval())
-	}
-	made, err := body.Submit(request.Context(), s.r, options...)
-	if err != nil {
-		return err
-	}
-	if err := s.mayBeTold(c, made); err != nil {
-		return err
-	}
-	c.Response().Header().Set("Location", strings.TrimSuffix(asked(request), "/")+"/"+strconv.FormatInt(made.ID, 10))
-	return c.JSON(http.StatusAccepted, submitted(made))
-}
-
-// mayBeTold refuses to tell of a job that held the unique key of a submission, when it is somebody else's and the caller may not read it.
-func (s *server) mayBeTold(c echo.Context, made runner.Submitted) error {
-	if !made.Duplicate {
-		return nil
-	}
-	owner, err := s.r.Store().Owner(c.Request().Context(), made.ID)
-	if errors.Is(err, job.ErrNotFound) { // its retention is over
-		return nil
-	}
-	if to := caller(c); err != nil || owner == to.Name || to.Sees(access.JobsRead, owner) {
-		return err
-	}
-	return &problem{status: http.StatusConflict, code: "unique_key_held", message: job.ErrKeyHeld.Error(), detail: "the job of somebody else holds it"}
-}
-
-func (s *server) list(c echo.Context) error {
+func listJobs(c *call) (any, error) {
 	filter, err := filterOf(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	filter.Owner = caller(c).Owner(access.JobsRead)
-	page, err := s.lists.Jobs(c.Request().Context(), filter)
+	filter.Owner = c.caller.Owner(access.JobsRead)
+	found, err := c.lists.Jobs(c.ctx(), filter)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	shown, err := s.present(c, page.Jobs)
-	body := map[string]any{"jobs": shown, "next_cursor": cursor.Sealed("jobs", page.Cursor)}
-	if !page.Searched.IsZero() {
-		body["searched_to"] = page.Searched
-	}
-	return answer(c, body, err)
+	return c.presentPage("jobs", found.Jobs, found.Cursor, found.Searched)
 }
 
-// current shows the current run of a subject.
-func (s *server) current(c echo.Context) error {
-	kind, err := storable(c.QueryParam("kind"))
-	if err != nil || kind == "" {
-		return invalid("kind is missing, or no text")
-	}
-	subject, err := storable(c.QueryParam("subject"))
-	if err != nil || subject == "" {
-		return invalid("subject is missing, or no text")
-	}
-	found, err := s.lists.Current(c.Request().Context(), kind, subject, caller(c).Owner(access.JobsRead))
-	if err != nil {
-		return err
-	}
-	shown, err := s.present(c, found)
-	return answer(c, shown, err)
-}
-
-// filterOf reads the filters of a list; one that is not known is an error, for it would show too much.
+// filterOf reads the filters of a list of jobs.
 func filterOf(c echo.Context) (store.Filter, error) {
 	var f store.Filter
 	why := map[string]string{}
@@ -138,60 +79,66 @@ func filterOf(c echo.Context) (store.Filter, error) {
 			f.Limit, err = parseLimit(value)
 		case "cursor":
 			f.Cursor, err = cursor.Opened("jobs", value)
-		default:
-			err = errNoFilter
 		}
 		return err
 	})
 	return f, err
 }
 
-// ParseYes reads true or false.
-func ParseYes(text string) (*bool, error) {
-	yes, err := strconv.ParseBool(text)
+// showCurrent shows the current run of a subject.
+func showCurrent(c *call) (any, error) {
+	kind, err := storable(c.QueryParam("kind"))
+	if err != nil || kind == "" {
+		return nil, invalid("kind is missing, or no text")
+	}
+	subject, err := storable(c.QueryParam("subject"))
+	if err != nil || subject == "" {
+		return nil, invalid("subject is missing, or no text")
+	}
+	found, err := c.lists.Current(c.ctx(), kind, subject, c.caller.Owner(access.JobsRead))
 	if err != nil {
-		return nil, fmt.Errorf("%q: want true or false", text)
+		return nil, err
 	}
-	return &yes, nil
+	return c.present(found)
 }
 
-// ParseStates reads states, each value one or several separated by commas.
-func ParseStates(values []string) ([]job.State, error) {
-	var states []job.State
-	for _, name := range strings.Split(strings.Join(values, ","), ",") {
-		state := job.State(name)
-		if !state.Known() {
-			return nil, fmt.Errorf("no state %q: want one of %v", name, job.States())
+func showJob(c *call, id int64) (any, error) {
+	found, err := c.r.Get(c.ctx(), id)
+	if err != nil {
+		return nil, err
+	}
+	return c.present(found)
+}
+
+// listObstacles lists the reasons why a job does not run. A caller who may only see own jobs does not learn which other one is in the way.
+func listObstacles(c *call, id int64) (any, error) {
+	if _, err := c.r.Get(c.ctx(), id); err != nil {
+		return nil, err
+	}
+	found, err := c.lists.Obstacles(c.ctx(), id, c.lists.BoardSlots)
+	if c.caller.Owner(access.JobsRead) != "" {
+		for i := range found {
+			found[i].JobID = nil
 		}
-		states = append(states, state)
 	}
-	return states, nil
+	return map[string]any{"obstacles": orEmpty(found)}, err
 }
 
-// ParseID reads the id of a job or pipeline.
-func ParseID(text string) (int64, error) {
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id <= 0 {
-		return 0, fmt.Errorf("%q is no id: want a positive whole number", text)
+// listJobEvents answers with the history of a job after a cursor, oldest first.
+func listJobEvents(c *call, id int64) (any, error) {
+	limit, err := limitOf(c, mostEvents)
+	if err != nil {
+		return nil, err
 	}
-	return id, nil
-}
-
-// ParseSince reads a moment: RFC 3339, or how long before now, such as 90m.
-func ParseSince(text string, now time.Time) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
+	after := 0
+	if text := c.QueryParam("after"); text != "" {
+		if after, err = store.EventNo(text); err != nil {
+			return nil, err
+		}
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-		return now.Add(-ago), nil
+	if _, err := c.r.Get(c.ctx(), id); err != nil {
+		return nil, err
 	}
-	return time.Time{}, fmt.Errorf("%q is no moment: want RFC 3339, such as 2025-01-31T08:00:00Z, or how long ago, such as 90m", text)
-}
-
-func parseLimit(text string) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1000 {
-		return 0, fmt.Errorf("%q: want 1 to 1000", text)
-	}
-	return n, nil
+	found, err := c.lists.JobEvents(c.ctx(), id, after, limit)
+	return eventsPage(found, limit), err
 }

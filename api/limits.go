@@ -2,19 +2,20 @@ package api
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets bounds who is told apart: when there are more, all who come then share what one may do, until some have rested.
+// maxBuckets bounds the callers with a bucket each: beyond it, further ones share a bucket, until some have rested.
 const maxBuckets = 10_000
 
-// buckets count what each of many may do: so many a second, and a burst after a rest. It is safe for concurrent use.
+// buckets limit each of many callers to a rate, and a burst after a rest. It is safe for concurrent use.
 type buckets struct {
 	each  rate.Limit
 	burst int
@@ -24,7 +25,7 @@ type buckets struct {
 	others *rate.Limiter
 }
 
-// newBuckets makes buckets; each below 0 is no limit.
+// newBuckets returns buckets; each below 0 is no limit.
 func newBuckets(each float64, burst int) *buckets {
 	limit := rate.Limit(each)
 	if each < 0 {
@@ -33,8 +34,8 @@ func newBuckets(each float64, burst int) *buckets {
 	return &buckets{each: limit, burst: burst, of: map[string]*rate.Limiter{}, others: rate.NewLimiter(limit, burst)}
 }
 
-// take takes one from somebody's bucket. When it is empty, it says how long to wait.
-func (b *buckets) take(who string) (wait time.Duration, ok bool) {
+// reserve takes one from a caller's bucket. When that is empty, it returns how long to wait.
+func (b *buckets) reserve(who string) (wait time.Duration, ok bool) {
 	if b.each == rate.Inf {
 		return 0, true
 	}
@@ -68,12 +69,61 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	return made
 }
 
-// within refuses a request when the bucket of its sender is empty.
-func within(c echo.Context, b *buckets, who string) error {
-	wait, ok := b.take(who)
-	if ok {
-		return nil
+// neighbourhood returns the block of addresses that limits count as one client: in IPv6 a /64.
+func neighbourhood(client string) string {
+	addr, err := netip.ParseAddr(client)
+	if err != nil || addr.Is4() {
+		return client
 	}
-	c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	return &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "too many requests", detail: "try again after " + wait.Round(time.Millisecond).String()}
+	block, err := addr.Prefix(64)
+	if err != nil {
+		return client
+	}
+	return block.String()
+}
+
+// enforce refuses a request when the bucket of its sender is empty.
+func (b *buckets) enforce(who string) error {
+	if wait, ok := b.reserve(who); !ok {
+		return tooMany("too many requests", wait)
+	}
+	return nil
+}
+
+func tooMany(message string, wait time.Duration) *problem {
+	return &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: message,
+		detail: "try again after " + wait.Round(time.Millisecond).String(), retryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
+}
+
+// openStreams counts the streams that are open. It is safe for concurrent use.
+type openStreams struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// enter counts one more, unless there are too many.
+func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- not all clients at once
+	switch {
+	case o.all >= limit.Most:
+		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod serves as many streams as it may", retryAfter: later}
+	case o.of[principal] >= limit.MostEach:
+		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have as many streams as you may", retryAfter: later}
+	}
+	if o.of == nil {
+		o.of = map[string]int{}
+	}
+	o.all++
+	o.of[principal]++
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all--
+		if o.of[principal]--; o.of[principal] == 0 {
+			delete(o.of, principal)
+		}
+	}, nil
 }

@@ -5,15 +5,15 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 var manyRoutes = []Route{
-	{http.MethodPost, "/admin/workers/jobs/cancel", access.WorkersManage, "Cancel all jobs of a filter", (*server).cancelMany},
-	{http.MethodPost, "/admin/workers/jobs/retry", access.WorkersManage, "Run all failed jobs of a filter again", (*server).retryMany},
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/cancel", Needs: access.WorkersManage, right: access.JobsCancel, Summary: "Cancel all jobs of a filter",
+		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.CancelMany) }},
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Run all failed jobs of a filter again",
+		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.RetryMany) }},
 }
 
 // Selection is the body of a command for many jobs. A filter must say something.
@@ -31,10 +31,10 @@ type Selection struct {
 		ErrorCode  string   `json:"error_code,omitempty"`
 		Children   *bool    `json:"children,omitempty"` // false: without children of fan-outs
 	} `json:"filter"`
-	DryRun bool `json:"dry_run"` // only tell which jobs it would be
+	DryRun bool `json:"dry_run"` // only count the jobs and list the first
 }
 
-// Jobs is what is selected.
+// Jobs returns the filter of the selected jobs.
 func (s Selection) Jobs() (f runner.Filter, err error) {
 	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
 	if len(s.Filter.State) > 0 {
@@ -64,7 +64,7 @@ func (s Selection) Jobs() (f runner.Filter, err error) {
 
 // Many answers a command for many jobs.
 type Many struct {
-	Matched int      `json:"matched"` // so many jobs are selected
+	Matched int      `json:"matched"` // number of selected jobs
 	Sample  []string `json:"sample"`  // the first of them
 	More    bool     `json:"more"`    // there are others: give the command again
 	DryRun  bool     `json:"dry_run"`
@@ -72,26 +72,15 @@ type Many struct {
 	Passed  int      `json:"passed"` // had moved meanwhile, or could not be tried again
 }
 
-// ManyOf is an answer as JSON.
-func ManyOf(m runner.Many) Many {
-	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}
-}
-
-func (s *server) cancelMany(c echo.Context) error { return s.many(c, s.r.CancelMany) }
-func (s *server) retryMany(c echo.Context) error  { return s.many(c, s.r.RetryMany) }
-
-func (s *server) many(c echo.Context, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) error {
-	var body Selection
-	if err := readJSON(c, &body); err != nil {
-		return err
+func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {
+	body, err := readBody[Selection](c)
+	if err != nil {
+		return nil, err
 	}
 	filter, err := body.Jobs()
 	if err != nil {
-		return invalid("filter: %s", err)
+		return nil, invalid("filter: %s", err)
 	}
-	m, err := do(c.Request().Context(), filter, body.DryRun, caller(c).Name)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, ManyOf(m))
+	m, err := do(c.ctx(), filter, body.DryRun, c.caller.Name)
+	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}, err
 }

@@ -2,12 +2,12 @@ package api
 
 import (
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -17,180 +17,113 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Options configure [Mount]. One of Authenticate and InsecureAllowAll is needed; otherwise the zero value works.
-type Options struct {
-	// Authenticate finds out who sends a request: the host's own sessions, or one of [TokenFile], [JWT] and [ProxyHeader]. Its error is
-	// a 401; the text of it goes to the log only.
-	Authenticate func(*http.Request) (Principal, error)
-	// InsecureAllowAll lets everybody who reaches the API do everything, when there is no Authenticate: for tests, and where something
-	// in front decides who may come here.
-	InsecureAllowAll bool
-	// Login begins the session of a browser that shows a token at /ui/login: what its cookie holds, and when it ends. Authenticate has to
-	// believe that. Default: there is no such page, as behind a proxy or with sessions of the host's own.
-	Login func(token string) (session string, until time.Time, err error)
-	// TrustedProxies are believed when they say, in X-Forwarded-For and X-Forwarded-Proto, where a request comes from. Default: none.
-	TrustedProxies Proxies
-	// MaxBodyBytes bounds a request's body. Default 4 MiB: arguments of 1 MiB, and more of them in a chain.
-	MaxBodyBytes int64
-	// Secrets are hidden in the arguments and results of all kinds from those who lack the permission jobs:args: JSON pointers in which *
-	// stands for every member and every element, such as /password. They are beside what the kinds themselves say, by the tag
-	// `secret:"true"` of their arguments' fields or by runner.Secrets; of kinds that this pod knows nothing of, all values are hidden.
-	Secrets []string
-	// ChangesPerSecond and ChangesBurst bound how many requests that change something are let through for each principal, and for each
-	// client address: so many a second, and a burst after a rest. Default 1,000 and 5,000; below 0, there is no bound. They hold for
-	// this pod. Unauthenticated requests, and such calls of remote workers, have separate limits of the same size for each address: they
-	// do not use up those of authenticated callers.
-	ChangesPerSecond float64
-	ChangesBurst     int
-	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
-	// reach an API without permissions by pointing a name of its own at 127.0.0.1.
-	LoopbackOnly bool
-	// Hosts are further names that LoopbackOnly lets through: those that a proxy on this machine passes on.
-	Hosts []string
-	// Streams bounds the live streams.
-	Streams StreamOptions
+// routes are all rows but /metrics and the dashboard's pages. Each group is in the file of its resource; a test fails for a row without a
+// permission or a summary.
+var routes = slices.Concat(jobRoutes, commandRoutes, manyRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
+	podRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
+
+// Routes returns the rows of the API.
+func Routes() []Route { return slices.Clone(routes) }
+
+// Handler returns the API as an http.Handler, for hosts without an echo: take a prefix off with [http.StripPrefix]. It panics as [Mount] does.
+func Handler(r *runner.Runner, o Options) http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = HandleError
+	Mount(e.Group(""), r, o)
+	return e
 }
 
-func (o Options) withRates() Options {
-	if o.ChangesPerSecond == 0 {
-		o.ChangesPerSecond = 1000
-	}
-	if o.ChangesBurst <= 0 {
-		o.ChangesBurst = 5000
-	}
-	return o
-}
-
-// Principal is who sends a request, and the roles that he has beside those of the table of grants.
-type Principal = access.Principal
-
-// anybody is who sends every request where everybody may do everything.
-var anybody = Principal{Name: "api", Roles: []string{access.PlatformAdmin}}
-
-// server is the API over one runner.
-type server struct {
-	r       *runner.Runner
-	lists   *store.Store // for what may be long or slow to read, so that commands need not wait for it
-	opts    Options
-	pages   *http.CrossOriginProtection
-	rights  *rights
-	masks   *masks
-	streams openStreams
-
-	strangers *strangers
-
-	openapi                     []byte // the document
-	refusals                    *refusals
-	readings                    *readings
-	clients, principals, logins *buckets
-}
-
-// Mount adds the routes to g. Requests that change something must not come from another origin's page. It panics, as everything that
-// is wired wrong, when nothing says who may use the API.
+// Mount adds the routes to g. Requests that change something must not come from another origin's page. It panics, as on any
+// wiring mistake, when the options neither authenticate callers nor let all of them in.
 func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
 
 func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
-	if o.MaxBodyBytes <= 0 {
-		o.MaxBodyBytes = 4 << 20
-	}
 	open := o.Authenticate == nil
-	switch {
-	case !open:
-	case o.InsecureAllowAll:
-		o.Authenticate = func(*http.Request) (Principal, error) { return anybody, nil }
-	default:
-		panic("api: nobody says who may use the API: set Options.Authenticate, or InsecureAllowAll")
-	}
-	o = o.withRates()
-	o.Streams = o.Streams.withDefaults()
-	s := &server{
-		strangers: newStrangers(o), r: r, lists: r.Store().Modest(2), opts: o, pages: http.NewCrossOriginProtection(), rights: newRights(r.Store()),
-		refusals: newRefusals(r.Store()), readings: newReadings(r.Store(), open),
-		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
-		logins: newBuckets(1, 20), masks: newMasks(r, o.Secrets),
+	o = o.withDefaults()
+	s := &service{
+		r: r, lists: r.Store().Modest(2), opts: o, door: newDoor(r.Store(), o), logins: newBuckets(1, 20),
+		secrets: &secrets{newMasks(r, o.Secrets), newReadings(r.Store(), open)},
 	}
 	var err error
 	if s.openapi, err = openAPI(routes); err != nil {
 		panic("api: describe the routes: " + err.Error())
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(r.Metrics(), s.strangers.counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
-	for _, route := range routes {
-		g.Add(route.Method, route.Path, s.serve(strict(route)))
+	for _, route := range slices.Concat(routes, s.pageRoutes(), []Route{s.metricsRoute()}) {
+		g.Add(route.Method, route.Path, s.serve(route))
 	}
-	s.mountDashboard(g)
-	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
-	g.GET("/metrics", s.serve(Route{Method: http.MethodGet, Path: "/metrics", Needs: access.Nothing, do: func(_ *server, c echo.Context) error {
-		shown.ServeHTTP(c.Response(), c.Request())
-		return nil
-	}}))
 }
 
-// serve guards a route and answers its errors itself, whatever error handler the host's echo has.
-func (s *server) serve(to Route) echo.HandlerFunc {
+// metricsRoute serves metrics for Prometheus.
+func (s *service) metricsRoute() Route {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(s.r.Metrics(), s.door.strangers.counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
+	return Route{Method: http.MethodGet, Path: "/metrics", Needs: access.Nothing, do: func(c *call) (any, error) {
+		shown.ServeHTTP(c.Response(), c.Request())
+		return nil, nil
+	}}
+}
+
+// serve returns the echo handler of a row. It answers errors itself, for a host's echo may have another error handler.
+func (s *service) serve(to Route) echo.HandlerFunc {
+	answer := recovered(func(c echo.Context) error { return s.respond(c, to) })
 	return func(c echo.Context) error {
 		c = plain{c}
-		asMeant(c)
+		unescape(c)
 		secure(c.Response().Header())
-		err := survive(c, func() error {
-			err := s.checkReads(to)
-			if err == nil {
-				err = s.admit(c, to)
-			}
-			if err == nil {
-				err = legible(c)
-			}
-			if err != nil {
-				return err
-			}
-			c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
-			return to.do(s, c)
-		})
-		if err != nil {
-			s.refusals.note(c.Request(), to, err)
-			HandleError(err, c)
+		err := answer(c)
+		if err == nil {
+			return nil
+		}
+		begun := c.Response().Committed
+		s.door.refusals.note(c.Request(), to, err)
+		s.reportFailure(c.Request(), err)
+		HandleError(err, c)
+		if begun && errors.Is(err, errPanic) {
+			panic(http.ErrAbortHandler) // the client must not take a part for the whole
 		}
 		return nil
 	}
 }
 
-// guard refuses requests that a page of somebody else's may have sent.
-func (s *server) guard(request *http.Request, to Route) error {
-	if s.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(s.opts.Hosts, nameOf(request.Host)) {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
-			detail: "call it as 127.0.0.1 or localhost", refused: true}
+// respond lets a request through to a row's handler and writes its answer.
+func (s *service) respond(c echo.Context, to Route) error {
+	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes fail, or reach the new primary
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost the database: try again, or another pod",
+			err: store.ErrCutOff}
 	}
-	err := s.pages.Check(request)
-	if err == nil && to.changes() {
-		err = ofAPage(request)
+	err := s.door.admit(c, to)
+	if err == nil {
+		err = legible(c)
+	}
+	if err == nil {
+		err = to.unknown(c.QueryParams())
 	}
 	if err != nil {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error(), refused: true}
+		return err
 	}
-	return nil
+	c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
+	v, err := to.do(&call{Context: c, service: s, to: to, caller: access.Of(c.Request().Context())})
+	if err != nil || c.Response().Committed {
+		return err
+	}
+	switch v := v.(type) {
+	case nil:
+		return c.NoContent(to.usualStatus())
+	case reply:
+		return c.JSON(v.status, v.body)
+	}
+	return c.JSON(to.usualStatus(), v)
 }
 
-// nameOf is a Host header without its port.
-func nameOf(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		return name
-	}
-	return host
-}
+// errPanic is the error of a handler that panicked.
+var errPanic = errors.New("panic")
 
-// loopback reports whether a Host header names this machine's loopback interface.
-func loopback(host string) bool {
-	host = nameOf(host)
-	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// tooLarge reports whether err is that of a body beyond its limit.
-func tooLarge(err error) bool {
-	_, ok := errors.AsType[*http.MaxBytesError](err)
-	return ok
-}
+// recovered turns a panic into an error, which the log gets with the stack: net/http would only cut the connection and write to its own log.
+var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
+	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
+	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {
+		return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log",
+			err: fmt.Errorf("%w: %w\n%s", errPanic, err, stack)}
+	},
+})

@@ -8,19 +8,42 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 var documentRoutes = []Route{
-	{http.MethodGet, "/openapi.json", access.Nothing, "Describe the API, as OpenAPI 3.1", (*server).document},
+	{Method: http.MethodGet, Path: "/openapi.json", Needs: access.Nothing, Summary: "Describe the API, as OpenAPI 3.1",
+		do: func(c *call) (any, error) { return nil, c.JSONBlob(http.StatusOK, c.openapi) }},
 }
 
-func (s *server) document(c echo.Context) error { return c.JSONBlob(http.StatusOK, s.openapi) }
-
 var pathParameter = regexp.MustCompile(`:(\w+)`)
+
+// meanings describe query parameters and headers, by name.
+var meanings = map[string]string{
+	"state":           "one state or several, separated by commas",
+	"pipeline":        "id of a pipeline: that of its first job",
+	"parent":          "id of the job that it follows",
+	"since":           "made since: RFC 3339, or how long ago, such as 90m",
+	"children":        "whether children of fan-outs are listed; default: with any other filter",
+	"reason":          "why the jobs stand where they stand, such as timeout",
+	"error_class":     "class of the error, such as panic: jobs that failed",
+	"error_code":      "an SQLSTATE, or a handler's own code: jobs that failed",
+	"limit":           "1 to 1000, default 50",
+	"cursor":          "next_cursor of the page before",
+	"after":           "cursor of an event: only what comes after it",
+	"status":          "one status or several, separated by commas",
+	"branches":        "so many branches of each fan-out, 0 to 1000, default 5",
+	"all":             "true: those that have closed too",
+	"wait":            "wait so long at most until it is quiet: 0 to 50s",
+	"move_to":         "the lane that its jobs and its kinds go to",
+	"before":          "id of a row: only older ones",
+	"Idempotency-Key": "the same key of the same principal is the same job for a day",
+	"X-Reason":        "why, for the audit",
+	"dry_run":         "true: only tell what would change",
+	"expression":      "when: cron with five or six fields, @daily and the like, @every 15m, or @at 2027-01-31T03:00",
+	"zone":            "time zone by its IANA name, default UTC",
+}
 
 // openAPI describes routes as an OpenAPI 3.1 document, which holds for any prefix: its server is where it was read from.
 func openAPI(all []Route) ([]byte, error) {
@@ -63,35 +86,34 @@ var problemSchema = schema{"type": "object", "required": []string{"code", "messa
 
 // operation describes one route.
 func operation(route Route) map[string]any {
-	shape := shapes[route.Method+" "+route.Path]
-	o := map[string]any{"summary": route.Summary, "operationId": operationID(route), "responses": shape.responses()}
+	o := map[string]any{"summary": route.Summary, "operationId": operationID(route), "responses": route.responses()}
 	if route.Needs == access.Nothing {
 		o["security"] = []any{}
 	} else {
-		o["x-permissions"] = route.needs()
+		o["x-permissions"] = route.permissions()
 	}
-	parameters := []any{}
+	taken := []any{}
 	for _, found := range pathParameter.FindAllStringSubmatch(route.Path, -1) {
-		parameters = append(parameters, parameter(found[1], "path", ""))
+		taken = append(taken, describeParameter(found[1], "path", ""))
 	}
-	for _, name := range shape.query {
-		parameters = append(parameters, parameter(name, "query", queries[name]))
+	for _, name := range route.query {
+		taken = append(taken, describeParameter(name, "query", meanings[name]))
 	}
-	for _, name := range shape.headers {
-		parameters = append(parameters, parameter(name, "header", queries[name]))
+	for _, name := range route.headers {
+		taken = append(taken, describeParameter(name, "header", meanings[name]))
 	}
 	if route.changes() && route.Needs != access.Nothing {
-		parameters = append(parameters, parameter("X-Reason", "header", queries["X-Reason"]))
+		taken = append(taken, describeParameter("X-Reason", "header", meanings["X-Reason"]))
 	}
-	if len(parameters) > 0 {
-		o["parameters"] = parameters
+	if len(taken) > 0 {
+		o["parameters"] = taken
 	}
-	if shape.in != nil {
+	if route.in != nil {
 		media := "application/json"
-		if strings.HasPrefix(route.Path, "/ui/") {
+		if route.form {
 			media = "application/x-www-form-urlencoded"
 		}
-		o["requestBody"] = map[string]any{"required": true, "content": content(media, describe(reflect.TypeOf(shape.in)))}
+		o["requestBody"] = map[string]any{"required": true, "content": content(media, describe(reflect.TypeOf(route.in)))}
 	}
 	return o
 }
@@ -105,7 +127,7 @@ func operationID(route Route) string {
 	return strings.ToLower(route.Method) + strings.Join(words, "")
 }
 
-func parameter(name, in, description string) map[string]any {
+func describeParameter(name, in, description string) map[string]any {
 	p := map[string]any{"name": name, "in": in, "schema": schema{"type": "string"}}
 	if in == "path" {
 		p["required"] = true
@@ -120,21 +142,21 @@ func content(media string, s schema) map[string]any {
 	return map[string]any{media: map[string]any{"schema": s}}
 }
 
-func (s shape) responses() map[string]any {
+func (r Route) responses() map[string]any {
 	all := map[string]any{"default": map[string]any{"description": "what went wrong",
 		"content": content("application/json", schema{"$ref": "#/components/schemas/Problem"})}}
-	statuses := s.statuses
+	statuses := r.statuses
 	if len(statuses) == 0 {
 		statuses = []int{http.StatusOK}
 	}
 	for _, status := range statuses {
 		one := map[string]any{"description": strings.ToLower(http.StatusText(status))}
 		switch {
-		case s.media != "":
-			one["content"] = content(s.media, schema{"type": "string"})
+		case r.media != "":
+			one["content"] = content(r.media, schema{"type": "string"})
 		case status == http.StatusNoContent || status == http.StatusSeeOther:
-		case s.out != nil:
-			one["content"] = content("application/json", s.out)
+		case r.out != nil:
+			one["content"] = content("application/json", r.out)
 		default:
 			one["content"] = content("application/json", schema{"type": "object"})
 		}

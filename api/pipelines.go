@@ -1,11 +1,8 @@
 package api
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -17,28 +14,33 @@ import (
 )
 
 var pipelineRoutes = []Route{
-	{http.MethodGet, "/pipelines", access.JobsRead, "List pipelines, newest first", (*server).pipelines},
-	{http.MethodGet, "/pipelines/:id", access.JobsRead, "Show a pipeline with its jobs and what became of their branches", (*server).pipeline},
-	{http.MethodPost, "/pipelines/:id/abort", access.JobsCancel, "Cancel all of a pipeline that has not ended", (*server).abort},
-	{http.MethodPost, "/pipelines/:id/retry", access.JobsRetry, "Go on with a pipeline from the step that failed", (*server).retryPipeline},
+	{Method: http.MethodGet, Path: "/pipelines", Needs: access.JobsRead, scope: ownJobs, Summary: "List pipelines, newest first",
+		query: []string{"status", "name", "since", "limit", "cursor"}, out: page("pipelines", of[job.Pipeline]()), do: listPipelines},
+	{Method: http.MethodGet, Path: "/pipelines/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a pipeline with its jobs and what became of their branches",
+		query: []string{"branches"}, do: onJob(showPipeline)},
+	{Method: http.MethodPost, Path: "/pipelines/:id/abort", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all of a pipeline that has not ended",
+		do: onJob(abortPipeline)},
+	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Go on with a pipeline from the step that failed",
+		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 }
 
-func (s *server) pipelines(c echo.Context) error {
+// Tree is the answer of GET /pipelines/:id.
+type (
+	Tree    = store.Tree
+	TreeJob = store.TreeJob
+)
+
+func listPipelines(c *call) (any, error) {
 	filter, err := pipelineFilterOf(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	filter.Owner = caller(c).Owner(access.JobsRead)
-	page, err := s.lists.Pipelines(c.Request().Context(), filter)
+	filter.Owner = c.caller.Owner(access.JobsRead)
+	found, err := c.lists.Pipelines(c.ctx(), filter)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	shown, err := s.present(c, page.Pipelines)
-	body := map[string]any{"pipelines": shown, "next_cursor": cursor.Sealed("pipelines", page.Cursor)}
-	if !page.Searched.IsZero() {
-		body["searched_to"] = page.Searched
-	}
-	return answer(c, body, err)
+	return c.presentPage("pipelines", found.Pipelines, found.Cursor, found.Searched)
 }
 
 // pipelineFilterOf reads the filters of a list of pipelines.
@@ -55,83 +57,49 @@ func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
 			f.Limit, err = parseLimit(value)
 		case "cursor":
 			f.Cursor, err = cursor.Opened("pipelines", value)
-		default:
-			err = errNoFilter
 		}
 		return err
 	})
 	return f, err
 }
 
-// ParseStatuses reads statuses of pipelines, each value one or several separated by commas.
-func ParseStatuses(values []string) (list []job.Status, err error) {
-	for _, name := range strings.Split(strings.Join(values, ","), ",") {
-		if !slices.Contains(job.Statuses(), job.Status(name)) {
-			return nil, fmt.Errorf("no status %q: want some of %v", name, job.Statuses())
-		}
-		list = append(list, job.Status(name))
-	}
-	return list, nil
-}
-
-// shownBranches is how many branches of each fan-out are shown unless a request asks for others, mostBranches how many it may ask for.
+// shownBranches is the number of children of each fan-out that are shown unless a request asks for another, mostBranches the largest.
 const (
 	shownBranches = 5
 	mostBranches  = 1000
 )
 
-func (s *server) pipeline(c echo.Context) error {
-	id, err := idOf(c)
-	if err != nil {
-		return err
-	}
+func showPipeline(c *call, id int64) (any, error) {
 	branches := shownBranches
 	if text := c.QueryParam("branches"); text != "" {
+		var err error
 		if branches, err = strconv.Atoi(text); err != nil || branches < 0 || branches > mostBranches {
-			return invalid("branches %q: want 0 to %d", text, mostBranches)
+			return nil, invalid("branches %q: want 0 to %d", text, mostBranches)
 		}
 	}
-	tree, err := readTree(c.Request().Context(), s.r, s.lists, id, branches)
+	tree, err := c.lists.Tree(c.ctx(), id, store.TreeLimits{Children: branches})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	shown, err := s.present(c, tree)
-	return answer(c, shown, err)
+	return c.present(tree)
 }
 
-func (s *server) abort(c echo.Context) error {
-	id, err := idOf(c)
-	if err != nil {
-		return err
-	}
-	ids, err := s.r.AbortPipeline(c.Request().Context(), id, caller(c).Name)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, map[string]any{"pipeline": idText(id), "aborted": idTexts(ids)})
+func abortPipeline(c *call, id int64) (any, error) {
+	ids, err := c.r.AbortPipeline(c.ctx(), id, c.caller.Name)
+	return map[string]any{"pipeline": idText(id), "aborted": idTexts(ids)}, err
 }
 
-func (s *server) retryPipeline(c echo.Context) error {
-	id, err := idOf(c)
-	if err != nil {
-		return err
-	}
-	var body again
-	if err := optional(c, &body); err != nil {
-		return err
-	}
-	if body.Args != nil { // they are those of its last job
-		p, err := s.r.GetPipeline(c.Request().Context(), id)
-		if err == nil {
-			err = s.mayChange(c, p.LastJob)
-		}
-		if err != nil {
-			return err
+func retryPipeline(c *call, id int64) (any, error) {
+	body, err := readOptional[again](c)
+	if err == nil && body.Args != nil { // they are those of its last job
+		p, missing := c.r.GetPipeline(c.ctx(), id)
+		if err = missing; err == nil {
+			err = mayChange(c, p.LastJob)
 		}
 	}
-	ids, err := s.r.RetryPipeline(c.Request().Context(), id, caller(c).Name, body.otherArgs())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.JSON(http.StatusAccepted, map[string]any{"pipeline": idText(id), "retried": idTexts(ids)})
+	ids, err := c.r.RetryPipeline(c.ctx(), id, c.caller.Name, body.otherArgs())
+	return map[string]any{"pipeline": idText(id), "retried": idTexts(ids)}, err
 }

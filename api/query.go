@@ -1,28 +1,184 @@
 package api
 
 import (
+	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
 )
 
-// strict lets a route take those parameters of the query that it is described with, and refuse all others: what is misspelt would be
-// passed over, and the answer taken for what was asked. Routes that are open to everybody pass them over all the same: a prober, or a
-// page that leads to the login, may add what it likes.
-func strict(to Route) Route {
-	if to.Needs == access.Nothing {
-		return to
+// unescape gives the parameters of a path the text that was sent: the router leaves them escaped where the path holds an escaped slash.
+func unescape(c echo.Context) {
+	if c.Request().URL.RawPath == "" {
+		return
 	}
-	known, do := shapes[to.Method+" "+to.Path].query, to.do
-	to.do = func(s *server, c echo.Context) error {
-		for name := range c.QueryParams() {
-			if !slices.Contains(known, name) {
-				return invalid("parameter %s: there is no such one", name)
-			}
+	values := c.ParamValues()
+	for i, name := range c.ParamNames() {
+		if meant, err := url.PathUnescape(values[i]); err == nil && name != "*" {
+			values[i] = meant
 		}
-		return do(s, c)
 	}
-	return to
+	c.SetParamValues(values...)
+}
+
+// legible refuses a query that cannot be parsed as a whole, and a path or a query with text that PostgreSQL cannot store,
+// so that no route needs its own check. The standard library drops the parts of a query that it cannot parse:
+// ?dry_run=true; would be a change.
+func legible(c echo.Context) error {
+	query, err := url.ParseQuery(c.Request().URL.RawQuery)
+	if err != nil {
+		return &problem{status: http.StatusBadRequest, code: "invalid_query", message: "the query cannot be parsed",
+			detail: "separate parameters with &, and write ; and % as %3B and %25: " + err.Error()}
+	}
+	texts := c.ParamValues()
+	for _, values := range query {
+		texts = append(texts, values...)
+	}
+	for _, text := range texts {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(),
+				detail: "the path or the query holds bytes that are no UTF-8, or a NUL character"}
+		}
+	}
+	return nil
+}
+
+// eachFilter calls read with every filter of a list and its last value.
+func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
+	for name, values := range c.QueryParams() {
+		if err := read(name, values[len(values)-1], values); err != nil {
+			return invalid("filter %s: %s", name, err)
+		}
+	}
+	return nil
+}
+
+// limitOf reads the parameter limit.
+func limitOf(c echo.Context, usual int) (int, error) {
+	text := c.QueryParam("limit")
+	if text == "" {
+		return usual, nil
+	}
+	limit, err := parseLimit(text)
+	if err != nil {
+		err = invalid("limit: %s", err)
+	}
+	return limit, err
+}
+
+// boolParam reads a parameter of the query that is true or false.
+func boolParam(c echo.Context, name string) (bool, error) {
+	text := c.QueryParam(name)
+	if text == "" {
+		return false, nil
+	}
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, invalid("%s %q: want true or false", name, text)
+	}
+	return yes, nil
+}
+
+// jobID reads the id of a job in a path: text that is no id names no job.
+func jobID(text string) (int64, error) {
+	id, err := ParseID(text)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", job.ErrNotFound, err)
+	}
+	return id, nil
+}
+
+// ParseID reads the id of a job or pipeline.
+func ParseID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, fmt.Errorf("%q is no id: want a positive whole number", text)
+	}
+	return id, nil
+}
+
+// ParseYes reads true or false.
+func ParseYes(text string) (*bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q: want true or false", text)
+	}
+	return &yes, nil
+}
+
+// ParseStates reads states, each value one or several separated by commas.
+func ParseStates(values []string) ([]job.State, error) {
+	var states []job.State
+	for _, name := range strings.Split(strings.Join(values, ","), ",") {
+		state := job.State(name)
+		if !state.Known() {
+			return nil, fmt.Errorf("no state %q: want one of %v", name, job.States())
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
+// ParseStatuses reads statuses of pipelines, each value one or several separated by commas.
+func ParseStatuses(values []string) (list []job.Status, err error) {
+	for _, name := range strings.Split(strings.Join(values, ","), ",") {
+		if !slices.Contains(job.Statuses(), job.Status(name)) {
+			return nil, fmt.Errorf("no status %q: want some of %v", name, job.Statuses())
+		}
+		list = append(list, job.Status(name))
+	}
+	return list, nil
+}
+
+// ParseSince reads a moment: RFC 3339, or how long before now, such as 90m.
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, fmt.Errorf("%q is no moment: want RFC 3339, such as 2025-01-31T08:00:00Z, or how long ago, such as 90m", text)
+}
+
+func parseLimit(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, fmt.Errorf("%q: want 1 to 1000", text)
+	}
+	return n, nil
+}
+
+// storable refuses text that PostgreSQL cannot compare with its own.
+func storable(text string) (string, error) {
+	if bounded(text, len(text)) != text {
+		return "", errText
+	}
+	return text, nil
+}
+
+// bounded cuts text to a number of bytes and to what PostgreSQL can store.
+func bounded(text string, most int) string {
+	if len(text) > most {
+		text = text[:most]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
+}
+
+func idText(id int64) string { return strconv.FormatInt(id, 10) }
+
+func idTexts(ids []int64) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = idText(id)
+	}
+	return list
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,22 +15,22 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// refusals writes down who tried to change something that he may not. A flood cannot fill the table: after the first of them it is one
-// a second, apart for those who said who they are and those who did not, and the next row says how many were left out.
+// refusals audits refused changes. A flood cannot fill the table: after a burst it is one row
+// a second, with separate limits for authenticated and unauthenticated callers, and the next row has the number of those left out.
 type refusals struct {
 	store            *store.Store
 	known, anonymous *rate.Limiter
 	left             atomic.Int64
 }
 
-// refusalBurst is how many refusals are written at once before the rate of one a second holds.
+// refusalBurst is the number of refusals that are audited before the limit of one a second holds.
 const refusalBurst = 60
 
 func newRefusals(st *store.Store) *refusals {
 	return &refusals{store: st, known: rate.NewLimiter(1, refusalBurst), anonymous: rate.NewLimiter(1, refusalBurst)}
 }
 
-// note writes down err, if it refuses a change.
+// note audits err, if it refuses a change.
 func (r *refusals) note(request *http.Request, to Route, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || !p.refused || !to.changes() {
@@ -56,18 +55,10 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 	}
 }
 
-// because is why a request was refused.
+// because returns why a request was refused.
 func (p *problem) because() string {
 	if p.detail == "" {
 		return p.code
 	}
 	return p.code + ": " + p.detail
-}
-
-// bounded cuts text to a number of bytes and to what PostgreSQL can store.
-func bounded(text string, most int) string {
-	if len(text) > most {
-		text = text[:most]
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }

@@ -3,25 +3,22 @@ package api
 import (
 	"net/http"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retentionRoutes say which kinds are kept for another time than all others.
 var retentionRoutes = []Route{
-	{http.MethodGet, "/admin/workers/retention", access.WorkersView, "List the kinds that are kept for a time of their own", (*server).retentions},
-	{http.MethodPut, "/admin/workers/retention/:kind/:state", access.WorkersManage, "Say for how long jobs of a kind are kept that ended in a state", (*server).putRetention},
-	{http.MethodDelete, "/admin/workers/retention/:kind/:state", access.WorkersManage, "Keep jobs of a kind that ended in a state as all others", (*server).deleteRetention},
+	{Method: http.MethodGet, Path: "/admin/workers/retention", Needs: access.WorkersView, Summary: "List the kinds that are kept for a time of their own",
+		out: object("retention", listOf(of[job.Retention]())), do: listRetention},
+	{Method: http.MethodPut, Path: "/admin/workers/retention/:kind/:state", Needs: access.WorkersManage, Summary: "Say for how long jobs of a kind are kept that ended in a state",
+		in: keep{}, out: of[job.RetentionChanged](), do: putRetention},
+	{Method: http.MethodDelete, Path: "/admin/workers/retention/:kind/:state", Needs: access.WorkersManage, Summary: "Keep jobs of a kind that ended in a state as all others",
+		out: of[job.RetentionChanged](), do: deleteRetention},
 }
 
-func (s *server) retentions(c echo.Context) error {
-	list, err := s.r.Retentions(c.Request().Context())
-	if list == nil {
-		list = []job.Retention{}
-	}
-	return answer(c, map[string]any{"retention": list}, err)
+func listRetention(c *call) (any, error) {
+	found, err := c.r.Retentions(c.ctx())
+	return map[string]any{"retention": orEmpty(found)}, err
 }
 
 // keep is the body of PUT.
@@ -29,23 +26,20 @@ type keep struct {
 	KeepS *int64 `json:"keep_s"` // 0: for ever
 }
 
-func (s *server) putRetention(c echo.Context) error {
-	var body keep
-	err := readBody(c, &body, true)
+func putRetention(c *call) (any, error) {
+	body, err := readBody[keep](c)
 	if err == nil && body.KeepS == nil {
 		err = invalid("keep_s is required: seconds, or 0 for ever")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	done, err := s.r.SetRetention(c.Request().Context(), c.Param("kind"), job.State(c.Param("state")), *body.KeepS, caller(c).Name)
-	return answer(c, done, err)
+	return c.r.SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), *body.KeepS, c.caller.Name)
 }
 
-func (s *server) deleteRetention(c echo.Context) error {
-	if err := nothingAsked(c); err != nil {
-		return err
+func deleteRetention(c *call) (any, error) {
+	if err := c.noBody(); err != nil {
+		return nil, err
 	}
-	done, err := s.r.UnsetRetention(c.Request().Context(), c.Param("kind"), job.State(c.Param("state")), caller(c).Name)
-	return answer(c, done, err)
+	return c.r.UnsetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), c.caller.Name)
 }

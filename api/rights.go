@@ -11,30 +11,29 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// rightsFor is how long a pod may go on with what the tables of roles and grants said: what is changed through it is known to it at
-// once, to the other pods, and after plain SQL, so much later.
+// rightsFor is the time for which a pod trusts its last reading of the tables of roles and grants: changes through the pod hold there at
+// once, on other pods, and after plain SQL, at most so much later.
 const rightsFor = 2 * time.Second
 
 // maxRights bounds the principals whose rights are remembered.
 const maxRights = 4096
 
-// rights knows what principals may do: the roles that their tokens and the table of grants give them, and what these come to. It is
-// safe for concurrent use.
+// rights returns what principals may do, by the roles that their tokens and the table of grants give them. It is safe for concurrent use.
 type rights struct {
 	store *store.Store
 
 	mu    sync.Mutex
-	known map[string]lately
+	known map[string]cachedRights
 }
 
-type lately struct {
+type cachedRights struct {
 	rights access.Rights
 	until  time.Time
 }
 
-func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]lately{}} }
+func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
-// of reads what a principal may do. A role that nobody knows gives nothing.
+// of returns a principal's rights. An unknown role gives none.
 func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()
@@ -63,18 +62,18 @@ func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, err
 	if len(r.known) >= maxRights {
 		clear(r.known)
 	}
-	r.known[key] = lately{all, now.Add(rightsFor)}
+	r.known[key] = cachedRights{all, now.Add(rightsFor)}
 	return all, nil
 }
 
-// forget makes every principal's rights be read anew.
+// forget drops the remembered rights of every principal.
 func (r *rights) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.known)
 }
 
-// roleOf reads a role of the table. A permission that this release does not know allows nothing here.
+// roleOf returns a role of the table. A permission that this release does not know allows nothing here.
 func roleOf(one store.Role) access.Role {
 	role := access.Role{Name: one.Name, Scope: access.Own}
 	if one.Scope == string(access.All) {

@@ -8,19 +8,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 var roleRoutes = []Route{
-	{http.MethodGet, "/admin/roles", access.RolesManage, "List the roles: those that come with the program, and one's own", (*server).roles},
-	{http.MethodPut, "/admin/roles/:name", access.RolesManage, "Add or change a role of one's own", (*server).putRole},
-	{http.MethodDelete, "/admin/roles/:name", access.RolesManage, "Delete a role of one's own, and its grants", (*server).deleteRole},
-	{http.MethodGet, "/admin/roles/grants", access.RolesManage, "List who was granted which role", (*server).roleGrants},
-	{http.MethodPut, "/admin/roles/grants", access.RolesManage, "Grant a role to a principal", (*server).grantRole},
-	{http.MethodDelete, "/admin/roles/grants", access.RolesManage, "Revoke a role from a principal", (*server).revokeRole},
+	{Method: http.MethodGet, Path: "/admin/roles", Needs: access.RolesManage, Summary: "List the roles: those that come with the program, and one's own",
+		out: object("roles", listOf(of[role]())), do: listRoles},
+	{Method: http.MethodPut, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Add or change a role of one's own",
+		in: roleBody{}, out: of[role](), do: putRole},
+	{Method: http.MethodDelete, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Delete a role of one's own, and its grants",
+		statuses: []int{http.StatusNoContent}, do: deleteRole},
+	{Method: http.MethodGet, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "List who was granted which role",
+		query: []string{"principal", "role", "limit", "cursor"}, out: page("grants", of[store.RoleGrant]()), do: listGrants},
+	{Method: http.MethodPut, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Grant a role to a principal",
+		in: store.RoleGrant{}, out: of[store.RoleGrant](), do: grantRole},
+	{Method: http.MethodDelete, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Revoke a role from a principal",
+		query: []string{"principal", "role"}, statuses: []int{http.StatusNoContent}, do: revokeRole},
 }
 
 // role is a role as JSON.
@@ -31,22 +36,19 @@ type role struct {
 	BuiltIn     bool     `json:"built_in"`
 }
 
-func (s *server) roles(c echo.Context) error {
-	list := []role{}
+func listRoles(c *call) (any, error) {
+	all := []role{}
 	for _, one := range access.BuiltIn {
-		list = append(list, role{Name: one.Name, Permissions: names(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
+		all = append(all, role{Name: one.Name, Permissions: permissionNames(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
 	}
-	custom, err := s.r.Store().Roles(c.Request().Context())
-	if err != nil {
-		return err
-	}
+	custom, err := c.r.Store().Roles(c.ctx())
 	for _, one := range custom {
-		list = append(list, role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope})
+		all = append(all, role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope})
 	}
-	return c.JSON(http.StatusOK, map[string]any{"roles": list})
+	return map[string]any{"roles": all}, err
 }
 
-func names(permissions []access.Permission) []string {
+func permissionNames(permissions []access.Permission) []string {
 	list := make([]string, len(permissions))
 	for i, one := range permissions {
 		list[i] = string(one)
@@ -62,26 +64,31 @@ type roleBody struct {
 
 var validRole = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-func (s *server) putRole(c echo.Context) error {
-	var body roleBody
-	if err := readJSON(c, &body); err != nil {
-		return err
+func putRole(c *call) (any, error) {
+	body, err := readBody[roleBody](c)
+	if err != nil {
+		return nil, err
 	}
 	one := store.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope}
 	if err := changeable(one.Name); err != nil {
-		return err
+		return nil, err
 	}
 	if err := validateRole(one); err != nil {
-		return invalid("role %s: %s", one.Name, err)
+		return nil, invalid("role %s: %s", one.Name, err)
 	}
-	if err := s.r.Store().PutRole(c.Request().Context(), one, caller(c).Name); err != nil {
-		return err
-	}
-	s.rights.forget()
-	return c.JSON(http.StatusOK, role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope})
+	err = c.r.Store().PutRole(c.ctx(), one, c.caller.Name)
+	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
-// changeable refuses the names of roles that cannot be one's own.
+// rightsChanged drops the remembered rights after a successful change of the roles or grants.
+func (c *call) rightsChanged(err error) error {
+	if err == nil {
+		c.door.rights.forget()
+	}
+	return err
+}
+
+// changeable refuses names that a role of the table cannot have.
 func changeable(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
 		return invalid("a role cannot be called %q: want %s, and not grants", name, validRole)
@@ -113,14 +120,66 @@ func validateRole(one store.Role) error {
 	return nil
 }
 
-func (s *server) deleteRole(c echo.Context) error {
+func deleteRole(c *call) (any, error) {
 	name := c.Param("name")
 	if err := changeable(name); err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.r.Store().DeleteRole(c.Request().Context(), name, caller(c).Name); err != nil {
+	return nil, c.rightsChanged(c.r.Store().DeleteRole(c.ctx(), name, c.caller.Name))
+}
+
+func listGrants(c *call) (any, error) {
+	f := store.RoleGrantFilter{Limit: 50}
+	err := eachFilter(c, func(name, value string, _ []string) (err error) {
+		switch name {
+		case "principal":
+			f.Principal, err = storable(value)
+		case "role":
+			f.Role, err = storable(value)
+		case "limit":
+			f.Limit, err = parseLimit(value)
+		case "cursor":
+			if value, err = cursor.Opened("grants", value); err == nil {
+				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither holds a control character
+			}
+		}
 		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	s.rights.forget()
-	return c.NoContent(http.StatusNoContent)
+	found, err := c.lists.RoleGrants(c.ctx(), f)
+	return pageOf("grants", found, f.Limit, func(last store.RoleGrant) string {
+		return cursor.Sealed("grants", last.Principal+"\n"+last.Role)
+	}), err
+}
+
+func grantRole(c *call) (any, error) {
+	g, err := readBody[store.RoleGrant](c)
+	if err != nil {
+		return nil, err
+	}
+	if err := (access.Principal{Name: g.Principal}).Validate(); err != nil {
+		return nil, invalid("%s", err)
+	}
+	if _, builtIn := access.BuiltInRole(g.Role); !builtIn {
+		custom, err := c.r.Store().Roles(c.ctx())
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(custom, func(r store.Role) bool { return r.Name == g.Role }) {
+			return nil, invalid("there is no role %q", g.Role)
+		}
+	}
+	return g, c.rightsChanged(c.r.Store().GrantRole(c.ctx(), g, c.caller.Name))
+}
+
+// revokeRole takes the principal and the role from the query. Revoking a role that was never granted is no error.
+func revokeRole(c *call) (any, error) {
+	principal, err1 := storable(c.QueryParam("principal"))
+	name, err2 := storable(c.QueryParam("role"))
+	if errors.Join(err1, err2) != nil || principal == "" || name == "" {
+		return nil, invalid("want the parameters principal and role")
+	}
+	return nil, c.rightsChanged(c.r.Store().RevokeRole(c.ctx(), store.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }

@@ -1,71 +1,84 @@
 package api
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// scheduleRoutes are the calendar, as operators see and set it.
 var scheduleRoutes = []Route{
-	{http.MethodGet, "/admin/workers/schedules", access.WorkersView, "List schedules: when they fire, and what came of it", (*server).schedules},
-	{http.MethodGet, "/admin/workers/schedules/preview", access.WorkersView, "Say in words what an expression means, and when it would fire", (*server).previewSchedule},
-	{http.MethodGet, "/admin/workers/schedules/:name", access.WorkersView, "Show a schedule with its next and last fires", (*server).schedule},
-	{http.MethodGet, "/admin/workers/schedules/:name/fires", access.WorkersView, "List the fires of a schedule, newest first", (*server).fires},
-	{http.MethodPut, "/admin/workers/schedules/:name", access.SchedulesManage, "Create a schedule, or set all of it", (*server).putSchedule},
-	{http.MethodPatch, "/admin/workers/schedules/:name", access.SchedulesManage, "Change some settings of a schedule", (*server).patchSchedule},
-	{http.MethodDelete, "/admin/workers/schedules/:name", access.SchedulesManage, "Delete a schedule; the jobs that it made go on", (*server).deleteSchedule},
-	{http.MethodPost, "/admin/workers/schedules/:name/pause", access.SchedulesManage, "Let a schedule not fire until it is resumed", (*server).pauseSchedule},
-	{http.MethodPost, "/admin/workers/schedules/:name/resume", access.SchedulesManage, "Let a schedule fire again, from now on", (*server).resumeSchedule},
-	{http.MethodPost, "/admin/workers/schedules/:name/trigger", access.SchedulesManage, "Submit the job of a schedule now, beside its fires", (*server).triggerSchedule},
+	{Method: http.MethodGet, Path: "/admin/workers/schedules", Needs: access.WorkersView, Summary: "List schedules: when they fire, and what came of it",
+		out: object("schedules", listOf(of[job.ScheduleUse]())), do: listSchedules},
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/preview", Needs: access.WorkersView, Summary: "Say in words what an expression means, and when it would fire",
+		query: []string{"expression", "zone"}, out: of[job.SchedulePreview](), do: previewSchedule},
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name", Needs: access.WorkersView, Summary: "Show a schedule with its next and last fires",
+		out: of[job.ScheduleUse](), do: showSchedule},
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name/fires", Needs: access.WorkersView, Summary: "List the fires of a schedule, newest first",
+		query: []string{"limit", "cursor"}, out: page("fires", of[job.Fire]()), do: listFires},
+	{Method: http.MethodPut, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Create a schedule, or set all of it",
+		in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged](), do: setSchedule(job.ScheduleChange.Whole)},
+	{Method: http.MethodPatch, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Change some settings of a schedule",
+		in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged](),
+		do: setSchedule(func(change job.ScheduleChange) job.ScheduleChange { change.Existing = true; return change })},
+	{Method: http.MethodDelete, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Delete a schedule; the jobs that it made go on",
+		statuses: []int{http.StatusNoContent}, do: deleteSchedule},
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/pause", Needs: access.SchedulesManage, Summary: "Let a schedule not fire until it is resumed",
+		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.PauseSchedule) }},
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Let a schedule fire again, from now on",
+		out: of[changed](), do: resumeSchedule},
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, beside its fires",
+		out: of[job.Fire](), do: triggerSchedule},
 }
 
-func (s *server) schedules(c echo.Context) error {
-	list, err := s.r.Schedules(c.Request().Context())
+func listSchedules(c *call) (any, error) {
+	found, err := c.r.Schedules(c.ctx())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if list == nil {
-		list = []job.ScheduleUse{}
-	}
-	shown, err := s.present(c, list)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, map[string]any{"schedules": shown})
+	shown, err := c.present(orEmpty(found))
+	return map[string]any{"schedules": shown}, err
 }
 
-// previewFires is how many fires a preview has.
+// previewFires is the number of occurrences that a preview has.
 const previewFires = 5
 
-func (s *server) previewSchedule(c echo.Context) error {
-	shown, err := s.r.PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), time.Now(), previewFires)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, shown)
+func previewSchedule(c *call) (any, error) {
+	return c.r.PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), time.Now(), previewFires)
 }
 
-func (s *server) schedule(c echo.Context) error {
-	one, err := s.r.ScheduleNamed(c.Request().Context(), c.Param("name"))
+func showSchedule(c *call) (any, error) {
+	one, err := c.r.ScheduleNamed(c.ctx(), c.Param("name"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.answerShown(c, one)
+	return c.present(one)
 }
 
-// answerShown answers with what holds a schedule, as the sender may see it.
-func (s *server) answerShown(c echo.Context, what any) error {
-	shown, err := s.present(c, what)
-	if err != nil {
+func listFires(c *call) (any, error) {
+	before, limit := time.Time{}, 50
+	err := eachFilter(c, func(name, value string, _ []string) (err error) {
+		switch name {
+		case "limit":
+			limit, err = parseLimit(value)
+		case "cursor":
+			if value, err = cursor.Opened("fires", value); err == nil && value != "" {
+				before, err = time.Parse(time.RFC3339Nano, value)
+			}
+		}
 		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return c.JSON(http.StatusOK, shown)
+	found, err := c.r.ScheduleFiresBefore(c.ctx(), c.Param("name"), before, limit)
+	return pageOf("fires", found, limit, func(last job.Fire) string {
+		return cursor.Sealed("fires", last.FireAt.Format(time.RFC3339Nano))
+	}), err
 }
 
 // scheduleBody is the body of PUT and PATCH.
@@ -74,82 +87,122 @@ type scheduleBody struct {
 	Foreign bool `json:"foreign,omitempty"` // another program has the handler: this pod need not know the kind
 }
 
-func (s *server) putSchedule(c echo.Context) error {
-	return s.setSchedule(c, job.ScheduleChange.Whole)
-}
-
-func (s *server) patchSchedule(c echo.Context) error {
-	return s.setSchedule(c, func(change job.ScheduleChange) job.ScheduleChange { change.Existing = true; return change })
-}
-
-func (s *server) setSchedule(c echo.Context, as func(job.ScheduleChange) job.ScheduleChange) error {
-	var body scheduleBody
-	dry, err := dryRun(c)
-	if err == nil {
-		err = readBody(c, &body, true)
-	}
-	if err != nil {
-		return err
-	}
-	change := as(body.ScheduleChange)
-	change.DryRun = dry
-	if change.Kind != nil && *change.Kind != "" && !body.Foreign && !s.r.Handles(*change.Kind) {
-		return unknownKind(*change.Kind)
-	}
-	var done job.ScheduleChanged
-	err = unmoved(func() error {
-		if change.From, err = s.maySchedule(c, c.Param("name"), change); err != nil {
-			return err
+// setSchedule answers a change of a schedule, made whole by as.
+func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
+	return func(c *call) (any, error) {
+		dry, err := c.dryRun()
+		if err != nil {
+			return nil, err
 		}
-		done, err = s.r.SetSchedule(c.Request().Context(), c.Param("name"), change, caller(c).Name)
-		return err
-	})
-	if err != nil {
-		return err
+		body, err := readBody[scheduleBody](c)
+		if err != nil {
+			return nil, err
+		}
+		change := as(body.ScheduleChange)
+		change.DryRun = dry
+		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !c.r.Handles(*change.Kind) {
+			return nil, fmt.Errorf(`schedule %q: %w: register its handler, or say "foreign": true when another program has it`, *change.Kind, job.ErrUnknownKind)
+		}
+		var done job.ScheduleChanged
+		err = unmoved(func() error {
+			if change.From, err = maySchedule(c, change); err != nil {
+				return err
+			}
+			done, err = c.r.SetSchedule(c.ctx(), c.Param("name"), change, c.caller.Name)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return c.present(done)
 	}
-	return s.answerShown(c, done)
 }
 
-func (s *server) deleteSchedule(c echo.Context) error {
-	if err := nothingAsked(c); err != nil {
-		return err
+func deleteSchedule(c *call) (any, error) {
+	if err := c.noBody(); err != nil {
+		return nil, err
 	}
-	if err := s.r.DeleteSchedule(c.Request().Context(), c.Param("name"), caller(c).Name); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	return nil, c.r.DeleteSchedule(c.ctx(), c.Param("name"), c.caller.Name)
 }
 
-func (s *server) pauseSchedule(c echo.Context) error {
-	return s.open(c, func(ctx context.Context, actor string) (bool, error) {
-		return s.r.PauseSchedule(ctx, c.Param("name"), actor)
-	})
-}
-
-func (s *server) resumeSchedule(c echo.Context) error {
-	if _, err := s.mayTrigger(c, c.Param("name")); err != nil {
-		return err
+func resumeSchedule(c *call) (any, error) {
+	if _, err := mayTrigger(c); err != nil {
+		return nil, err
 	}
-	return s.open(c, func(ctx context.Context, actor string) (bool, error) {
-		return s.r.ResumeSchedule(ctx, c.Param("name"), actor)
-	})
+	return toggleOne(c, c.Param("name"), c.r.ResumeSchedule)
 }
 
-func (s *server) triggerSchedule(c echo.Context) error {
-	if err := nothingAsked(c); err != nil {
-		return err
+func triggerSchedule(c *call) (any, error) {
+	if err := c.noBody(); err != nil {
+		return nil, err
 	}
 	var fire job.Fire
 	err := unmoved(func() error {
-		as, err := s.mayTrigger(c, c.Param("name"))
+		as, err := mayTrigger(c)
 		if err != nil {
 			return err
 		}
-		fire, err = s.r.TriggerScheduleAs(c.Request().Context(), c.Param("name"), as, caller(c).Name)
+		fire, err = c.r.TriggerScheduleAs(c.ctx(), c.Param("name"), as, c.caller.Name)
 		return err
 	})
-	if err != nil {
-		return err
+	return fire, err
+}
+
+// A schedule has handlers run: its setting holds their kind and arguments. So the right to manage schedules is that to submit for
+// every principal, as SECURITY.md states. It includes neither the right to approve nor the right to see secrets:
+// jobs of schedules run without approval in every lane, so a change, a trigger or a resumption needs that right here. The test is
+// TestNoScheduleLeadsAroundAnApprovalOrAMask.
+
+// maySchedule refuses a change whose jobs would need approval, unless the caller may approve them; and one that would
+// pass arguments on to another kind, which has other secrets, unless the caller may see them. It returns the setting that it has read, for
+// which alone it holds; nil: there is none.
+func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
+	setting := job.DefaultSchedule()
+	before, err := c.r.ScheduleNamed(c.ctx(), c.Param("name"))
+	switch {
+	case err == nil:
+		setting, looked = before.ScheduleSetting, &before.ScheduleSetting
+	case !errors.Is(err, job.ErrUnknownSchedule):
+		return nil, err
 	}
-	return c.JSON(http.StatusOK, fire)
+	after := change.Apply(setting)
+	if looked != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
+		return nil, forbidden("args of the kind %q would be those of %q: give args as well; to take them along needs the permission %s", setting.Kind, after.Kind, access.JobsArgs)
+	}
+	return looked, mayRun(c, after)
+}
+
+// mayTrigger refuses to trigger or resume a schedule whose jobs would need approval, unless the caller may approve them. It returns
+// the setting that it has read.
+func mayTrigger(c *call) (*job.ScheduleSetting, error) {
+	one, err := c.r.ScheduleNamed(c.ctx(), c.Param("name"))
+	if err != nil {
+		return nil, err
+	}
+	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
+}
+
+// unmoved retries a decision on a schedule's setting when that was changed before the decision took effect, a few times.
+func unmoved(do func() error) (err error) {
+	for range 4 {
+		if err = do(); !errors.Is(err, job.ErrScheduleMoved) {
+			return err
+		}
+	}
+	return err
+}
+
+func mayRun(c *call, setting job.ScheduleSetting) error {
+	if c.caller.Sees(access.JobsApprove, "") {
+		return nil
+	}
+	lanes := []string{}
+	if setting.Lane != "" {
+		lanes = append(lanes, setting.Lane)
+	}
+	asks, err := c.r.Store().AsksApproval(c.ctx(), lanes, []string{setting.Kind})
+	if err == nil && asks {
+		err = forbidden("its lane, or that of its kind, asks for approval: to schedule there needs the permission %s", access.JobsApprove)
+	}
+	return err
 }

@@ -12,7 +12,7 @@ import (
 // schema is a JSON Schema (2020-12), which OpenAPI 3.1 has for what goes in and out.
 type schema map[string]any
 
-// schemaOf are types whose JSON is not what their fields say.
+// schemaOf has the types whose JSON does not follow from their fields.
 var schemaOf = map[reflect.Type]schema{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
@@ -26,7 +26,7 @@ var schemaOf = map[reflect.Type]schema{
 		job.FireFailed}},
 }
 
-// describe makes the schema of a type as encoding/json writes it. Nothing is required: what a program may rely on is that names stay.
+// describe returns the schema of a type as encoding/json writes it. No member is required: clients may rely on names, which stay.
 func describe(t reflect.Type) schema {
 	if known, ok := schemaOf[t]; ok {
 		return known

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,41 +13,49 @@ import (
 )
 
 var sessionRoutes = []Route{
-	{http.MethodPost, "/ui/login", access.Nothing, "Begin the session of a browser with the token in the form's field token", (*server).login},
-	{http.MethodPost, "/ui/logout", access.Nothing, "End the session of a browser", (*server).logout},
+	{Method: http.MethodPost, Path: "/ui/login", Needs: access.Nothing, Summary: "Begin the session of a browser with the token in the form's field token",
+		in: loginForm{}, form: true, statuses: []int{http.StatusNoContent, http.StatusSeeOther}, do: login},
+	{Method: http.MethodPost, Path: "/ui/logout", Needs: access.Nothing, Summary: "End the session of a browser",
+		statuses: []int{http.StatusNoContent, http.StatusSeeOther}, do: logout},
+}
+
+// loginForm is the form of the dashboard's login.
+type loginForm struct {
+	Token string `json:"token"`
+	Next  string `json:"next,omitempty"` // the page that was asked for: its address from /ui/ on
 }
 
 // login answers a form with a cookie that stands for the token in it, and sends the browser on to the page that was asked for, or back
 // to the form.
-func (s *server) login(c echo.Context) error {
-	if s.opts.Login == nil {
-		return &problem{status: http.StatusNotFound, code: "not_found", message: "there are no sessions here"}
+func login(c *call) (any, error) {
+	if c.opts.Login == nil {
+		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "there are no sessions here"}
 	}
-	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: addresses stand in logs
+	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: logs have addresses
 	next := ui.Onward(c.Request().PostFormValue("next"))
-	session, until, err := s.opts.Login(token)
+	session, until, err := c.opts.Login(token)
 	if err != nil {
-		if err := within(c, s.logins, neighbourhood(s.client(c.Request()))); err != nil {
-			return err // who has a token logs in all the same
+		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
+			return nil, err // valid tokens are not limited
 		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}
 		if !wantsPage(c) {
-			return no
+			return nil, no
 		}
-		s.refusals.note(c.Request(), Route{Method: http.MethodPost, Path: "/ui/login"}, no)
-		return c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
+		c.door.refusals.note(c.Request(), c.to, no)
+		return nil, c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
-	c.SetCookie(s.cookie(c, session, until))
-	return s.onward(c, next)
+	c.SetCookie(c.sessionCookie(session, until))
+	return nil, onward(c, next)
 }
 
 // logout makes the browser forget its session.
-func (s *server) logout(c echo.Context) error {
-	c.SetCookie(s.cookie(c, "", time.Unix(1, 0)))
-	return s.onward(c, "")
+func logout(c *call) (any, error) {
+	c.SetCookie(c.sessionCookie("", time.Unix(1, 0)))
+	return nil, onward(c, "")
 }
 
-// back is what the form is asked for again with.
+// back returns the query with which the form is shown again.
 func back(next string) url.Values {
 	asked := url.Values{"failed": {"1"}}
 	if next != "" {
@@ -58,21 +65,21 @@ func back(next string) url.Values {
 }
 
 // onward sends a browser to a page of the dashboard, by its address from there on.
-func (s *server) onward(c echo.Context, next string) error {
+func onward(c echo.Context, next string) error {
 	if wantsPage(c) {
 		return c.Redirect(http.StatusSeeOther, "./"+next)
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-// wantsPage reports whether a person looks at the answer.
+// wantsPage reports whether the answer is for a browser's window.
 func wantsPage(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }
 
-// cookie is the session's: no script reads it, no other site's page sends it, and it does not leave the prefix of the API.
-func (s *server) cookie(c echo.Context, value string, until time.Time) *http.Cookie {
-	path := asked(c.Request())
+// sessionCookie is that of a session: no script reads it, no other site's page sends it, and it does not leave the prefix of the API.
+func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
+	path := askedPath(c.Request())
 	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
 		path = path[:cut]
 	} else {
@@ -80,23 +87,11 @@ func (s *server) cookie(c echo.Context, value string, until time.Time) *http.Coo
 	}
 	return &http.Cookie{ // #nosec G124 -- Secure whenever the request was
 		Name: access.SessionCookie, Value: value, Path: path, Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: s.encrypted(c.Request()),
+		Secure: encrypted(c.Request(), c.opts.TrustedProxies),
 	}
 }
 
-// encrypted reports whether a request came through TLS: here, or at a proxy that is believed.
-func (s *server) encrypted(r *http.Request) bool {
-	return r.TLS != nil || s.opts.TrustedProxies.Believe(access.Peer(r)) && r.Header.Get("X-Forwarded-Proto") == "https"
-}
-
-// ofAPage reports whether a request that has a session, and no token, says which page it comes from. Every browser does so when
-// something is to be changed; what does not is no browser, and has no business with a session.
-func ofAPage(r *http.Request) error {
-	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-		return nil
-	}
-	if _, err := r.Cookie(access.SessionCookie); err == nil {
-		return errors.New("a session is for browsers, which say where a request comes from: send a token instead")
-	}
-	return nil
+// encrypted reports whether a request came through TLS: here, or at a trusted proxy.
+func encrypted(r *http.Request, trusted Proxies) bool {
+	return r.TLS != nil || trusted.Believe(access.Peer(r)) && r.Header.Get("X-Forwarded-Proto") == "https"
 }

@@ -53,7 +53,7 @@ func (s *sse) printf(format string, args ...any) {
 // oneLine keeps a name that a handler gave its event from being more than a name.
 var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\x00", " ")
 
-func (s *sse) event(i feed.Item) {
+func (s *sse) writeEvent(i feed.Item) {
 	if i.ID != "" {
 		s.printf("id: %s\n", i.ID)
 	}
@@ -75,9 +75,9 @@ func (s *sse) begin(watched *feed.Stream, seen any) error {
 		if err != nil {
 			return err
 		}
-		s.event(feed.Item{Event: "reset", Data: reason})
+		s.writeEvent(feed.Item{Event: "reset", Data: reason})
 	}
-	s.event(feed.Item{ID: watched.Cursor, Event: "snapshot", Data: snapshot})
+	s.writeEvent(feed.Item{ID: watched.Cursor, Event: "snapshot", Data: snapshot})
 	return s.flush()
 }
 

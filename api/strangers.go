@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -23,7 +20,7 @@ import (
 type strangers struct {
 	each    *buckets
 	lines   *rate.Limiter // of the log
-	unsaid  atomic.Int64  // lines that were left out
+	unsaid  atomic.Int64  // lines left out
 	counted *prometheus.CounterVec
 }
 
@@ -34,7 +31,7 @@ func newStrangers(o Options) *strangers {
 	}, []string{"credentials"})}
 }
 
-// refuse answers one such request with 401, or with 429 when its address has sent too many of them. err is why it is not believed.
+// refuse answers one such request with 401, or with 429 when its address has sent too many of them. err is the error of authentication.
 func (s *strangers) refuse(request *http.Request, from string, err error) *problem {
 	kind := "none"
 	if showsCredentials(request) {
@@ -42,11 +39,8 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 		s.log(request, from, err)
 	}
 	s.counted.WithLabelValues(kind).Inc()
-	if wait, ok := s.each.take(neighbourhood(from)); !ok {
-		p := &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "too many requests without valid credentials",
-			detail: "try again after " + wait.Round(time.Millisecond).String()}
-		p.retryAfter = strconv.Itoa(int(math.Ceil(wait.Seconds())))
-		return p
+	if wait, ok := s.each.reserve(neighbourhood(from)); !ok {
+		return tooMany("too many requests without valid credentials", wait)
 	}
 	detail := "send Authorization: Bearer and a token that is valid"
 	if errors.Is(err, access.ErrUnknownCertificate) {

@@ -150,7 +150,7 @@ func serving() (n int) {
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for one := range strings.SplitSeq(string(stacks), "\n\n") {
-		if strings.Contains(one, "/internal/feed.") || strings.Contains(one, "/api.(*server).stream") {
+		if strings.Contains(one, "/internal/feed.") || strings.Contains(one, "/api.serveStream") {
 			n++
 		}
 	}

@@ -1,15 +1,14 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"strconv"
+	"net/http"
+	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -38,34 +37,6 @@ type Step struct {
 	Lane     string          `json:"lane,omitempty"`
 	Subject  *string         `json:"subject,omitempty"`
 	Priority *int            `json:"priority,omitempty"`
-}
-
-// Delay is a length of time in JSON: seconds as a number, or text such as "1m30s".
-type Delay time.Duration
-
-// MarshalJSON implements [json.Marshaler].
-func (d Delay) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (d *Delay) UnmarshalJSON(raw []byte) error {
-	text := string(bytes.Trim(raw, `"`))
-	if text == "null" || text == "" {
-		return nil
-	}
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		const most = 100 * 365 * 24 * 3600
-		if !(seconds >= 0 && seconds <= most) {
-			return fmt.Errorf("delay %s: want 0 to %d seconds", raw, most)
-		}
-		*d = Delay(seconds * float64(time.Second))
-		return nil
-	}
-	length, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("delay %s: want seconds, or text such as \"1m30s\"", raw)
-	}
-	*d = Delay(length)
-	return nil
 }
 
 // Submit submits s to r, with further options. Its errors are those of [runner.Runner.Submit].
@@ -102,7 +73,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if err != nil || !submitted.Duplicate {
 		return submitted, err
 	}
-	// Whoever holds the key may be anywhere by now.
+	// The holder of the key may have moved since.
 	holder, err := r.Get(ctx, submitted.ID)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over
 		return submitted, nil
@@ -125,34 +96,71 @@ func jobOptions(lane string, subject *string, priority *int) []runner.EnqueueOpt
 	return options
 }
 
-// Decode reads one JSON value into v: a field that v does not have, one that is there twice, a second value, and text
-// that is no UTF-8 are errors.
-func Decode(body io.Reader, v any) error {
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	if what := job.Unstorable(raw); what != "" {
-		return fmt.Errorf("%w: %s, which PostgreSQL cannot store", errText, what)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(v); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty")
-		}
-		return fmt.Errorf("%w: %w", errJSON, err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows the value", errJSON)
-	}
-	if pointer, found := twice(raw); found {
-		return fmt.Errorf("%w: %.200s is there twice", errJSON, pointer)
-	}
-	return nil
+// submitted answers POST /jobs.
+type submitted struct {
+	ID         int64     `json:"id,string"`
+	PipelineID int64     `json:"pipeline_id,string"`
+	State      job.State `json:"state"`
+	Duplicate  bool      `json:"duplicate"`
 }
 
-var (
-	errText = errors.New("invalid text")
-	errJSON = errors.New("no JSON of the wanted form")
-)
+func submit(c *call) (any, error) {
+	body, err := readBody[Submission](c)
+	if err != nil {
+		return nil, err
+	}
+	if body.Kind == "" {
+		return nil, invalid("kind is missing")
+	}
+	options := []runner.EnqueueOption{runner.Submitter(c.caller.Name)}
+	if key := c.Request().Header.Get("Idempotency-Key"); key != "" {
+		options = append(options, runner.IdempotencyKey(key))
+	}
+	asks, err := asksApproval(c, body)
+	if err != nil {
+		return nil, err
+	}
+	if asks {
+		options = append(options, runner.NeedsApproval())
+	}
+	made, err := body.Submit(c.ctx(), c.r, options...)
+	if err == nil && made.Duplicate {
+		err = mayLearn(c, made.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Response().Header().Set("Location", strings.TrimSuffix(askedPath(c.Request()), "/")+"/"+idText(made.ID))
+	return submitted(made), nil
+}
+
+// asksApproval reports whether a submission needs approval by one of the lanes or kinds that it names, for the store itself checks the
+// lane of the first step only: neither another lane, nor an earlier step, nor a retry leads around an approval. The test is
+// TestNoLaneAndNoChainLeadsAroundAnApproval.
+func asksApproval(c *call, body Submission) (bool, error) {
+	if body.Lane == "" && len(body.Chain) == 0 {
+		return false, nil
+	}
+	lanes, kinds := []string{}, []string{body.Kind}
+	if body.Lane != "" {
+		lanes = append(lanes, body.Lane)
+	}
+	for _, step := range body.Chain {
+		if kinds = append(kinds, step.Kind); step.Lane != "" {
+			lanes = append(lanes, step.Lane)
+		}
+	}
+	return c.r.Store().AsksApproval(c.ctx(), lanes, kinds)
+}
+
+// mayLearn refuses to name the job that holds the unique key of a submission to a caller who may not read it.
+func mayLearn(c *call, id int64) error {
+	owner, err := c.r.Store().Owner(c.ctx(), id)
+	if errors.Is(err, job.ErrNotFound) { // its retention is over
+		return nil
+	}
+	if err != nil || owner == c.caller.Name || c.caller.Sees(access.JobsRead, owner) {
+		return err
+	}
+	return &problem{status: http.StatusConflict, code: "unique_key_held", message: job.ErrKeyHeld.Error(), detail: "the job of somebody else holds it"}
+}

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -26,13 +27,13 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it li
 	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
-	door := func(path string, do func(*server, echo.Context) error) Route {
-		return Route{http.MethodGet, path, access.Nothing, "A door that breaks", do}
+	door := func(path string, do handler) Route {
+		return Route{Method: http.MethodGet, Path: path, Needs: access.Nothing, do: do}
 	}
 	e := echo.New()
 	mount(e.Group(""), r, Options{InsecureAllowAll: true}, []Route{
-		door("/breaks", func(*server, echo.Context) error { panic("secret of the program") }),
-		door("/breaks/off", func(_ *server, c echo.Context) error {
+		door("/breaks", func(*call) (any, error) { panic("secret of the program") }),
+		door("/breaks/off", func(c *call) (any, error) {
 			_ = c.String(http.StatusOK, "half of")
 			panic("later")
 		}),
@@ -59,4 +60,25 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it li
 	}()
 	is.Equal(thrown, http.ErrAbortHandler) // net/http cuts it off, and it is not taken for the whole
 	is.True(strings.Contains(log.String(), "later"))
+}
+
+func TestAHostReceivesTheErrorThatAnAnswerHides(t *testing.T) {
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	defer r.Close()
+	var failed []error
+	hidden, who := errors.New("the host of the database"), ""
+	e := echo.New()
+	mount(e.Group(""), r, Options{InsecureAllowAll: true, Operator: "cli:ana", OnFailure: func(_ *http.Request, err error) { failed = append(failed, err) }}, []Route{
+		{Method: http.MethodGet, Path: "/fails", Needs: access.JobsRead, do: func(c *call) (any, error) { who = c.caller.Name; return nil, hidden }},
+		{Method: http.MethodGet, Path: "/refuses", Needs: access.JobsRead, do: func(*call) (any, error) { return nil, invalid("no") }},
+	})
+	for _, path := range []string{"/fails", "/refuses"} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		is.True(!strings.Contains(w.Body.String(), hidden.Error()))
+	}
+	is.Equal(who, "cli:ana")
+	is.Equal(failed, []error{hidden}) // a refusal says all there is to say
 }

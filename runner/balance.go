@@ -176,7 +176,7 @@ func (r *engine) endWaiting(ctx context.Context, w store.Waiting) (more []int64,
 		e.Next = next
 	}
 	if reserved && !(err == nil && ok && ended.Next == store.PlacedRunning && r.launchBorn(boot, *e.Next)) {
-		r.lanes.release(e.Next.Lane)
+		r.lanes.Release(e.Next.Lane, 1)
 	}
 	if err != nil || !ok {
 		return nil, false, err
@@ -243,7 +243,7 @@ func (r *engine) stepAfter(ctx context.Context, w store.Waiting, impaired bool) 
 	if next.subject == nil {
 		next.subject = &w.Subject
 	}
-	if _, heard, _ := r.lanes.lookup(s.Kind, ""); !heard && s.Lane == "" {
+	if _, heard, _ := r.lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
 		lane, _, err := r.front.LaneFor(ctx, s.Kind, "", w.Lane)
 		if err != nil {
 			return nil, err

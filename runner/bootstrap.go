@@ -63,8 +63,8 @@ func (r *Runner) bootstrap(ctx context.Context) error {
 func (r *Runner) housed() error {
 	var errs []error
 	for _, kind := range r.mineAll {
-		lane, _, _ := r.lanes.lookup(kind, "")
-		if _, known, _ := r.lanes.lookup(kind, lane); !known {
+		lane, _, _ := r.lanes.Lookup(kind, "")
+		if _, known, _ := r.lanes.Lookup(kind, lane); !known {
 			errs = append(errs, fmt.Errorf("kind %q belongs to lane %q, which does not exist: %w", kind, lane, job.ErrUnknownLane))
 		}
 	}

@@ -119,7 +119,7 @@ func (r *engine) follow(w *submission, from before) store.NewJob {
 		w.priority = &from.priority
 	}
 	w.submitter = from.submitter // who may see a pipeline may see all of it
-	n := w.row(0, r.lanes.laneOfStep(w.kind, w.lane, from.lane))
+	n := w.row(0, r.lanes.LaneOfStep(w.kind, w.lane, from.lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
@@ -149,5 +149,5 @@ func (r *engine) newIDs(one *run, n int) (ids []int64, err error) {
 // knows: whether something more urgent waits, and whether the subject is free.
 func (r *engine) mayStart(one *run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !r.closing.Load() && r.mine[next.Kind] && r.pod.trusted() &&
-		r.pod.id() == one.lease.Pod && r.lanes.step(one.claimed.Lane, next.Lane)
+		r.pod.id() == one.lease.Pod && r.lanes.Step(one.claimed.Lane, next.Lane)
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/slots"
+
 	"context"
 	"sync"
 	"time"
@@ -64,7 +66,7 @@ func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 			}
 			return false, err
 		}
-		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.lanes.tick() {
+		if all && !look && !r.backlog.left() && time.Since(r.looked) < r.lanes.Interval() {
 			return false, nil
 		}
 	}
@@ -85,21 +87,21 @@ func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 			r.wake()
 		}
 	}()
-	wants, early, unasked := r.lanes.want(r.round)
+	wants, early, unasked := r.lanes.Wants(r.round.since, r.round.tick)
 	r.round.open = false
 	r.round.asked += len(wants)
 	if len(wants) == 0 {
-		left = early == 0 || !r.lanes.covers(r.round.asked+early)
+		left = early == 0 || !r.lanes.Covers(r.round.asked+early)
 		return false, nil
 	}
 	reserved := map[string]int{}
 	for i, w := range wants {
 		reserved[w.Lane] = w.N
-		r.marks.forClaim(&wants[i])
+		r.marks.ForClaim(&wants[i])
 	}
 	defer func() {
 		for lane, n := range reserved {
-			r.lanes.releaseN(lane, n)
+			r.lanes.Release(lane, n)
 		}
 	}()
 	boot := r.boot()
@@ -115,9 +117,9 @@ func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 		return false, err
 	}
 	r.launchClaims(boot, found, reserved)
-	quick := found.Took <= markSlow+time.Duration(len(found.Jobs))*markSlowEach
+	quick := !slots.Slow(found.Took, len(found.Jobs))
 	most, wake := r.member.markLimit()
-	sweeping := r.marks.claimed(wants, found, quick, most, wake)
+	sweeping := r.marks.Claimed(wants, found, quick, most, wake)
 	if !quick && !sweeping {
 		r.mark(ctx)
 	}
@@ -125,14 +127,14 @@ func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 	for _, w := range wants {
 		filled = filled || reserved[w.Lane] == 0
 	}
-	left = filled || sweeping || found.Seen > len(found.Jobs) || !r.lanes.covers(r.round.asked+early)
+	left = filled || sweeping || found.Seen > len(found.Jobs) || !r.lanes.Covers(r.round.asked+early)
 	// More can be had at once when a lane's share was filled, some were passed by, or lanes not asked or not read to their end, and slots
 	// are left.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
-		return again && r.lanes.anyFree(reserved), nil
+		return again && r.lanes.AnyFree(reserved), nil
 	}
-	r.round.open = r.lanes.anyFree(reserved)
+	r.round.open = r.lanes.AnyFree(reserved)
 	return r.round.open, nil
 }
 
@@ -154,7 +156,7 @@ func (r *engine) launchClaims(boot string, found store.Claims, reserved map[stri
 		}
 		claims = append(claims, one)
 		reserved[c.Lane]--
-		r.lanes.touched(c.Lane)
+		r.lanes.Touch(c.Lane)
 	}
 	r.hands.give(claims...)
 }
@@ -162,7 +164,7 @@ func (r *engine) launchClaims(boot string, found store.Claims, reserved map[stri
 // claimSubjects claims the next job of each subject whose run has just ended, one slot each. It reports whether there was one
 // for each of them.
 func (r *engine) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
-	lanes := r.lanes.openLanes()
+	lanes := r.lanes.Open()
 	var asked []store.Key
 	for _, k := range keys {
 		if r.mine[k.Kind] {
@@ -176,13 +178,13 @@ func (r *engine) claimSubjects(ctx context.Context, keys []store.Key) (all bool,
 	reserved := map[string]int{}
 	defer func() {
 		for lane, n := range reserved {
-			r.lanes.releaseN(lane, n)
+			r.lanes.Release(lane, n)
 		}
 	}()
 	var open []string
 	for _, lane := range lanes {
 		for range asked {
-			if !r.lanes.reserve(lane) {
+			if !r.lanes.Reserve(lane) {
 				break
 			}
 			reserved[lane]++
@@ -218,7 +220,7 @@ func (r *engine) claimSubjects(ctx context.Context, keys []store.Key) (all bool,
 // slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
 // pod's.
 func (r *engine) slotFree(lane string) {
-	if r.backlog.freed() || r.lanes.overdue(lane) {
+	if r.backlog.freed() || r.lanes.Overdue(lane) {
 		r.wake()
 	}
 }

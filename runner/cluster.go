@@ -19,8 +19,8 @@ func (r *engine) heedHistory(history string) {
 	if before == "" || before == history {
 		return
 	}
-	r.lanes.ungranted()
-	r.marks.drop()
+	r.lanes.DropGrants()
+	r.marks.Drop()
 	r.doubt.raise()
 	r.member.historyChanged()
 }

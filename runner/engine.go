@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
@@ -27,8 +28,8 @@ type engine struct {
 	mine    map[string]bool // kinds that it runs; fixed when it starts
 	mineAll []string
 	pod     *pod
-	lanes   *lanes
-	marks   *marks
+	lanes   *slots.Lanes
+	marks   *slots.Marks
 	runs    *runs
 	hands   *hands
 	flights flights
@@ -70,17 +71,18 @@ type services struct {
 	waiters *waiters
 }
 
-// newEngine returns an engine that runs no kind yet. Set its member, its kinds and those that it runs before it starts.
-func newEngine(s services, o Options) *engine {
+// newEngine returns an engine that runs no kind yet. mayUse reports whether it may use a lane; nil: it may use all. Set its member, its
+// kinds and those that it runs before it starts.
+func newEngine(s services, o Options, mayUse func(lane string) bool) *engine {
 	e := &engine{
 		services: s, opts: o, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
-		lanes: newLanes(o.Slots, o.PollEvery), marks: &marks{}, pod: newPod(), runs: newRuns(),
+		lanes: slots.NewLanes(o.Slots, o.PollEvery, mayUse), marks: &slots.Marks{}, pod: newPod(), runs: newRuns(),
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	e.hands, e.flusher = newHands(e.work), newFlusher(e)
 	e.firstEvents.write = s.front.EmitMany
 	e.unbalanced.some = wait.NewSignal()
-	e.poller = poller.New(net{e}, e.lanes.poll)
+	e.poller = poller.New(net{e}, o.PollEvery)
 	return e
 }
 

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/slots"
+
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +73,7 @@ func (r *engine) submitNew(ctx context.Context, w *submission, n store.NewJob) (
 	n.Starts = reserved
 	release := func() {
 		if reserved {
-			r.lanes.release(lane)
+			r.lanes.Release(lane, 1)
 		}
 	}
 	list := []store.NewJob{n}
@@ -105,7 +107,7 @@ func (r *engine) submitNew(ctx context.Context, w *submission, n store.NewJob) (
 		release()
 		s.State = job.AwaitingApproval
 	}
-	if n.Starts && entered.Took > markSlow {
+	if n.Starts && slots.Slow(entered.Took, 0) {
 		r.mark(ctx) // the job has started; the next submissions will not take as long
 	}
 	return s, nil
@@ -187,7 +189,7 @@ func (r *engine) insertOnce(ctx context.Context, boot string, list []store.NewJo
 			return store.Enqueued{}, err
 		}
 	}
-	return r.front.EnqueueSince(ctx, boot, list, r.marks.forSubmission(list[0].Lane))
+	return r.front.EnqueueSince(ctx, boot, list, r.marks.ForSubmission(list[0].Lane))
 }
 
 // stateOf reads where a job is that has just been submitted; pending when that cannot be read.

@@ -125,7 +125,7 @@ func (r *engine) close(one *run, next *run) (free bool) {
 	r.waiters.seen(one.lease.JobID)
 	r.runs.remove(one)
 	if next == nil {
-		r.lanes.release(one.claimed.Lane)
+		r.lanes.Release(one.claimed.Lane, 1)
 	}
 	if one.claimed.Isolated {
 		r.wake()

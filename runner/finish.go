@@ -141,7 +141,7 @@ func (r *engine) finished(one *run, next *store.NewJob, e store.Ending, ended st
 		}
 	}
 	if next.Starts {
-		r.lanes.stepped(one.claimed.Lane, next.Lane, child != nil)
+		r.lanes.Stepped(one.claimed.Lane, next.Lane, child != nil)
 		if child != nil && next.Lane != one.claimed.Lane {
 			r.slotFree(one.claimed.Lane)
 		}
@@ -167,7 +167,7 @@ func (r *engine) finished(one *run, next *store.NewJob, e store.Ending, ended st
 // steppedBack undoes what mayStart prepared.
 func (r *engine) steppedBack(one *run, next *store.NewJob) {
 	if next != nil && next.Starts {
-		r.lanes.stepped(one.claimed.Lane, next.Lane, false)
+		r.lanes.Stepped(one.claimed.Lane, next.Lane, false)
 	}
 }
 

@@ -178,10 +178,10 @@ func (g *Guest) adopt(list []store.Adopted) {
 		g.mu.Lock()
 		g.proxies[key] = p
 		g.mu.Unlock()
-		g.r.lanes.adopt(a.Lane)
+		g.r.lanes.Adopt(a.Lane)
 		one := g.r.newRun(a.Claimed, g.opts.ID)
 		if one == nil {
-			g.r.lanes.release(a.Lane)
+			g.r.lanes.Release(a.Lane, 1)
 			continue
 		}
 		one.hasRun(a.Ran)

@@ -80,7 +80,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 	}
 	inner.pod.beaten(sent, b.Now, b.Left, true)
 	inner.told(b)
-	inner.lanes.unsureAll() // what the worker held of limited lanes is asked for
+	inner.lanes.Unsure() // what the worker held of limited lanes is asked for
 	if g.stream > 1 {
 		inner.doubt.raise() // what was claimed for it and never arrived is found and given back
 	}
@@ -96,10 +96,9 @@ func (g *Guest) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Kinds, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, nil, false
-	g.r = newEngine(host.services, opts)
+	g.r = newEngine(host.services, opts, o.Lane)
 	g.r.member = g
 	g.r.pod.boot = o.ID
-	g.r.lanes.mayUse = o.Lane        // nil: all
 	maps.Copy(g.r.kinds, host.kinds) // a step may follow that runs on a pod
 	for _, k := range o.Kinds {
 		g.r.kinds[k.Name] = g.proxied(k, host.kinds[k.Name])

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/slots"
+
 	"slices"
 	"sync"
 
@@ -57,7 +59,7 @@ func (s *guests) remove(g *Guest) {
 }
 
 // marksFor are the marks of those who run the same kinds: the look at what they have to pass by is one for all.
-func (s *guests) marksFor(kinds []string) *marks {
+func (s *guests) marksFor(kinds []string) *slots.Marks {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.byID {
@@ -65,7 +67,7 @@ func (s *guests) marksFor(kinds []string) *marks {
 			return g.r.marks
 		}
 	}
-	return &marks{}
+	return &slots.Marks{}
 }
 
 // each calls do for every guest, outside the lock.

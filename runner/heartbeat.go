@@ -198,11 +198,11 @@ func (r *engine) beatOnce(ctx context.Context, counts bool) {
 // told takes what a heartbeat told.
 func (r *engine) told(b store.Beat) {
 	r.heedHistory(b.History)
-	if r.lanes.update(b) {
+	if r.lanes.Apply(b) {
 		r.wake()
 	}
-	r.poller.SetEvery(r.lanes.tick())
-	if r.lanes.setStale(b.Lanes) {
+	r.poller.SetEvery(r.lanes.Interval())
+	if r.lanes.ApplyStale(b.Lanes) {
 		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
 	r.member.apply(b)
@@ -271,5 +271,5 @@ func (r *engine) reserveFor(kind, lane string, delayMillis int64) (boot string, 
 	if delayMillis > 0 || r.closing.Load() || !r.pod.trusted() || !r.mine[kind] {
 		return boot, false
 	}
-	return boot, r.lanes.reserve(lane)
+	return boot, r.lanes.Reserve(lane)
 }

@@ -27,7 +27,7 @@ func (r *engine) laneOf(ctx context.Context, kind, named string) (string, error)
 
 // laneAsking is laneOf that asks the database in a way of the caller's, should the latest heartbeat not have told.
 func (r *engine) laneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
-	if lane, known, exists := r.lanes.lookup(kind, named); known {
+	if lane, known, exists := r.lanes.Lookup(kind, named); known {
 		if !exists {
 			return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
 		}
@@ -44,32 +44,4 @@ func (r *engine) laneAsking(ctx context.Context, ask func(ctx context.Context, k
 		lane = named
 	}
 	return lane, nil
-}
-
-// lookup answers from the latest heartbeat. A lane that it did not know yet is not known to be missing.
-func (l *lanes) lookup(kind, named string) (lane string, known, exists bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case !l.known:
-		return "", false, false
-	case named != "":
-		return named, l.byName[named] != nil, true
-	case l.kinds[kind] != "":
-		return l.kinds[kind], true, true
-	}
-	return job.DefaultLane, true, true
-}
-
-// laneOfStep finds the lane of a next step: the one named, its kind's, or its parent's.
-func (l *lanes) laneOfStep(kind, named, parents string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case named != "":
-		return named
-	case l.kinds[kind] != "":
-		return l.kinds[kind]
-	}
-	return parents
 }

@@ -33,13 +33,6 @@ func (r *Runner) cancelOverdue(l job.Lease) {
 // and those that ran and come back. Later the maintenance finds them, within a minute.
 const strandedFor = 5 * time.Minute
 
-// lostOne reports whether a lane was deleted so lately, or one that was still has jobs here.
-func (l *lanes) lostOne(lately time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.lost.IsZero() && time.Since(l.lost) < lately
-}
-
 // Maintain does every task of the maintenance once, now; a runner that is run does them by itself, by the minute. It is for tools and tests that
 // must not wait for that. It goes on after an error and returns the errors of all tasks. Safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.maintenance.RunOnce(ctx) }

@@ -21,7 +21,7 @@ func (p podMember) heartbeat(ctx context.Context, boot string) (store.Beat, erro
 func (p podMember) apply(b store.Beat) {
 	p.r.due.told(b)
 	p.r.calendar.Apply(b.Now, b.NextFire)
-	if p.r.lanes.lostOne(strandedFor) {
+	if p.r.lanes.LostOne(strandedFor) {
 		p.r.maintenance.MoveStranded()
 	}
 	p.r.poller.Nudge()
@@ -34,7 +34,7 @@ func (p podMember) apply(b store.Beat) {
 func (p podMember) leaseLost(ctx context.Context) {
 	r := p.r
 	old := r.pod.renew()
-	r.lanes.ungranted()
+	r.lanes.DropGrants()
 	r.metrics.LeasesLost.Inc()
 	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
 	r.runs.each(func(one *run) {

@@ -99,7 +99,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	}
 	shared.waiters = newWaiters(shared)
 	r := &Runner{
-		engine:      newEngine(shared, o),
+		engine:      newEngine(shared, o, nil),
 		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		peers: wait.NewSignal(),
 		pass:  slowPass{every: passEvery}, known: knownClaims{reported: -1},
@@ -212,7 +212,7 @@ func (r *Runner) start(ctx context.Context) error {
 
 // sayDrained warns of what would otherwise look like a pod that does not work.
 func (r *Runner) sayDrained(ctx context.Context) {
-	if r.lanes.isDrained() {
+	if r.lanes.Drained() {
 		r.log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, r.opts.Name)
 	}
 }
@@ -279,7 +279,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 		reasons = append(reasons, "not started")
 	case !r.pod.trusted():
 		reasons = append(reasons, ReasonCutOff)
-	case r.lanes.isDrained():
+	case r.lanes.Drained():
 		reasons = append(reasons, ReasonDrained)
 	}
 	return len(reasons) == 0, reasons

@@ -2,12 +2,10 @@ package runner
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,39 +20,10 @@ func (r *engine) staleAfter(one *run) time.Duration {
 	if one.kind.staleAfter != nil {
 		return *one.kind.staleAfter
 	}
-	if lanes := r.lanes.stale.Load(); lanes != nil {
-		if after, says := (*lanes)[one.claimed.Lane]; says {
-			return after
-		}
+	if after, set := r.lanes.StaleAfter(one.claimed.Lane); set {
+		return after
 	}
 	return r.opts.StaleAfter
-}
-
-// setStale takes what lanes say about signs of life, and reports whether that is news.
-func (l *lanes) setStale(told []store.Lane) (news bool) {
-	now := map[string]time.Duration{}
-	for _, one := range told {
-		if one.StaleAfterS != nil {
-			now[one.Name] = lengthOf(one.StaleAfterS, time.Second)
-		}
-	}
-	before := map[string]time.Duration{}
-	if had := l.stale.Load(); had != nil {
-		before = *had
-	}
-	if maps.Equal(before, now) {
-		return false
-	}
-	l.stale.Store(&now)
-	return true
-}
-
-// lengthOf is a number of units of time; none is 0.
-func lengthOf(n *int, unit time.Duration) time.Duration {
-	if n == nil {
-		return 0
-	}
-	return time.Duration(*n) * unit
 }
 
 // pulse is the watch over a handler that must give signs of life: one timer a run, which is set anew when it finds that

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/slots"
+
 	"context"
 	"io"
 	"log/slog"
@@ -59,9 +61,12 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 
 // claiming is how many slots the claims hold that are under way.
 func claiming(r *Runner) int {
-	r.lanes.mu.Lock()
-	defer r.lanes.mu.Unlock()
-	return r.lanes.used - r.Running()
+	used, sum := 0, map[string]slots.Use{}
+	r.lanes.AddUse(sum)
+	for _, lane := range sum {
+		used += lane.Used
+	}
+	return used - r.Running()
 }
 
 func takeAll(t *testing.T, pool *pgxpool.Pool) (release func()) {
@@ -161,9 +166,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		pgtest.Wait(t, "the runner knows of the gate, and no claim is under way", func() bool {
-			r.lanes.mu.Lock()
-			is := r.lanes.paused
-			r.lanes.mu.Unlock()
+			is := len(r.lanes.Open()) == 0
 			return is == paused && (!paused || claiming(r) == 0)
 		})
 	}

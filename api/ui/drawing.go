@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -61,7 +62,7 @@ type point struct{ x, y int }
 // draw lays a pipeline out.
 func draw(t tree, now time.Time) drawing {
 	p := &pen{x: edge}
-	steps := t.Steps
+	steps := t.Jobs
 	if n := t.Earlier(); n > 0 {
 		p.column(false, box{H: boxH, Title: fmt.Sprintf("%s earlier steps", number(n)), Sub: "not drawn", State: "succeeded",
 			Link: "jobs?pipeline=" + strconv.FormatInt(t.ID, 10)})
@@ -69,7 +70,7 @@ func draw(t tree, now time.Time) drawing {
 	}
 	for _, s := range steps {
 		p.column(false, jobBox(s.Job, now))
-		if s.Fan != nil {
+		if s.FanOut != nil {
 			p.column(false, fanBoxes(s, now)...)
 		}
 	}
@@ -136,11 +137,11 @@ func shade(j job.Job) string {
 }
 
 // fanBoxes are the branches of a fan-out: all of them in one box, then those that run or went wrong.
-func fanBoxes(s step, now time.Time) []box {
-	all := box{H: fanH, State: "branches", Title: number(s.Fan.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
+func fanBoxes(s store.TreeJob, now time.Time) []box {
+	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0
-	for _, c := range s.Fan.States {
-		w := max(c.N*(boxW-24)/max(s.Fan.Branches, 1), 3)
+	for _, c := range s.FanOut.Counts() {
+		w := max(c.N*(boxW-24)/max(s.FanOut.Branches, 1), 3)
 		w = min(w, boxW-24-x)
 		all.Parts = append(all.Parts, part{string(c.State), x + 12, w})
 		x += w
@@ -151,11 +152,11 @@ func fanBoxes(s step, now time.Time) []box {
 			all.Foot += fmt.Sprintf(" · %s %s", number(c.N), calls(c.State))
 		}
 	}
-	all.Sub = fmt.Sprintf("%s of %s done", number(done), number(s.Fan.Branches))
+	all.Sub = fmt.Sprintf("%s of %s done", number(done), number(s.FanOut.Branches))
 	all.Foot = short(28, trimDot(all.Foot))
 	list := []box{all}
-	for _, j := range s.Fan.Shown {
-		list = append(list, jobBox(j, now))
+	for _, j := range s.FanOut.Shown {
+		list = append(list, jobBox(j.Job, now))
 	}
 	return list
 }

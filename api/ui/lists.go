@@ -40,7 +40,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	if !found.Searched.IsZero() {
 		l.Until = &found.Searched
 	}
-	lanes, err := d.o.Store.BoardLanes(r.Context(), 0)
+	lanes, err := d.o.Store.LanesUpTo(r.Context(), 0)
 	for _, one := range lanes {
 		l.Lanes = append(l.Lanes, one.Name)
 	}

@@ -45,9 +45,6 @@ func (b *board) overlay() {
 // Open reports whether the pod takes work.
 func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
 
-// Remote reports whether it is a remote worker, which has no database.
-func (p pod) Remote() bool { return p.Owner != nil }
-
 // Streams says whose a remote worker is, and how often it has opened its stream.
 func (p pod) Streams() string {
 	if p.Owner == nil || p.Stream == nil {
@@ -58,7 +55,7 @@ func (p pod) Streams() string {
 
 // Remote reports whether what runs on a pod does so on a remote worker.
 func (b board) Remote(boot string) bool {
-	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote() })
+	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
 }
 
 // State is how the pod is, in a word.

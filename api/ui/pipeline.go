@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,7 +27,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owner := t.Steps[0].Submitter // that of all its jobs
+	owner := t.Jobs[0].Submitter // that of all its jobs
 	show := pipelinePage{tree: t, Drawing: draw(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
 	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
@@ -51,7 +52,7 @@ func plannedOf(raw json.RawMessage) (steps []job.Step) {
 }
 
 // Earlier counts the steps that are not drawn.
-func (t tree) Earlier() int { return max(len(t.Steps)-mostSteps, 0) }
+func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 
 // Latest are the steps that are drawn.
-func (t tree) Latest() []step { return t.Steps[t.Earlier():] }
+func (t tree) Latest() []store.TreeJob { return t.Jobs[t.Earlier():] }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -41,26 +40,23 @@ const (
 
 // board is what is going on.
 type board struct {
-	Gate      store.BoardGate
+	Gate      job.Gate
 	Lanes     []lane
 	Pods      []pod
-	Running   []store.BoardRun
+	Running   []job.Slot
 	Used      int // slots, by all running jobs
 	Waiting   []store.BoardWait
 	Parked    []store.BoardWait
 	Approvals []store.BoardApproval
 }
 
-// lane is a lane with what runs in it.
-type lane struct {
-	store.BoardLane
-	Running int
-}
+// lane is a lane as pages show it.
+type lane struct{ store.LaneUse }
 
-// pod is a pod with what it runs.
+// pod is a pod as pages show it.
 type pod struct {
-	store.BoardPod
-	Running int
+	job.Pod
+	Lapsed bool // its lease has run out, and its row is still open
 }
 
 // readBoard reads what is going on. The script says with the header X-Anew that its person has just done something: who presses a
@@ -68,134 +64,38 @@ type pod struct {
 func (d *dashboard) readBoard(r *http.Request) (board, error) {
 	return d.board.get(r.Context(), r.Header.Get("X-Anew") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
-		b.Gate, err = s.BoardGate(ctx)
+		now, err := s.StatusUpTo(ctx, store.StatusLimits{Waiting: mostCounted, Pods: mostPods, Running: mostRunning})
 		errs := []error{err}
-		b.Running, err = s.BoardRunning(ctx, "", mostRunning)
-		errs = append(errs, err)
-		b.Lanes, b.Pods, err = d.readUse(ctx, b.Running)
-		errs = append(errs, err)
 		b.Waiting, b.Parked, err = s.BoardWaiting(ctx, mostLooked, mostCounted, mostGroups)
 		errs = append(errs, err)
 		b.Approvals, err = s.BoardApprovals(ctx, perPage)
 		errs = append(errs, err)
-		for _, l := range b.Lanes {
-			b.Used += l.Running
+		b.Gate = now.Gate
+		for _, l := range now.Lanes {
+			b.Lanes, b.Used = append(b.Lanes, lane{l}), b.Used+l.Running
+		}
+		for _, p := range now.Pods {
+			b.Pods = append(b.Pods, pod{p, p.ClosedAt == nil && p.LeaseUntil.Before(now.At)})
 		}
 		b.overlay()
-		b.Running = b.Running[:min(len(b.Running), mostShown)]
+		b.Running = now.Running[:min(len(now.Running), mostShown)]
 		return b, errors.Join(errs...)
 	})
 }
 
-// readUse reads the lanes and pods, and counts what runs of each: one pass over what is due is enough unless very much runs.
-func (d *dashboard) readUse(ctx context.Context, running []store.BoardRun) (lanes []lane, pods []pod, err error) {
-	found, err := d.o.Store.BoardLanes(ctx, mostCounted)
-	if err != nil {
-		return nil, nil, err
-	}
-	processes, err := d.o.Store.BoardPods(ctx, mostPods)
-	if err != nil {
-		return nil, nil, err
-	}
-	var slots []store.BoardSlots
-	if len(running) < mostRunning {
-		for _, r := range running {
-			slots = append(slots, store.BoardSlots{Lane: r.Lane, Pod: r.Pod, Running: 1})
-		}
-	} else if slots, err = d.o.Store.BoardSlots(ctx); err != nil {
-		return nil, nil, err
-	}
-	byLane, byPod := map[string]int{}, map[string]int{}
-	for _, s := range slots {
-		byLane[s.Lane] += s.Running
-		byPod[s.Pod] += s.Running
-	}
-	for _, l := range found {
-		lanes = append(lanes, lane{l, byLane[l.Name]})
-	}
-	for _, p := range processes {
-		pods = append(pods, pod{p, byPod[p.Boot]})
-	}
-	return lanes, pods, nil
-}
-
-// tree is a pipeline with the jobs of its spine.
+// tree is a pipeline as its page shows it.
 type tree struct {
-	job.Pipeline
-	Steps   []step
+	store.Tree
 	Planned []job.Step
-}
-
-// step is a job of the spine with what it fanned out to.
-type step struct {
-	job.Job
-	Fan *fan
-}
-
-// fan is what became of the branches of a job.
-type fan struct {
-	Branches int
-	States   []count
-	Shown    []job.Job // the last jobs of branches that run or did not succeed
-}
-
-type count struct {
-	State job.State
-	N     int
 }
 
 func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64) (t tree, err error) {
 	if err := d.mustSee(ctx, who, id); err != nil {
 		return t, err
 	}
-	if t.Pipeline, err = d.o.Store.Pipeline(ctx, id); err != nil {
-		return t, err
-	}
+	t.Tree, err = d.o.Store.Tree(ctx, id, store.TreeLimits{Children: mostBranches, Latest: mostSteps, Flat: true})
 	t.Planned = plannedOf(t.Pipeline.Planned)
-	spine, err := d.o.Store.Spine(ctx, id)
-	if err == nil && len(spine) == 0 { // its retention ended meanwhile
-		err = fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
-	}
-	if err != nil {
-		return t, err
-	}
-	for i, j := range spine {
-		one := step{Job: j}
-		if len(spine)-i <= mostSteps { // those before are not drawn
-			if one.Fan, err = d.readFan(ctx, j); err != nil {
-				return t, err
-			}
-		}
-		t.Steps = append(t.Steps, one)
-	}
-	return t, nil
-}
-
-// readFan reads what became of the branches of a job; nil when it has none.
-func (d *dashboard) readFan(ctx context.Context, j job.Job) (*fan, error) {
-	w, err := d.o.Store.Waiting(ctx, j.ID)
-	if errors.Is(err, job.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	f := &fan{Branches: w.Branches}
-	states, err := d.o.Store.BranchStates(ctx, w.PipelineID, j.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range states {
-		f.States = append(f.States, count{s.State, s.Branches})
-	}
-	if len(states) == 0 { // parts that are completed from outside
-		f.States = []count{{job.Succeeded, w.Branches - w.Open - w.Failed}, {job.Failed, w.Failed}, {job.Waiting, w.Open}}
-	}
-	f.States = slices.DeleteFunc(f.States, func(c count) bool { return c.N <= 0 })
-	order := []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval}
-	slices.SortFunc(f.States, func(a, b count) int { return slices.Index(order, a.State) - slices.Index(order, b.State) })
-	f.Shown, err = d.o.Store.BranchJobs(ctx, w.PipelineID, j.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, mostBranches)
-	return f, err
+	return t, err
 }
 
 // history is a job with its events, oldest first.
@@ -203,7 +103,7 @@ type history struct {
 	job.Job
 	Events  []job.Event
 	Missing int // events before those
-	Fan     *fan
+	Fan     *store.TreeFanOut
 	PodName string
 	Guest   *store.GuestRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
 	InChain bool            // it is part of a pipeline of more than one job
@@ -220,7 +120,7 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	if h.Events, err = d.o.Store.JobEvents(ctx, id, h.Missing, mostEvents); err != nil {
 		return h, err
 	}
-	if h.Fan, err = d.readFan(ctx, h.Job); err != nil {
+	if h.Fan, err = d.o.Store.FanOutOf(ctx, id, 0); err != nil {
 		return h, err
 	}
 	for _, e := range h.Events {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -66,10 +67,13 @@ func TestAttemptsAreDrawnFromTheEvents(t *testing.T) {
 
 func TestAPipelineIsDrawnInColumns(t *testing.T) {
 	is := is.New(t)
-	one := func(id int64) step { return step{Job: job.Job{ID: id, Kind: "k", State: job.Succeeded}} }
+	one := func(id int64) store.TreeJob {
+		return store.TreeJob{Job: job.Job{ID: id, Kind: "k", State: job.Succeeded}}
+	}
 	fanned := one(2)
-	fanned.Fan = &fan{Branches: 1000, States: []count{{job.Succeeded, 998}, {job.Failed, 2}}, Shown: []job.Job{{ID: 7, State: job.Failed}, {ID: 8, State: job.Failed}}}
-	d := draw(tree{Steps: []step{one(1), fanned}, Planned: []job.Step{{Kind: "join"}}}, time.Now())
+	failed := job.Job{ID: 7, State: job.Failed}
+	fanned.FanOut = &store.TreeFanOut{Branches: 1000, States: map[job.State]int{job.Succeeded: 998, job.Failed: 2}, Shown: []store.TreeJob{{Job: failed}, {Job: failed}}}
+	d := draw(tree{Tree: store.Tree{Jobs: []store.TreeJob{one(1), fanned}}, Planned: []job.Step{{Kind: "join"}}}, time.Now())
 	is.Equal(len(d.Boxes), 6)            // two steps, the branches in one box, the two that failed, the join to come
 	is.Equal(len(d.Lines), 1+3+3)        // one to the fan-out, from there to each of its boxes, and on to the join
 	is.Equal(d.Boxes[2].X, d.Boxes[3].X) // branches stand below each other
@@ -80,7 +84,7 @@ func TestAPipelineIsDrawnInColumns(t *testing.T) {
 	is.True(d.W > d.Boxes[5].X+d.Boxes[5].W) // everything is on the sheet
 	long := tree{}
 	for id := range int64(500) {
-		long.Steps = append(long.Steps, one(id+1))
+		long.Jobs = append(long.Jobs, one(id+1))
 	}
 	for range 100 {
 		long.Planned = append(long.Planned, job.Step{Kind: "later"})

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"strconv"
 	"strings"
 
@@ -10,7 +15,9 @@ import (
 )
 
 func newAuditCommand() *cobra.Command {
-	var f store.AuditFilter
+	var actor, action, target string
+	var before int64
+	var limit int
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "List what operators did, or were refused, newest first",
@@ -21,53 +28,26 @@ added to. --before goes on after the last row of a list.`,
   trapeze audit --actor ana --json | jq -c 'select(.allowed | not)'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if f.Limit < 1 || f.Before < 0 {
-				return usage("--limit %d, --before %d: want at least 1, and an id", f.Limit, f.Before)
+			if limit < 1 || before < 0 {
+				return exit.Usage("--limit %d, --before %d: want at least 1, and an id", limit, before)
 			}
-			from, err := reach(c)
-			if err != nil {
-				return err
+			query := client.Query("actor", actor, "action", action, "target", target, "limit", strconv.Itoa(limit))
+			if before > 0 {
+				query.Set("before", strconv.FormatInt(before, 10))
 			}
-			defer from.Close()
-			return listAudit(c, from, f)
+			return onClient(c, func(at *client.Client) error {
+				rows := client.List[store.AuditRow](c.Context(), at, "/admin/audit", "audit", query)
+				return show.List(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", rows, auditCells)
+			})
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.Actor, "actor", "", "only what this one did")
-	flags.StringVar(&f.Action, "action", "", "only this action, such as job.cancel or lane.set")
-	flags.StringVar(&f.Target, "target", "", `only what was done to this, such as "job 4711" or "lane default"`)
-	flags.Int64Var(&f.Before, "before", 0, "only rows with smaller ids")
-	flags.IntVar(&f.Limit, "limit", 50, "at most so many")
+	flags.StringVar(&actor, "actor", "", "only what this one did")
+	flags.StringVar(&action, "action", "", "only this action, such as job.cancel or lane.set")
+	flags.StringVar(&target, "target", "", `only what was done to this, such as "job 4711" or "lane default"`)
+	flags.Int64Var(&before, "before", 0, "only rows with smaller ids")
+	flags.IntVar(&limit, "limit", 50, "at most so many")
 	return c
-}
-
-// listAudit prints up to f.Limit rows, page by page.
-func listAudit(c *cobra.Command, from backend, f store.AuditFilter) error {
-	var rows [][]string
-	for left := f.Limit; left > 0; {
-		f.Limit = min(left, 1000)
-		list, err := from.Audit(c.Context(), f)
-		if err != nil {
-			return err
-		}
-		for _, r := range list {
-			if wantsJSON(c) {
-				if err := printJSON(c, r); err != nil {
-					return err
-				}
-			}
-			rows = append(rows, auditCells(r))
-			f.Before = r.ID
-		}
-		if len(list) < f.Limit {
-			break
-		}
-		left -= len(list)
-	}
-	if wantsJSON(c) {
-		return nil
-	}
-	return printTable(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", rows)
 }
 
 func auditCells(r store.AuditRow) []string {
@@ -75,7 +55,7 @@ func auditCells(r store.AuditRow) []string {
 	if !r.Allowed {
 		result = "refused"
 	}
-	return []string{strconv.FormatInt(r.ID, 10), clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, short(r.Reason, 40), short(change(r), 60)}
+	return []string{strconv.FormatInt(r.ID, 10), show.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, show.Short(r.Reason, 40), show.Short(change(r), 60)}
 }
 
 // change shows what was before and after a deed, as far as somebody wrote it down.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"context"
 	"fmt"
 	"strings"
@@ -15,12 +18,12 @@ import (
 // completeWithin is how long somebody who pressed tab waits for words from the database or the server.
 const completeWithin = 2 * time.Second
 
-// words are what may stand in a place of the command line; a tab separates a word from what it means.
-type words func(ctx context.Context, c *cobra.Command) []string
+// candidates are what may stand in a place of the command line; a tab separates a word from what it means.
+type candidates func(ctx context.Context, c *cobra.Command) []string
 
 // completeWords lets the shell complete the flags and arguments of every command below c by their names.
 func completeWords(c *cobra.Command) {
-	for flag, list := range map[string]words{
+	for flag, list := range map[string]candidates{
 		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
 		"missed": fixed("coalesce", "catch_up", "skip"), "overlap": fixed("queue", "skip"),
 	} {
@@ -29,9 +32,9 @@ func completeWords(c *cobra.Command) {
 		}
 	}
 	_, argument, _ := strings.Cut(c.Use, " ")
-	for name, list := range map[string]words{"ID": jobWords, "KIND": kindWords, "LANE": laneWords, "NAME": laneWords} {
+	for name, list := range map[string]candidates{"ID": jobWords, "KIND": kindWords, "LANE": laneWords, "NAME": laneWords} {
 		if word, _, _ := strings.Cut(argument, " "); strings.Trim(word, "[]") == name && c.ValidArgsFunction == nil {
-			c.ValidArgsFunction = first(completes(list))
+			c.ValidArgsFunction = firstArgument(completes(list))
 		}
 	}
 	for _, below := range c.Commands() {
@@ -39,10 +42,10 @@ func completeWords(c *cobra.Command) {
 	}
 }
 
-// completes makes words a completion. Without a database there are none: no tab may print an error.
-func completes(list words) cobra.CompletionFunc {
+// completes makes candidates a completion. Without a database there are none: no tab may print an error.
+func completes(list candidates) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(commandContext(c), completeWithin)
+		ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
 		defer cancel()
 		c.SetContext(ctx)
 		var fits []string
@@ -55,8 +58,8 @@ func completes(list words) cobra.CompletionFunc {
 	}
 }
 
-// first completes the first argument only.
-func first(f cobra.CompletionFunc) cobra.CompletionFunc {
+// firstArgument completes the first argument only.
+func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -65,7 +68,7 @@ func first(f cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-func fixed(list ...string) words {
+func fixed(list ...string) candidates {
 	return func(context.Context, *cobra.Command) []string { return list }
 }
 
@@ -83,15 +86,15 @@ func statusWords(context.Context, *cobra.Command) (list []string) {
 	return list
 }
 
-// asked makes words of what the database or the server answers.
-func asked[T any](read func(context.Context, backend) ([]T, error), name func(T) []string) words {
+// asked makes candidates of what the database or the server answers.
+func asked[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
 	return func(ctx context.Context, c *cobra.Command) (list []string) {
-		from, err := reach(c)
+		at, err := client.For(c)
 		if err != nil {
 			return nil
 		}
-		defer from.Close()
-		found, err := read(ctx, from)
+		defer at.Close()
+		found, err := read(ctx, at)
 		if err != nil {
 			return nil
 		}
@@ -108,19 +111,23 @@ func asked[T any](read func(context.Context, backend) ([]T, error), name func(T)
 }
 
 var (
-	scheduleWords = asked(func(ctx context.Context, from backend) ([]job.ScheduleUse, error) { return from.Schedules(ctx) },
-		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + printable(s.Words)} })
-	laneWords = asked(func(ctx context.Context, from backend) ([]store.LaneUse, error) { return from.Lanes(ctx) },
+	scheduleWords = asked(readSchedules,
+		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + show.Printable(s.Words)} })
+	laneWords = asked(readLanes,
 		func(l store.LaneUse) []string { return []string{l.Name} })
 	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
 	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
 
-	jobWords = asked(func(ctx context.Context, from backend) ([]job.Job, error) {
-		page, err := from.Jobs(ctx, store.Filter{Limit: 30, States: []job.State{job.Running, job.Pending, job.AwaitingApproval, job.Waiting, job.Failed}})
-		return page.Jobs, err
+	jobWords = asked(func(ctx context.Context, at *client.Client) ([]job.Job, error) {
+		answer, err := client.Get[struct {
+			Jobs []job.Job `json:"jobs"`
+		}](ctx, at, "/jobs", client.Query("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
+		return answer.Jobs, err
 	}, func(j job.Job) []string {
-		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, printable(j.Kind), j.State, printable(j.Subject))}
+		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, show.Printable(j.Kind), j.State, show.Printable(j.Subject))}
 	})
 )
 
-func openPods(ctx context.Context, from backend) ([]job.Pod, error) { return from.Pods(ctx, false) }
+func openPods(ctx context.Context, at *client.Client) ([]job.Pod, error) {
+	return readPods(ctx, at, false)
+}

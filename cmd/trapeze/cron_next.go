@@ -1,6 +1,10 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"fmt"
 	"time"
 
@@ -27,13 +31,13 @@ expressions here before you set them. See trapeze cron set --help for their form
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if n < 1 || n > mostNext {
-				return usage("-n %d: want 1 to %d", n, mostNext)
+				return exit.Usage("-n %d: want 1 to %d", n, mostNext)
 			}
 			after := time.Now()
 			if from != "" {
 				at, err := time.Parse(time.RFC3339, from)
 				if err != nil {
-					return usage("--from %q: want a moment such as 2026-03-28T12:00:00Z", from)
+					return exit.Usage("--from %q: want a moment such as 2026-03-28T12:00:00Z", from)
 				}
 				after = at
 			}
@@ -52,8 +56,8 @@ expressions here before you set them. See trapeze cron set --help for their form
 }
 
 func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
-	if wantsJSON(c) {
-		return printJSON(c, shown)
+	if show.WantsJSON(c) {
+		return show.JSON(c, shown)
 	}
 	zone, err := time.LoadLocation(shown.Zone)
 	if err != nil {
@@ -61,15 +65,15 @@ func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
 	}
 	var rows [][]string
 	for _, at := range shown.NextFires {
-		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), clock(&at)})
+		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), show.Clock(&at)})
 	}
 	out := c.OutOrStdout()
-	if _, err := fmt.Fprintf(out, "%s\n\n", printable(shown.Words)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s\n\n", show.Printable(shown.Words)); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(out, "It does not fire any more.")
 		return err
 	}
-	return printTable(c, "THERE UTC", rows)
+	return show.Table(c, "THERE UTC", rows)
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -56,8 +59,12 @@ handler of the kind is not asked: until one has, nothing fires.`,
 			if err != nil {
 				return err
 			}
-			return onBackend(c, func(at backend) error {
-				done, err := at.SetSchedule(c.Context(), args[0], change)
+			return onClient(c, func(at *client.Client) error {
+				body := struct {
+					job.ScheduleChange
+					Foreign bool `json:"foreign"` // the kind need not be known to the server
+				}{change, true}
+				done, err := putSetting[job.ScheduleChanged](c.Context(), at, client.Path(scheduleRoute, args[0]), s.dry, body, !change.Existing)
 				if err != nil {
 					return err
 				}
@@ -81,7 +88,7 @@ handler of the kind is not asked: until one has, nothing fires.`,
 
 // change is what the words and flags say; those that were not given change nothing.
 func (s *scheduling) change(c *cobra.Command, words []string) (job.ScheduleChange, error) {
-	change := job.ScheduleChange{DryRun: s.dry, Existing: len(words) < 2}
+	change := job.ScheduleChange{Existing: len(words) < 2}
 	if len(words) > 0 {
 		change.Expression = &words[0]
 	}
@@ -113,8 +120,8 @@ func (s *scheduling) change(c *cobra.Command, words []string) (job.ScheduleChang
 
 // printScheduleChanged tells what became of a schedule, or in a dry run would, and when it fires next.
 func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
-	if wantsJSON(c) {
-		return printJSON(c, done)
+	if show.WantsJSON(c) {
+		return show.JSON(c, done)
 	}
 	verb := "is unchanged"
 	switch {
@@ -130,13 +137,13 @@ func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 	fmt.Fprintf(&b, "schedule %s %s\n", done.Schedule, verb)
 	fmt.Fprintf(&b, "%s, %s\n", done.After.Kind, done.Words)
 	for i := range done.NextFires {
-		fmt.Fprintf(&b, "  %s\n", clockIn(done.After.Zone, &done.NextFires[i]))
+		fmt.Fprintf(&b, "  %s\n", show.ClockIn(done.After.Zone, &done.NextFires[i]))
 	}
 	if done.After.Paused {
 		fmt.Fprintf(&b, "It is paused: trapeze cron resume %s\n", done.Schedule)
 	}
 	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(c.OutOrStdout(), printable(strings.TrimSuffix(line, "\n"))); err != nil {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), show.Printable(strings.TrimSuffix(line, "\n"))); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -57,7 +58,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	list, err := trail.AuditTrail(t.Context(), store.AuditFilter{Target: "schedule nightly", Limit: 100})
 	is.NoErr(err)
 	first := list[len(list)-1]
-	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", operator()})
+	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", client.Operator()})
 	is.True(!strings.Contains(string(first.After), "2025")) // args may be secret
 }
 

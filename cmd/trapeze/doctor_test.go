@@ -10,10 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
-	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // patient is a database that the doctor examines.
@@ -64,6 +62,20 @@ func (p patient) schedule(kind, set string) {
 	p.exec(`insert into trapeze.schedules (name, expression, kind, planned) values ('nightly', '30 2 * * *', $1, true)`, kind)
 	p.exec(`update trapeze.schedules set ` + set)
 }
+
+// finding is one of a doctor, as --json shows it.
+type finding struct {
+	Check, Says, Do string
+	Status          health
+}
+
+type health string
+
+const (
+	healthy health = "ok"
+	warning health = "warn"
+	failing health = "fail"
+)
 
 // finds examines and returns the finding of a check whose text contains says.
 func (p patient) finds(check string, status health, says string, flags ...string) bool {
@@ -310,19 +322,4 @@ func TestADoctorCountsConnections(t *testing.T) {
 	scarce := database{t, p.url + "&pool_max_conns=500"}
 	said := scarce.run("doctor")
 	is.True(strings.Contains(said.out, "one more pod may be refused"))
-}
-
-func TestFindingsAreReadByPeople(t *testing.T) {
-	limit, oldest := 0, time.Now().Add(-3*time.Hour)
-	golden(t, "doctor.txt", func(c *cobra.Command) error {
-		d := &doctor{overdue: 5 * time.Minute, oldest: 5 * time.Minute}
-		d.find("server", healthy, "PostgreSQL 17.5, a primary", "")
-		since := time.Now().Add(-12 * time.Minute)
-		says, do := holderText(store.Holder{What: "session", ID: "4711", User: "app", Database: "shop", Application: "psql",
-			State: "idle in transaction", Transactions: 81234, Since: &since}, since.Add(12*time.Minute))
-		d.find("horizon", warning, says, do)
-		d.kinds([]store.WaitingWork{{Lane: "default", Kind: "report", Waiting: 12, Oldest: &oldest}})
-		d.lane(store.LaneGate{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3}, time.Now())
-		return printFindings(c, d.findings)
-	})
 }

@@ -1,7 +1,11 @@
 package main
 
 import (
-	"context"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"fmt"
 	"time"
 
@@ -22,9 +26,17 @@ func (t *target) read(args []string) error {
 		t.lane = args[0]
 	}
 	if (t.pod == "") == (t.lane == "") {
-		return usage("name a lane, or a pod with --pod")
+		return exit.Usage("name a lane, or a pod with --pod")
 	}
 	return nil
+}
+
+// path is that of a command for the target.
+func (t *target) path(command string) string {
+	if t.pod != "" {
+		return client.Path("/admin/workers/pods/:id/", t.pod) + command
+	}
+	return client.Path("/admin/workers/lanes/:name/", t.lane) + command
 }
 
 func (t *target) String() string {
@@ -51,12 +63,7 @@ another pod. A drained pod is alive and not ready; a process that comes back und
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return untilQuiet(c, t.String()+" is drained", func(ctx context.Context, at backend) (job.Quiet, error) {
-				if t.pod != "" {
-					return at.DrainPod(ctx, t.pod, wait)
-				}
-				return at.DrainLane(ctx, t.lane, wait)
-			})
+			return untilQuiet(c, t.String()+" is drained", t.path("drain"), wait)
 		},
 	}
 	c.Flags().StringVar(&t.pod, "pod", "", "a pod, by its name or boot id")
@@ -75,12 +82,7 @@ func newResumeCommand() *cobra.Command {
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return opens(c, t.String()+" is resumed", func(ctx context.Context, at backend) (bool, error) {
-				if t.pod != "" {
-					return at.ResumePod(ctx, t.pod)
-				}
-				return at.ResumeLane(ctx, t.lane)
-			})
+			return opens(c, t.String()+" is resumed", t.path("resume"))
 		},
 	}
 	c.Flags().StringVar(&t.pod, "pod", "", "a pod, by its name or boot id")
@@ -98,7 +100,7 @@ func newFreezeCommand() *cobra.Command {
 		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze thaw",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return untilQuiet(c, "frozen", func(ctx context.Context, at backend) (job.Quiet, error) { return at.Freeze(ctx, wait) })
+			return untilQuiet(c, "frozen", "/admin/workers/freeze", wait)
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "wait so long until nothing runs")
@@ -106,75 +108,77 @@ func newFreezeCommand() *cobra.Command {
 }
 
 func newThawCommand() *cobra.Command {
-	return gateCommand("thaw", "End a freeze", "Lanes and pods that were drained stay drained, a paused gate stays paused.", "thawed",
-		func(ctx context.Context, at backend) (bool, error) { return at.Thaw(ctx) })
+	return gateCommand("thaw", "End a freeze", "Lanes and pods that were drained stay drained, a paused gate stays paused.", "thawed")
 }
 
 func newPauseCommand() *cobra.Command {
 	return gateCommand("pause", "Start nothing anywhere, until trapeze unpause",
-		"On every pod, and after every restart. What runs goes on to its end. For maintenance, with a wait: trapeze freeze.", "paused",
-		func(ctx context.Context, at backend) (bool, error) { return at.Pause(ctx) })
+		"On every pod, and after every restart. What runs goes on to its end. For maintenance, with a wait: trapeze freeze.", "paused")
 }
 
 func newUnpauseCommand() *cobra.Command {
-	return gateCommand("unpause", "Start jobs again after trapeze pause", "What is frozen stays frozen, and what is drained stays drained.", "unpaused",
-		func(ctx context.Context, at backend) (bool, error) { return at.Unpause(ctx) })
+	return gateCommand("unpause", "Start jobs again after trapeze pause", "What is frozen stays frozen, and what is drained stays drained.", "unpaused")
 }
 
-func gateCommand(use, short, long, done string, do func(context.Context, backend) (bool, error)) *cobra.Command {
-	c := &cobra.Command{
+func gateCommand(use, short, long, done string) *cobra.Command {
+	return &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return opens(c, done, do) },
+		RunE: func(c *cobra.Command, _ []string) error { return opens(c, done, "/admin/workers/"+use) },
 	}
-	return c
 }
 
 // opens runs a command that has nothing to wait for, and prints what is so now.
-func opens(c *cobra.Command, now string, do func(context.Context, backend) (bool, error)) error {
-	at, err := reach(c)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	news, err := do(c.Context(), at)
-	if err != nil {
-		return err
-	}
-	if wantsJSON(c) {
-		return printJSON(c, map[string]any{"changed": news})
-	}
-	if !news {
-		now += ", as before"
-	}
-	_, err = fmt.Fprintln(c.OutOrStdout(), printable(now))
-	return err
+func opens(c *cobra.Command, now, path string) error {
+	return onClient(c, func(at *client.Client) error { return opensAt(c, at, now, path) })
 }
 
-// untilQuiet runs a command that lets work end, and prints what still runs. Waiting in vain is exit code 1.
-func untilQuiet(c *cobra.Command, now string, do func(context.Context, backend) (job.Quiet, error)) error {
-	at, err := reach(c)
+func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
+	news, err := client.Post[struct {
+		Changed bool `json:"changed"`
+	}](c.Context(), at, path, nil)
 	if err != nil {
 		return err
 	}
-	defer at.Close()
-	quiet, err := do(c.Context(), at)
-	if err != nil {
-		return err
+	if !news.Changed {
+		now += ", as before"
 	}
-	if wantsJSON(c) {
-		err = printJSON(c, quiet)
-	} else {
-		if !quiet.Changed {
-			now += ", as before"
+	return show.Done(c, news, "%s", now)
+}
+
+// waitAtOnce is how long one request waits: less than a server may take for the beginning of an answer.
+const waitAtOnce = 20 * time.Second
+
+// untilQuiet runs a command that lets work end, asks again until nothing runs there or the wait is over, and prints what still runs. Waiting
+// in vain is exit code 1.
+func untilQuiet(c *cobra.Command, now, path string, wait time.Duration) error {
+	return onClient(c, func(at *client.Client) error {
+		changed := false
+		for until := time.Now().Add(wait); ; {
+			step := max(min(time.Until(until), waitAtOnce), 0)
+			quiet, err := client.Post[job.Quiet](c.Context(), at, path, map[string]string{"wait": step.String()})
+			if err != nil {
+				return err
+			}
+			changed = changed || quiet.Changed
+			quiet.Changed = changed
+			if quiet.Quiet || !quiet.TimedOut || time.Until(until) <= 0 {
+				return printQuiet(c, now, quiet)
+			}
 		}
-		still := "nothing runs there"
-		if quiet.Running > 0 {
-			still = fmt.Sprintf("%d still running", quiet.Running)
-		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s; %s\n", printable(now), still)
+	})
+}
+
+func printQuiet(c *cobra.Command, now string, quiet job.Quiet) error {
+	if !quiet.Changed {
+		now += ", as before"
 	}
+	still := "nothing runs there"
+	if quiet.Running > 0 {
+		still = fmt.Sprintf("%d still running", quiet.Running)
+	}
+	err := show.Done(c, quiet, "%s; %s", now, still)
 	if err == nil && quiet.TimedOut {
-		err = refused("waited in vain: %d still running, nothing was killed; look with trapeze ps", quiet.Running)
+		err = exit.Refused("waited in vain: %d still running, nothing was killed; look with trapeze ps", quiet.Running)
 	}
 	return err
 }

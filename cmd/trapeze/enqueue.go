@@ -1,6 +1,13 @@
 package main
 
 import (
+	"net/http"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"encoding/json"
 	"fmt"
 	"io"
@@ -64,14 +71,19 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signalContext(c.Context())
+	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()
-	at, err := reach(c)
+	at, err := client.For(c)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	made, err := at.Submit(ctx, s, e.idempotencyKey)
+	made, err := client.Do[struct {
+		ID         int64     `json:"id,string"`
+		PipelineID int64     `json:"pipeline_id,string"`
+		State      job.State `json:"state"`
+		Duplicate  bool      `json:"duplicate"`
+	}](ctx, at, http.MethodPost, "/jobs", s, "Idempotency-Key", e.idempotencyKey)
 	if err != nil {
 		return err
 	}
@@ -79,26 +91,26 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 		"id": fmt.Sprint(made.ID), "pipeline_id": fmt.Sprint(made.PipelineID), "state": made.State, "duplicate": made.Duplicate,
 	}
 	switch {
-	case !wantsJSON(c):
+	case !show.WantsJSON(c):
 		fmt.Fprintln(c.OutOrStdout(), made.ID)
 	case !e.wait:
-		return printJSON(c, answer)
+		return show.JSON(c, answer)
 	}
 	if !e.wait {
 		return nil
 	}
-	last, err := follow(ctx, at, made.ID, newFollowing(c.ErrOrStderr(), wantsJSON(c)))
+	last, err := follow(ctx, at, made.ID, newFollowing(c.ErrOrStderr(), show.WantsJSON(c)))
 	if err != nil {
 		return err
 	}
-	if wantsJSON(c) {
+	if show.WantsJSON(c) {
 		answer["state"], answer["job"] = last.State, last
-		if err := printJSON(c, answer); err != nil {
+		if err := show.JSON(c, answer); err != nil {
 			return err
 		}
 	}
 	if last.State != job.Succeeded {
-		return refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), whyNot(last))
+		return exit.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), whyNot(last))
 	}
 	return nil
 }
@@ -109,10 +121,10 @@ func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, e
 		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
 	}
 	if kind == "" {
-		return s, usage("the kind is empty")
+		return s, exit.Usage("the kind is empty")
 	}
 	if e.while != "" && e.key == "" {
-		return s, usage("--unique-while is for --unique KEY")
+		return s, exit.Usage("--unique-while is for --unique KEY")
 	}
 	changed := c.Flags().Changed
 	if changed("subject") {
@@ -146,14 +158,14 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 	case strings.HasPrefix(value, "@"):
 		file, err := os.Open(value[1:])
 		if err != nil {
-			return usage("%s: %w", flag, err)
+			return exit.Usage("%s: %w", flag, err)
 		}
 		defer file.Close()
 		source = file
 	}
 	// One byte more than is allowed is enough to be refused.
 	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
-		return usage("%s: %w: give JSON, @file with JSON, or - for stdin", flag, err)
+		return exit.Usage("%s: %w: give JSON, @file with JSON, or - for stdin", flag, err)
 	}
 	if raw, ok := v.(*json.RawMessage); ok && len(*raw) > job.MaxArgsBytes {
 		return fmt.Errorf("%s: %d bytes, at most %d: %w", flag, len(*raw), job.MaxArgsBytes, job.ErrTooLarge)
@@ -183,10 +195,10 @@ func ended(s job.State) string {
 
 // whyNot says why a job did not succeed.
 func whyNot(j job.Job) string {
-	why := text(j.Reason)
+	why := show.Text(j.Reason)
 	if j.Error != nil {
 		first, _, _ := strings.Cut(*j.Error, "\n")
-		why += ": " + short(first, 300)
+		why += ": " + show.Short(first, 300)
 	}
 	return why
 }

@@ -1,6 +1,13 @@
 package main
 
 import (
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"context"
 	"fmt"
 	"strings"
@@ -32,30 +39,33 @@ it is interrupted, or, with --job, until the job has ended.`,
   trapeze events --pipeline 4711 --after 812.4711.3`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			w := watch{after: after, goOn: goOn}
+			w := watch{path: "/events", after: after, goOn: goOn}
 			if jobText != "" && pipelineText != "" {
-				return usage("--job and --pipeline: choose one")
+				return exit.Usage("--job and --pipeline: choose one")
 			}
 			if jobText != "" {
-				if w.of.job, err = api.ParseID(jobText); err != nil {
-					return usage("--job: %w", err)
+				if w.job, err = api.ParseID(jobText); err != nil {
+					return exit.Usage("--job: %w", err)
 				}
+				w.path = client.Path("/jobs/:id/events", w.job)
 			}
 			if pipelineText != "" {
-				if w.of.pipeline, err = api.ParseID(pipelineText); err != nil {
-					return usage("--pipeline: %w", err)
+				id, err := api.ParseID(pipelineText)
+				if err != nil {
+					return exit.Usage("--pipeline: %w", err)
 				}
+				w.path = client.Path("/pipelines/:id/events", id)
 			}
 			if _, err := store.EventNo(after); err != nil {
-				return usage("--after: %w", err)
+				return exit.Usage("--after: %w", err)
 			}
-			ctx, stop := signalContext(c.Context())
+			ctx, stop := exit.OnSignal(c.Context())
 			defer stop()
-			if w.from, err = reach(c); err != nil {
+			if w.at, err = client.For(c); err != nil {
 				return err
 			}
-			defer w.from.Close()
-			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !stopped(ctx, err) {
+			defer w.at.Close()
+			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !exit.Stopped(ctx, err) {
 				return err
 			}
 			return nil
@@ -71,32 +81,31 @@ it is interrupted, or, with --job, until the job has ended.`,
 
 // watch is a reading of the history.
 type watch struct {
-	from  backend
-	of    history
+	at    *client.Client
+	path  string
+	job   int64 // 0: not of one job alone
 	after string
 	goOn  bool
 }
 
 func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
-	if id := w.of.job + w.of.pipeline; id != 0 { // one of them is 0
-		if _, err := w.from.Job(ctx, id); err != nil {
-			return err
-		}
-	}
 	tick := time.NewTicker(eventsEvery)
 	defer tick.Stop()
 	for {
-		list, err := w.from.Events(ctx, w.of, w.after, eventsAtOnce)
-		if err != nil && (!w.goOn || !passing(err)) {
+		page, err := client.Get[struct {
+			Events []job.Event `json:"events"`
+		}](ctx, w.at, w.path, client.Query("limit", strconv.Itoa(eventsAtOnce), "after", w.after))
+		if err != nil && (!w.goOn || !client.Passing(err)) {
 			return err
 		}
+		list := page.Events
 		ended := false
 		for _, e := range list {
 			if err := do(e); err != nil {
 				return err
 			}
 			w.after = e.Cursor
-			ended = w.of.job != 0 && e.To.Terminal()
+			ended = w.job != 0 && e.To.Terminal()
 		}
 		switch {
 		case len(list) == eventsAtOnce:
@@ -114,8 +123,8 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 
 // printEvent prints one event on a line of its own.
 func printEvent(c *cobra.Command, e job.Event) error {
-	if wantsJSON(c) {
-		return printJSON(c, e)
+	if show.WantsJSON(c) {
+		return show.JSON(c, e)
 	}
 	parts := []string{e.At.UTC().Format("2006-01-02 15:04:05.000Z"), fmt.Sprintf("%-5s", e.Level)}
 	if e.Job != nil {
@@ -135,11 +144,11 @@ func printEvent(c *cobra.Command, e job.Event) error {
 		parts = append(parts, "by="+e.Actor)
 	}
 	if e.Message != nil {
-		parts = append(parts, short(*e.Message, 200))
+		parts = append(parts, show.Short(*e.Message, 200))
 	}
 	if len(e.Fields) > 0 && string(e.Fields) != "null" {
-		parts = append(parts, short(string(e.Fields), 200))
+		parts = append(parts, show.Short(string(e.Fields), 200))
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), printable(strings.Join(parts, "  ")))
+	_, err := fmt.Fprintln(c.OutOrStdout(), show.Printable(strings.Join(parts, "  ")))
 	return err
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"io"
-
 	"github.com/spf13/cobra"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
 )
 
 func newExportCommand() *cobra.Command {
@@ -28,23 +25,7 @@ func exportCommand(what, short string) *cobra.Command {
 		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			from, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			return from.Export(c.Context(), what, c.OutOrStdout())
+			return onClient(c, func(at *client.Client) error { return at.Copy(c.Context(), c.OutOrStdout(), "/admin/export/"+what) })
 		},
 	}
-}
-
-// inLines writes JSON lines through a buffer.
-func inLines(to io.Writer, write func(*json.Encoder) error) error {
-	buffered := bufio.NewWriterSize(to, 1<<16)
-	lines := json.NewEncoder(buffered)
-	lines.SetEscapeHTML(false)
-	if err := write(lines); err != nil {
-		return err
-	}
-	return buffered.Flush()
 }

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"bufio"
 	"bytes"
 	"encoding/json"
@@ -78,7 +82,7 @@ func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
 		"two, chosen by attribute": pgtest.URLs(primary, standby) + "&target_session_attrs=read-write",
 	} {
 		up := database{t, url}.run("migrate", "up")
-		is.Equal(up.code, exitUnavailable)
+		is.Equal(up.code, exit.CodeUnavailable)
 		is.True(strings.Contains(up.err, "accepts no writes: it is a standby")) // name: how it is refused
 		t.Log(name, up.err)
 	}
@@ -98,17 +102,17 @@ func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
 		_ = c.Process.Signal(syscall.SIGKILL)
 		_ = c.Wait()
 	})
-	p := &pod{t: t, readyLine: readyLine{HTTP: "http://" + addr}}
+	p := &pod{t: t, ReadyLine: server.ReadyLine{HTTP: "http://" + addr}}
 	pgtest.Wait(t, "it answers that it is not ready", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	is.Equal(p.status("/healthz"), http.StatusOK)
 	is.True(strings.Contains(p.get(t, "/readyz"), "accepts no writes"))
 	first := time.Now()
-	pgtest.Wait(t, "some more attempts", func() bool { return time.Since(first) > 3*primaryEvery })
+	pgtest.Wait(t, "some more attempts", func() bool { return time.Since(first) > 3*time.Second })
 	is.Equal(strings.Count(log.String(), "not started yet"), 1)
 
 	standby.Promote(t)
 	lines := bufio.NewScanner(out)
 	is.True(lines.Scan()) // it starts by itself
-	is.NoErr(json.Unmarshal(lines.Bytes(), &p.readyLine))
+	is.NoErr(json.Unmarshal(lines.Bytes(), &p.ReadyLine))
 	is.Equal(p.status("/readyz"), http.StatusOK)
 }

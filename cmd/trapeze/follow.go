@@ -1,19 +1,19 @@
 package main
 
 import (
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/mattn/go-isatty"
-
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,26 +22,26 @@ const followEvery = 100 * time.Millisecond
 
 // follow waits for the end of a job and of the steps after it, and returns the last one. It goes on through an outage of
 // the database: the job does too.
-func follow(ctx context.Context, from backend, id int64, show *following) (job.Job, error) {
+func follow(ctx context.Context, at *client.Client, id int64, show *following) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		j, err := from.Job(ctx, id)
+		j, err := readJob(ctx, at, id)
 		switch {
 		case err == nil:
 			show.job(j)
-		case !passing(err) && ctx.Err() == nil:
+		case !client.Passing(err) && ctx.Err() == nil:
 			return job.Job{}, err
 		}
 		if err == nil && j.State.Terminal() {
-			next, err := nextStep(ctx, from, j)
+			next, err := nextStep(ctx, at, j)
 			switch {
 			case err == nil && next == nil:
 				return j, nil
 			case err == nil:
 				id = next.ID
 				continue
-			case !passing(err) && ctx.Err() == nil:
+			case !client.Passing(err) && ctx.Err() == nil:
 				return job.Job{}, err
 			}
 		}
@@ -49,17 +49,19 @@ func follow(ctx context.Context, from backend, id int64, show *following) (job.J
 		case <-tick.C:
 		case <-ctx.Done():
 			show.endLine()
-			return job.Job{}, &codedError{exitUnknown, fmt.Errorf("interrupted: job %d goes on; look with trapeze job %d", id, id)}
+			return job.Job{}, exit.Unknown("interrupted: job %d goes on; look with trapeze job %d", id, id)
 		}
 	}
 }
 
 // nextStep finds the step that a job handed over to: it exists from the moment in which the job succeeded.
-func nextStep(ctx context.Context, from backend, j job.Job) (*job.Job, error) {
+func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
 	}
-	page, err := from.Jobs(ctx, store.Filter{Pipeline: j.PipelineID, Parent: j.ID, Limit: 1})
+	page, err := client.Get[struct {
+		Jobs []job.Job `json:"jobs"`
+	}](ctx, at, "/jobs", client.Query("pipeline", strconv.FormatInt(j.PipelineID, 10), "parent", strconv.FormatInt(j.ID, 10), "limit", "1"))
 	if err != nil || len(page.Jobs) == 0 {
 		return nil, err
 	}
@@ -83,9 +85,7 @@ func newFollowing(to io.Writer, silent bool) *following {
 	if silent {
 		f.to = nil
 	}
-	if file, ok := to.(*os.File); ok {
-		f.bar = isatty.IsTerminal(file.Fd()) && os.Getenv("TERM") != "dumb"
-	}
+	f.bar = show.IsTerminal(to)
 	return f
 }
 
@@ -93,7 +93,7 @@ func (f *following) job(j job.Job) {
 	if f.to == nil {
 		return
 	}
-	line := fmt.Sprintf("job %d %s %s", j.ID, printable(j.Kind), j.State)
+	line := fmt.Sprintf("job %d %s %s", j.ID, show.Printable(j.Kind), j.State)
 	if f.bar {
 		fmt.Fprintf(f.to, "\r\x1b[K%s %s %s", line, drawBar(j), time.Since(f.began).Truncate(100*time.Millisecond))
 		if j.State.Terminal() {
@@ -101,8 +101,8 @@ func (f *following) job(j job.Job) {
 		}
 		return
 	}
-	if p := progressOf(j.Progress); p != "" {
-		line += " " + printable(p)
+	if p := show.Progress(j.Progress); p != "" {
+		line += " " + show.Printable(p)
 	}
 	if line != f.last {
 		f.last = line
@@ -122,18 +122,8 @@ func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress
 	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {
-		return printable(progressOf(p))
+		return show.Printable(show.Progress(p))
 	}
 	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
-	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), printable(progressOf(p)))
-}
-
-// signalContext ends with the first interrupt or termination.
-func signalContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}
-
-// stopped reports whether err is only that of an interrupt.
-func stopped(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), show.Printable(show.Progress(p)))
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"bufio"
 	"os"
 	"os/exec"
@@ -26,7 +28,7 @@ func TestAnInterruptedWaitIsAnUnknownOutcome(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(c.Process.Signal(os.Interrupt))
 	is.True(c.Wait() != nil)
-	is.Equal(c.ProcessState.ExitCode(), exitUnknown)
+	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnknown)
 	is.Equal(db.job(strings.TrimSpace(line)).State, job.Pending) // the job goes on
 }
 

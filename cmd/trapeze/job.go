@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -19,34 +21,25 @@ func newJobCommand() *cobra.Command {
 		Short:   "Show one job",
 		Example: "  trapeze job 4711\n  trapeze job 4711 --json | jq .result",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := api.ParseID(args[0])
-			if err != nil {
-				return usage("%w", err)
-			}
-			from, err := reach(c)
+		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+			j, err := readJob(c.Context(), at, id)
 			if err != nil {
 				return err
 			}
-			defer from.Close()
-			j, err := from.Job(c.Context(), id)
-			if err != nil {
-				return err
+			if show.WantsJSON(c) {
+				return show.JSON(c, j)
 			}
-			if wantsJSON(c) {
-				return printJSON(c, j)
-			}
-			return printJob(c, j, podOf(c.Context(), from, j), obstaclesOf(c.Context(), from, j))
-		},
+			return printJob(c, j, podOf(c.Context(), at, j), obstaclesOf(c.Context(), at, j))
+		}),
 	}
 }
 
 // podOf names the pod of a job. Its boot id alone must do when the pod's row is gone, or who asks may not see pods.
-func podOf(ctx context.Context, from backend, j job.Job) string {
+func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.Pod == nil {
 		return ""
 	}
-	pods, err := from.Pods(ctx, true)
+	pods, err := readPods(ctx, at, true)
 	if err != nil {
 		return *j.Pod
 	}
@@ -63,22 +56,24 @@ func podOf(ctx context.Context, from backend, j job.Job) string {
 }
 
 // obstaclesOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
-func obstaclesOf(ctx context.Context, from backend, j job.Job) string {
+func obstaclesOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.State.Terminal() || j.State == job.Running {
 		return ""
 	}
-	list, err := from.Obstacles(ctx, j.ID)
+	answer, err := client.Get[struct {
+		Obstacles []job.Obstacle `json:"obstacles"`
+	}](ctx, at, client.Path("/jobs/:id/obstacles", j.ID), nil)
 	if err != nil {
 		return ""
 	}
 	var b strings.Builder
-	for _, o := range list {
+	for _, o := range answer.Obstacles {
 		b.WriteString(o.Says)
 		if o.JobID != nil {
 			fmt.Fprintf(&b, ": job %d", *o.JobID)
 		}
 		if o.Until != nil {
-			b.WriteString(": " + clock(o.Until))
+			b.WriteString(": " + show.Clock(o.Until))
 		}
 		if o.Do != "" {
 			b.WriteString(" (" + o.Do + ")")
@@ -91,9 +86,9 @@ func obstaclesOf(ctx context.Context, from backend, j job.Job) string {
 // printJob prints what is known of a job, a line a fact, without those that say nothing.
 func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
-	colours := inkFor(c.OutOrStdout())
-	line := func(name, value string) { fact(&b, colours, name, value) }
-	compact := func(raw json.RawMessage) string { return short(string(raw), 2000) }
+	colours := show.InkFor(c.OutOrStdout())
+	line := func(name, value string) { show.Fact(&b, colours, name, value) }
+	compact := func(raw json.RawMessage) string { return show.Short(string(raw), 2000) }
 	attempts := strconv.Itoa(j.Attempt)
 	if j.MaxAttempts != nil {
 		attempts += " of " + strconv.Itoa(*j.MaxAttempts)
@@ -106,12 +101,12 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	line("kind", j.Kind)
 	line("state", state)
 	line("waits because", because)
-	line("outcome", text(j.Outcome))
-	line("reason", text(j.Reason))
-	line("error class", text(j.ErrorClass))
-	line("error code", text(j.ErrorCode))
-	line("error", text(j.Error))
-	line("progress", progressOf(j.Progress))
+	line("outcome", show.Text(j.Outcome))
+	line("reason", show.Text(j.Reason))
+	line("error class", show.Text(j.ErrorClass))
+	line("error code", show.Text(j.ErrorCode))
+	line("error", show.Text(j.Error))
+	line("progress", show.Progress(j.Progress))
 	line("lane", j.Lane)
 	line("subject", j.Subject)
 	line("priority", strconv.Itoa(j.Priority))
@@ -125,38 +120,15 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	if j.ParentID != nil {
 		line("parent", strconv.FormatInt(*j.ParentID, 10))
 	}
-	line("unique key", text(j.UniqueKey))
+	line("unique key", show.Text(j.UniqueKey))
 	line("submitter", j.Submitter)
-	line("created", clock(&j.CreatedAt))
-	line("due", clock(j.RunAfter))
-	line("started", clock(j.StartedAt))
-	line("finished", clock(j.FinishedAt))
+	line("created", show.Clock(&j.CreatedAt))
+	line("due", show.Clock(j.RunAfter))
+	line("started", show.Clock(j.StartedAt))
+	line("finished", show.Clock(j.FinishedAt))
 	line("args", compact(j.Args))
 	line("still to come", compact(j.Planned))
 	line("result", compact(j.Result))
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err
-}
-
-// mostLines is how many lines of a fact are shown: a stack may have hundreds.
-const mostLines = 40
-
-// fact writes what is known under a name, broken between words to lines of 100 columns; nothing when nothing is known.
-func fact(b *strings.Builder, colours ink, name, value string) {
-	const indent = 15
-	if value == "" || value == "null" {
-		return
-	}
-	lines := strings.Split(strings.TrimRight(value, "\n"), "\n")
-	if more := len(lines) - mostLines; more > 0 {
-		lines = append(lines[:mostLines], fmt.Sprintf("… %d more lines: --json has them", more))
-	}
-	fmt.Fprintf(b, "%s", colours.colour(faint, fmt.Sprintf("%-*s", indent, name)))
-	for i, one := range lines {
-		one = strings.TrimRight(one, " \t\r")
-		if i > 0 && one != "" {
-			fmt.Fprintf(b, "%*s", indent, "")
-		}
-		b.WriteString(colours.word(wrap(printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
-	}
 }

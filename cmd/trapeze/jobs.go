@@ -1,13 +1,17 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,15 +30,27 @@ func newJobsCommand() *cobra.Command {
   trapeze jobs --current --kind factor_sync --subject 2025`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			filter, err := which.filter()
+			query, err := which.query()
 			if err != nil {
 				return err
 			}
-			filter.Current = current
-			if limit < 0 {
-				return usage("--limit %d: want 1 or more, or 0 for all", limit)
+			if current {
+				query.Set("current", "true")
 			}
-			return onBackend(c, func(from backend) error { return listJobs(c, from, filter, limit) })
+			if limit < 0 {
+				return exit.Usage("--limit %d: want 1 or more, or 0 for all", limit)
+			}
+			query.Set("limit", strconv.Itoa(limit))
+			return onClient(c, func(at *client.Client) error {
+				now := time.Now()
+				jobs := client.List[job.Job](c.Context(), at, "/jobs", "jobs", query)
+				return show.List(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
+					return []string{
+						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, show.Short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
+						strconv.Itoa(j.Attempt), show.Since(&j.CreatedAt, now), show.Short(remark(j), 60),
+					}
+				})
+			})
 		},
 	}
 	which.flags(c)
@@ -43,50 +59,13 @@ func newJobsCommand() *cobra.Command {
 	return c
 }
 
-// listJobs prints up to limit jobs (0: all), page by page.
-func listJobs(c *cobra.Command, from backend, filter store.Filter, limit int) error {
-	var rows [][]string
-	now := time.Now()
-	for left := limit; ; {
-		filter.Limit = 1000
-		if limit > 0 {
-			filter.Limit = min(left, 1000)
-		}
-		page, err := from.Jobs(c.Context(), filter)
-		if err != nil {
-			return err
-		}
-		for _, j := range page.Jobs {
-			if wantsJSON(c) {
-				if err := printJSON(c, j); err != nil {
-					return err
-				}
-				continue
-			}
-			rows = append(rows, []string{
-				strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
-				strconv.Itoa(j.Attempt), since(&j.CreatedAt, now), short(remark(j), 60),
-			})
-		}
-		left -= len(page.Jobs)
-		filter.Cursor = page.Cursor
-		if page.Cursor == "" || limit > 0 && left <= 0 {
-			break
-		}
-	}
-	if wantsJSON(c) {
-		return nil
-	}
-	return printTable(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", rows)
-}
-
 // remark is what a person wants to know of a job beside its state.
 func remark(j job.Job) string {
 	switch {
 	case j.State == job.Failed, j.State == job.Cancelled:
 		return whyNot(j)
 	case j.State.Terminal():
-		if text(j.Outcome) == string(job.Warning) {
+		if show.Text(j.Outcome) == string(job.Warning) {
 			return "warning"
 		}
 		return ""
@@ -96,9 +75,9 @@ func remark(j job.Job) string {
 		parts = append(parts, "being cancelled")
 	}
 	if j.State == job.Pending && j.RunAfter != nil && j.RunAfter.After(time.Now()) {
-		parts = append(parts, "due "+clock(j.RunAfter))
+		parts = append(parts, "due "+show.Clock(j.RunAfter))
 	}
-	if p := progressOf(j.Progress); p != "" {
+	if p := show.Progress(j.Progress); p != "" {
 		parts = append(parts, p)
 	}
 	return strings.Join(parts, ", ")

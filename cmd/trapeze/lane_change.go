@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,10 +25,10 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	for _, one := range settings {
 		name, value, ok := strings.Cut(one, "=")
 		if !ok {
-			return c, usage("%q is no setting: want key=value, such as slots=3", one)
+			return c, exit.Usage("%q is no setting: want key=value, such as slots=3", one)
 		}
 		if seen[name] {
-			return c, usage("%s is set twice", name)
+			return c, exit.Usage("%s is set twice", name)
 		}
 		seen[name] = true
 		number, isNumber := numbers[name]
@@ -42,7 +44,7 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 			err = fmt.Errorf("there is no such setting: see trapeze lane set --help")
 		}
 		if err != nil {
-			return c, usage("%s: %w", one, err)
+			return c, exit.Usage("%s: %w", one, err)
 		}
 	}
 	return c, nil

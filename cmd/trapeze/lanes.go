@@ -1,6 +1,11 @@
 package main
 
 import (
+	"net/http"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"context"
 	"fmt"
 	"strconv"
@@ -24,11 +29,11 @@ Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
 		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
 		Args:    cobra.NoArgs,
 	}
-	every := watchFlag(c)
+	every := show.WatchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onBackend(c, func(at backend) error {
-			return watching(c, *every, func(ctx context.Context) error {
-				lanes, err := at.Lanes(ctx)
+		return onClient(c, func(at *client.Client) error {
+			return show.Watch(c, *every, func(ctx context.Context) error {
+				lanes, err := readLanes(ctx, at)
 				if err != nil {
 					return err
 				}
@@ -40,21 +45,10 @@ Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
 }
 
 func printLanes(c *cobra.Command, lanes []store.LaneUse, now time.Time) error {
-	var rows [][]string
-	for _, l := range lanes {
-		if wantsJSON(c) {
-			if err := printJSON(c, l); err != nil {
-				return err
-			}
-			continue
-		}
-		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), since(l.Oldest, now), laneState(l),
-			units(l.PollIntervalMS, time.Millisecond), units(l.StaleAfterS, time.Second), units(l.MaxAgeS, time.Second), short(strings.Join(l.Kinds, ","), 60)})
-	}
-	if wantsJSON(c) {
-		return nil
-	}
-	return printTable(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", rows)
+	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l store.LaneUse) []string {
+		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l),
+			units(l.PollIntervalMS, time.Millisecond), units(l.StaleAfterS, time.Second), units(l.MaxAgeS, time.Second), show.Short(strings.Join(l.Kinds, ","), 60)}
+	})
 }
 
 // laneState says whether a lane's jobs start, and if not, why.
@@ -118,17 +112,13 @@ none takes a number away: no limit, or what the pods say. --dry-run tells what w
 			if err != nil {
 				return err
 			}
-			change.DryRun = dry
-			at, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer at.Close()
-			done, err := at.SetLane(c.Context(), args[0], change)
-			if err != nil {
-				return err
-			}
-			return printLaneChanged(c, done)
+			return onClient(c, func(at *client.Client) error {
+				done, err := putSetting[job.LaneChanged](c.Context(), at, client.Path("/admin/workers/lanes/:name", args[0]), dry, change, true)
+				if err != nil {
+					return err
+				}
+				return printLaneChanged(c, done)
+			})
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only tell what would change")
@@ -145,16 +135,14 @@ func newLaneRemoveCommand() *cobra.Command {
 whose lane it was, and what runs goes on to its end. The lane default stays.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			at, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer at.Close()
-			done, err := at.DeleteLane(c.Context(), args[0], to, dry)
-			if err != nil {
-				return err
-			}
-			return printLaneChanged(c, done)
+			return onClient(c, func(at *client.Client) error {
+				path := client.Path("/admin/workers/lanes/:name", args[0]) + "?" + client.Query("dry_run", strconv.FormatBool(dry), "move_to", to).Encode()
+				done, err := client.Do[job.LaneChanged](c.Context(), at, http.MethodDelete, path, nil)
+				if err != nil {
+					return err
+				}
+				return printLaneChanged(c, done)
+			})
 		},
 	}
 	c.Flags().StringVar(&to, "move-to", "", "the lane that its waiting jobs and its kinds go to")
@@ -164,8 +152,8 @@ whose lane it was, and what runs goes on to its end. The lane default stays.`,
 
 // printLaneChanged tells what became of a lane, or in a dry run would.
 func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
-	if wantsJSON(c) {
-		return printJSON(c, done)
+	if show.WantsJSON(c) {
+		return show.JSON(c, done)
 	}
 	verb := "is unchanged"
 	switch {
@@ -179,6 +167,28 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	if done.DryRun {
 		verb = strings.Replace(verb, "is ", "would be ", 1)
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
+	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", show.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
 	return err
+}
+
+// putSetting changes a lane or a schedule that is there, or makes one, unless the change is for one that exists.
+func putSetting[T any](ctx context.Context, at *client.Client, path string, dry bool, change any, make bool) (T, error) {
+	path += "?dry_run=" + strconv.FormatBool(dry)
+	done, err := client.Do[T](ctx, at, http.MethodPatch, path, change)
+	if make && client.NotFound(err) {
+		return client.Do[T](ctx, at, http.MethodPut, path, change)
+	}
+	return done, err
+}
+
+// limitOf is how many jobs of a lane may run: on all pods together, on each.
+func limitOf(l store.LaneUse) string {
+	var limits []string
+	if l.Slots != nil {
+		limits = append(limits, strconv.Itoa(*l.Slots))
+	}
+	if l.SlotsPerPod != nil {
+		limits = append(limits, strconv.Itoa(*l.SlotsPerPod)+" a pod")
+	}
+	return strings.Join(limits, ", ")
 }

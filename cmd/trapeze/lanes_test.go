@@ -6,6 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -47,7 +48,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(list), 3)
 	first := list[2]
-	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", operator()})
+	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", client.Operator()})
 }
 
 func TestASettingThatCannotBeIsAUsageError(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/cli/server"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -104,7 +105,7 @@ func decoded[T any](t *testing.T, text string) (v T) {
 
 // pod is a running `trapeze serve`.
 type pod struct {
-	readyLine
+	server.ReadyLine
 	line  string // as it was printed
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -152,7 +153,7 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 	select {
 	case line := <-first:
 		p.line = line
-		if json.Unmarshal([]byte(line), &p.readyLine) != nil {
+		if json.Unmarshal([]byte(line), &p.ReadyLine) != nil {
 			<-p.ended
 			p.ended <- nil
 			t.Fatalf("serve printed %q; its log:\n%s", line, p.log)

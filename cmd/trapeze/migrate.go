@@ -1,6 +1,12 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"context"
 	"fmt"
 	"strconv"
@@ -29,15 +35,15 @@ do it at once. serve does it at its start unless told not to.`,
 }
 
 // migrating runs do with a configuration whose database answers, and accepts writes when they are wanted.
-func migrating(c *cobra.Command, writes bool, do func(ctx context.Context, config config) error) error {
-	config, err := loadConfig()
+func migrating(c *cobra.Command, writes bool, do func(ctx context.Context, config env.Settings) error) error {
+	config, err := env.Load()
 	if err != nil {
 		return err
 	}
 	if config.DatabaseURL == "" {
-		return errNoDatabase
+		return env.ErrNoDatabase
 	}
-	pool, err := connect(c.Context(), config, writes)
+	pool, err := config.Connect(c.Context(), writes)
 	if err != nil {
 		return err
 	}
@@ -51,8 +57,8 @@ func newMigrateUp() *cobra.Command {
 		Short: "Apply every pending migration",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return migrating(c, true, func(ctx context.Context, config config) error {
-				if err := migrate.Up(ctx, config.migrationURL(), config.Schema); err != nil {
+			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
+				if err := migrate.Up(ctx, config.MigrationURL(), config.Schema); err != nil {
 					return err
 				}
 				return printVersion(c, config.Schema, migrate.Latest())
@@ -70,12 +76,12 @@ func newMigrateDown() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case !c.Flags().Changed("to"):
-				return usage("say how far with --to N: 0 undoes everything and drops every job")
+				return exit.Usage("say how far with --to N: 0 undoes everything and drops every job")
 			case to < 0 || to > migrate.Latest():
-				return usage("--to %d: want 0 to %d", to, migrate.Latest())
+				return exit.Usage("--to %d: want 0 to %d", to, migrate.Latest())
 			}
-			return migrating(c, true, func(ctx context.Context, config config) error {
-				if err := migrate.Down(ctx, config.migrationURL(), config.Schema, to); err != nil {
+			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
+				if err := migrate.Down(ctx, config.MigrationURL(), config.Schema, to); err != nil {
 					return err
 				}
 				return printVersion(c, config.Schema, to)
@@ -87,8 +93,8 @@ func newMigrateDown() *cobra.Command {
 }
 
 func printVersion(c *cobra.Command, schema string, at int64) error {
-	if wantsJSON(c) {
-		return printJSON(c, map[string]any{"schema": schema, "version": at})
+	if show.WantsJSON(c) {
+		return show.JSON(c, map[string]any{"schema": schema, "version": at})
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "schema %s is at version %d\n", schema, at)
 	return err
@@ -100,33 +106,33 @@ func newMigrateStatus() *cobra.Command {
 		Short: "List the migrations and when they were applied",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return migrating(c, false, func(ctx context.Context, config config) error {
-				list, err := migrate.Status(ctx, config.migrationURL(), config.Schema)
+			return migrating(c, false, func(ctx context.Context, config env.Settings) error {
+				list, err := migrate.Status(ctx, config.MigrationURL(), config.Schema)
 				if err != nil {
 					return err
 				}
 				var rows [][]string
 				for _, m := range list {
-					if wantsJSON(c) {
+					if show.WantsJSON(c) {
 						var applied *time.Time
 						if !m.AppliedAt.IsZero() {
 							applied = &m.AppliedAt
 						}
-						if err := printJSON(c, map[string]any{"version": m.Version, "name": m.Name, "applied_at": applied}); err != nil {
+						if err := show.JSON(c, map[string]any{"version": m.Version, "name": m.Name, "applied_at": applied}); err != nil {
 							return err
 						}
 						continue
 					}
-					at := clock(&m.AppliedAt)
+					at := show.Clock(&m.AppliedAt)
 					if at == "" {
 						at = "pending"
 					}
 					rows = append(rows, []string{strconv.FormatInt(m.Version, 10), m.Name, at})
 				}
-				if wantsJSON(c) {
+				if show.WantsJSON(c) {
 					return nil
 				}
-				return printTable(c, "VERSION NAME APPLIED", rows)
+				return show.Table(c, "VERSION NAME APPLIED", rows)
 			})
 		},
 	}
@@ -139,12 +145,12 @@ func newMigratePrint() *cobra.Command {
 		Short: "Print the migrations as plain SQL, for people who use their own tool",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := loadConfig()
+			config, err := env.Load()
 			if err != nil {
 				return err
 			}
 			if to < 0 || to > migrate.Latest() {
-				return usage("--to %d: want 1 to %d, or 0 for all", to, migrate.Latest())
+				return exit.Usage("--to %d: want 1 to %d, or 0 for all", to, migrate.Latest())
 			}
 			return migrate.Print(c.OutOrStdout(), config.Schema, to)
 		},

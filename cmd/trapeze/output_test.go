@@ -1,13 +1,16 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -70,29 +74,9 @@ func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
 	})
 }
 
-func TestAPsOfLongNamesFitsTheTerminal(t *testing.T) {
-	is := is.New(t)
-	names := strings.Fields("JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS")
-	row := []string{"4711", "a_kind_with_a_long_name", "maintenance", "travel/2025/quarter/1", "10", "web-7f9c5d-abcde", "1h02m", "1", "30/120 (25%) rows of the second quarter"}
-	total := func(widths []int) (n int) {
-		for _, w := range widths {
-			n += w + 2
-		}
-		return n - 2
-	}
-	is.True(total(columns(names, [][]string{row}, 0)) > 100)
-	fitted := columns(names, [][]string{row}, 100)
-	is.Equal(total(fitted), 100)
-	is.Equal(fitted[0], 4)                       // the id is whole
-	is.Equal(fitted[6], 5)                       // short columns are
-	is.True(total(columns(names, nil, 20)) > 20) // heads stay readable
-	is.Equal(ink(true).word("failed"), "\x1b[31mfailed\x1b[0m")
-	is.Equal(ink(false).word("failed"), "failed")
-}
-
 func TestTheAuditIsReadByPeople(t *testing.T) {
 	golden(t, "audit.txt", func(c *cobra.Command) error {
-		return printTable(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
+		return show.Table(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
 			auditCells(store.AuditRow{ID: 2, At: noon, Actor: "bo", Source: "10.0.0.7", Action: "lane.set", Target: "lane default", Reason: "it needs the permission workers:manage"}),
 			auditCells(store.AuditRow{ID: 1, At: noon, Actor: "ana", Source: "cli", Action: "lane.set", Target: "lane default", Allowed: true, Reason: "month's end",
 				Before: json.RawMessage(`{"slots":2}`), After: json.RawMessage(`{"slots":4}`)}),
@@ -143,14 +127,31 @@ func TestHelpTeaches(t *testing.T) {
 	})
 }
 
-func TestAnErrorIsOneLine(t *testing.T) {
+// On a terminal: script gives the program one, and what it draws is in a file.
+func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
-	is.Equal(oneLine(errors.New("cannot connect:\n\ta: refused\n\tb: refused\n\ta: refused")), "cannot connect: a: refused; b: refused")
+	if _, err := exec.LookPath("script"); err != nil {
+		t.Skip("no script(1) on this machine")
+	}
+	db := database{t, pgtest.URL(t)}
+	file := filepath.Join(t.TempDir(), "typescript")
+	command := exec.Command("script", "-qfc", testBinary()+" ps --watch=100ms", file)
+	command.Env = environment("DATABASE_URL="+db.url, "TERM=xterm")
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	is.NoErr(command.Start())
+	drawn := func() string { return readIf(file) }
+	pgtest.Wait(t, "it is drawn three times", func() bool { return strings.Count(drawn(), "\x1b[H") >= 3 })
+	is.NoErr(syscall.Kill(-command.Process.Pid, syscall.SIGINT))
+	is.True(strings.Contains(drawn(), "\x1b[?1049h")) // on the other screen
+	is.True(strings.Contains(drawn(), "\x1b[2mLANE")) // in colour
+	_ = command.Wait()
 }
 
-func TestALineSaysWhatItSeemsToSay(t *testing.T) {
-	is := is.New(t)
-	is.Equal(printable("kill \u202e7 boj\u202c\u2066"), "kill ·7 boj··") // nothing turns around
-	is.Equal(printable("a\u2028b\x1b[31m"), "a·b·[31m")
-	is.Equal(printable("Žluťoučký 👩‍🚀 عربي"), "Žluťoučký 👩‍🚀 عربي") // every script is shown as it is
+// testBinary is this program, which is the program under test in an environment that says so.
+func testBinary() string { return os.Args[0] }
+
+func readIf(file string) string {
+	text, _ := os.ReadFile(file)
+	return string(text)
 }

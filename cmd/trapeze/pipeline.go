@@ -1,6 +1,13 @@
 package main
 
 import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"encoding/json"
 	"fmt"
 	"io"
@@ -32,18 +39,18 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if branches < 0 {
-				return usage("--branches %d: want 0 or more", branches)
+				return exit.Usage("--branches %d: want 0 or more", branches)
 			}
-			return onOne(func(c *cobra.Command, from backend, id int64) error {
+			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
 				if follow {
-					return followTree(c, from, id, branches)
+					return followTree(c, at, id, branches)
 				}
-				tree, err := from.Tree(c.Context(), id, branches)
+				tree, err := readTree(c.Context(), at, id, branches)
 				if err != nil {
 					return err
 				}
-				if wantsJSON(c) {
-					return printJSON(c, tree)
+				if show.WantsJSON(c) {
+					return show.JSON(c, tree)
 				}
 				return tree.draw(c.OutOrStdout(), time.Now())
 			})(c, args)
@@ -57,6 +64,10 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 
 // tree is a pipeline as it is drawn.
 type tree api.Tree
+
+func readTree(ctx context.Context, at *client.Client, id int64, branches int) (tree, error) {
+	return client.Get[tree](ctx, at, client.Path("/pipelines/:id", id), client.Query("branches", strconv.Itoa(branches)))
+}
 
 // plannedOf are the steps of a pipeline that have not been reached.
 func plannedOf(p job.Pipeline) (steps []job.Step) {
@@ -75,14 +86,14 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	var b strings.Builder
 	name := ""
 	if t.Name != "" {
-		name = " " + strconv.Quote(printable(t.Name))
+		name = " " + strconv.Quote(show.Printable(t.Name))
 	}
 	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
 	for _, j := range t.Jobs {
 		drawBranch(&b, j, "", now)
 	}
 	for _, s := range plannedOf(t.Pipeline) {
-		fmt.Fprintf(&b, "· %-24s planned\n", printable(s.Kind))
+		fmt.Fprintf(&b, "· %-24s planned\n", show.Printable(s.Kind))
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
@@ -90,19 +101,19 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 
 func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time) {
 	mark := marks[j.State]
-	if j.State == job.Succeeded && text(j.Outcome) == string(job.Warning) {
+	if j.State == job.Succeeded && show.Text(j.Outcome) == string(job.Warning) {
 		mark = "!"
 	}
 	subject := ""
 	if j.Subject != "" {
-		subject = " " + short(printable(j.Subject), 30)
+		subject = " " + show.Short(show.Printable(j.Subject), 30)
 	}
-	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), short(printable(j.Kind), 24), j.ID, j.State,
+	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), show.Short(show.Printable(j.Kind), 24), j.ID, j.State,
 		lasted(j.StartedAt, j.FinishedAt, now), subject)
 	switch {
-	case j.State == job.Failed || text(j.Outcome) == string(job.Warning):
+	case j.State == job.Failed || show.Text(j.Outcome) == string(job.Warning):
 		if note := whyNot(j.Job); note != "" {
-			fmt.Fprintf(b, "  %s", short(printable(note), 80))
+			fmt.Fprintf(b, "  %s", show.Short(show.Printable(note), 80))
 		}
 	case j.State == job.Running:
 		fmt.Fprintf(b, "  %s", drawBar(j.Job))
@@ -115,7 +126,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 	f := j.FanOut
 	done := f.States[job.Succeeded] + f.States[job.Failed] + f.States[job.Cancelled]
-	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, countOf(f.Branches, "branch", "branches"))
+	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, show.Count(f.Branches, "branch", "branches"))
 	for _, s := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
 		if n := f.States[s]; n > 0 {
 			fmt.Fprintf(b, " · %d %s", n, s)
@@ -152,29 +163,29 @@ func lasted(began, ended *time.Time, now time.Time) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}
-	return since(began, now)
+	return show.Since(began, now)
 }
 
 // followEveryTree is how often a pipeline that is followed is drawn.
 const followEveryTree = 300 * time.Millisecond
 
 // followTree draws a pipeline again and again until it is over: in place on a terminal, each change of its status elsewhere.
-func followTree(c *cobra.Command, from backend, id int64, branches int) error {
-	ctx, stop := signalContext(c.Context())
+func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
+	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()
-	out, live := c.OutOrStdout(), isTerminal(c.OutOrStdout())
+	out, live := c.OutOrStdout(), show.IsTerminal(c.OutOrStdout())
 	tick := time.NewTicker(followEveryTree)
 	defer tick.Stop()
 	for lines := 0; ; {
-		t, err := from.Tree(ctx, id, branches)
+		t, err := readTree(ctx, at, id, branches)
 		switch {
-		case err != nil && (!passing(err) || ctx.Err() != nil):
-			if stopped(ctx, ctx.Err()) {
-				return &codedError{exitUnknown, fmt.Errorf("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)}
+		case err != nil && (!client.Passing(err) || ctx.Err() != nil):
+			if exit.Stopped(ctx, ctx.Err()) {
+				return exit.Unknown("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)
 			}
 			return err
-		case err == nil && wantsJSON(c):
-			if err := printJSON(c, t); err != nil {
+		case err == nil && show.WantsJSON(c):
+			if err := show.JSON(c, t); err != nil {
 				return err
 			}
 		case err == nil && (live || t.Status.Over()):
@@ -194,7 +205,7 @@ func followTree(c *cobra.Command, from backend, id int64, branches int) error {
 		}
 		if err == nil && t.Status.Over() {
 			if t.Status != job.PipelineSucceeded {
-				return refused("pipeline %d is %s: trapeze job %d says why", id, t.Status, t.LastJob)
+				return exit.Refused("pipeline %d is %s: trapeze job %d says why", id, t.Status, t.LastJob)
 			}
 			return nil
 		}
@@ -203,4 +214,34 @@ func followTree(c *cobra.Command, from backend, id int64, branches int) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+func newPipelineRetryCommand() *cobra.Command {
+	var args string
+	c := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Go on with a pipeline from the step that failed",
+		Long: `Go on with a pipeline that failed or was cancelled, from the step that did, if need be with other arguments. What had succeeded is not
+done again. Of a step that fanned out, the branches are tried again that had not succeeded.
+
+Exit code 1 when there is no such pipeline, or when it has neither failed nor been cancelled.`,
+		Example: "  trapeze pipeline retry 4711\n  trapeze pipeline retry 4711 --args '{\"year\":2024}'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, words []string) error {
+			other, err := jsonOf(c, "args", args)
+			if err != nil {
+				return err
+			}
+			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+				again, err := tryAgain(c, at, client.Path("/pipelines/:id/retry", id), other)
+				if err != nil {
+					return err
+				}
+				return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
+					"pipeline %d goes on with %s", id, show.Count(len(again), "job", "jobs"))
+			})(c, words)
+		},
+	}
+	c.Flags().StringVar(&args, "args", "", "other arguments of the step, as JSON, @file, or - for standard input")
+	return c
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,33 +22,19 @@ func newPodsCommand() *cobra.Command {
 		Example: "  trapeze pods\n  trapeze pods --all    # also those that left or died of late",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			from, err := reach(c)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			pods, err := from.Pods(c.Context(), all)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			now := time.Now()
-			for _, p := range pods {
-				if wantsJSON(c) {
-					if err := printJSON(c, p); err != nil {
-						return err
-					}
-					continue
+			return onClient(c, func(at *client.Client) error {
+				pods, err := readPods(c.Context(), at, all)
+				if err != nil {
+					return err
 				}
-				rows = append(rows, []string{
-					p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), since(&p.StartedAt, now),
-					podState(p, now), remoteOf(p), short(strings.Join(p.Kinds, ","), 60),
+				now := time.Now()
+				return show.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", show.Rows(pods), func(p job.Pod) []string {
+					return []string{
+						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), show.Since(&p.StartedAt, now),
+						podState(p, now), remoteOf(p), show.Short(strings.Join(p.Kinds, ","), 60),
+					}
 				})
-			}
-			if wantsJSON(c) {
-				return nil
-			}
-			return printTable(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", rows)
+			})
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "also those that are closed")

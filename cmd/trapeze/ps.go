@@ -1,10 +1,12 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,16 +27,16 @@ Of a remote worker it says so: one that has no database, and takes its jobs from
   trapeze ps --json | jq '.running[].job'`,
 		Args: cobra.NoArgs,
 	}
-	every := watchFlag(c)
+	every := show.WatchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onBackend(c, func(from backend) error {
-			return watching(c, *every, func(ctx context.Context) error {
-				now, err := from.Status(ctx)
+		return onClient(c, func(at *client.Client) error {
+			return show.Watch(c, *every, func(ctx context.Context) error {
+				now, err := client.Get[store.Status](ctx, at, "/admin/workers/status", nil)
 				if err != nil {
 					return err
 				}
-				if wantsJSON(c) {
-					return printJSON(c, now)
+				if show.WantsJSON(c) {
+					return show.JSON(c, now)
 				}
 				return printPs(c, now, time.Now())
 			})
@@ -46,7 +48,7 @@ Of a remote worker it says so: one that has no database, and takes its jobs from
 func printPs(c *cobra.Command, s store.Status, now time.Time) error {
 	out := c.OutOrStdout()
 	if closed := gateCloses(s.Gate); closed != "" {
-		fmt.Fprintf(out, "%s\n\n", inkFor(out).colour(red, closed))
+		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, closed))
 	}
 	remote := map[string]bool{}
 	for _, p := range s.Pods {
@@ -55,19 +57,19 @@ func printPs(c *cobra.Command, s store.Status, now time.Time) error {
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
-			since(&j.Since, now), strconv.Itoa(j.Attempt), short(remarkOfSlot(j), 60),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, show.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
+			show.Since(&j.Since, now), strconv.Itoa(j.Attempt), show.Short(remarkOfSlot(j), 60),
 		})
 	}
-	if err := printTable(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
+	if err := show.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
 	rows = nil
 	for _, l := range s.Lanes {
-		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), since(l.Oldest, now), laneState(l)})
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l)})
 	}
-	return printTable(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
+	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
 
 // gateCloses says why nothing starts in any lane, and what opens the gate; empty: it is open.
@@ -94,16 +96,4 @@ func podWith(name string, remote bool) string {
 // remarkOfSlot is what a person wants to know of a running job beside its slot.
 func remarkOfSlot(j job.Slot) string {
 	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
-}
-
-// limitOf is how many jobs of a lane may run: on all pods together, on each.
-func limitOf(l store.LaneUse) string {
-	var limits []string
-	if l.Slots != nil {
-		limits = append(limits, strconv.Itoa(*l.Slots))
-	}
-	if l.SlotsPerPod != nil {
-		limits = append(limits, strconv.Itoa(*l.SlotsPerPod)+" a pod")
-	}
-	return strings.Join(limits, ", ")
 }

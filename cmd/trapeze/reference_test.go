@@ -1,6 +1,12 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"fmt"
 	"maps"
 	"os"
@@ -56,7 +62,7 @@ func commandTable(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("\n| command, flag | default | does |\n|---|---|---|\n")
 	cell := strings.NewReplacer("|", "\\|").Replace
-	none := []string{"", "[]", "0", "0s", "false", defaultDataDir()} // the last is another one on every machine
+	none := []string{"", "[]", "0", "0s", "false", server.DataDir()} // the last is another one on every machine
 	types := map[string]string{"bool": "", "stringSlice": " list", "int64": " int"}
 	flag := func(f *pflag.Flag) {
 		value := " "
@@ -92,7 +98,7 @@ func commandTable(root *cobra.Command) string {
 func TestReferenceListsEveryExitCode(t *testing.T) {
 	t.Parallel()
 	var codes []string
-	for _, code := range []int{exitOK, exitRefused, exitUsage, exitUnavailable, exitUnknown} {
+	for _, code := range []int{exit.CodeOK, exit.CodeRefused, exit.CodeUsage, exit.CodeUnavailable, exit.CodeUnknown} {
 		codes = append(codes, strconv.Itoa(code))
 	}
 	same(t, "exit codes", names(t, "### Exit codes", "code"), codes)
@@ -100,22 +106,24 @@ func TestReferenceListsEveryExitCode(t *testing.T) {
 
 func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 	t.Parallel()
-	same(t, "variables", names(t, "## Environment", "variable"), variables())
+	var variables []string
+	for _, one := range env.Variables() {
+		variables = append(variables, one.Name)
+	}
+	same(t, "variables", names(t, "## Environment", "variable"), variables)
 	given := map[string]string{}
 	for _, row := range table(t, "## Environment", "variable") {
 		given[spans(row[0])[0]] = strings.Trim(row[1], "`")
 	}
-	values := reflect.ValueOf(defaults())
-	for i := range values.NumField() {
-		name, want := values.Type().Field(i).Tag.Get("envconfig"), fmt.Sprint(values.Field(i))
-		got := given[name]
-		switch values.Field(i).Interface().(type) {
+	for _, one := range env.Variables() {
+		name, want, got := one.Name, fmt.Sprint(one.Default), given[one.Name]
+		switch one.Default.(type) {
 		case time.Duration:
 			if d, err := time.ParseDuration(got); err == nil {
 				got = d.String()
 			}
-		case string, []string, laneList:
-			if values.Field(i).Len() == 0 {
+		case string, []string, env.LaneList:
+			if reflect.ValueOf(one.Default).Len() == 0 {
 				want = "–"
 			}
 		}
@@ -186,7 +194,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
 		"pod": job.Pod{}, "lane": store.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
-		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": readyLine{},
+		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
 		name, _, _ := strings.Cut(row[0], ":")

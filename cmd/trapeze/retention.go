@@ -1,7 +1,13 @@
 package main
 
 import (
-	"fmt"
+	"net/http"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"strconv"
 	"strings"
 	"time"
@@ -32,24 +38,9 @@ func newRetentionListCommand() *cobra.Command {
 		Example: "  trapeze retention ls",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return onBackend(c, func(at backend) error {
-				list, err := at.Retentions(c.Context())
-				if err != nil {
-					return err
-				}
-				var rows [][]string
-				for _, one := range list {
-					if wantsJSON(c) {
-						if err := printJSON(c, one); err != nil {
-							return err
-						}
-					}
-					rows = append(rows, []string{one.Kind, string(one.State), kept(&one.KeepS)})
-				}
-				if wantsJSON(c) {
-					return nil
-				}
-				return printTable(c, "KIND STATE KEPT", rows)
+			return onClient(c, func(at *client.Client) error {
+				list := client.List[job.Retention](c.Context(), at, "/admin/workers/retention", "retention", nil)
+				return show.List(c, "KIND STATE KEPT", list, func(one job.Retention) []string { return []string{one.Kind, string(one.State), kept(&one.KeepS)} })
 			})
 		},
 	}
@@ -69,9 +60,7 @@ job is read: do it for few. Keep the kinds of one pipeline for the same time.`,
 			if err != nil {
 				return err
 			}
-			return changeRetention(c, func(at backend) (job.RetentionChanged, error) {
-				return at.SetRetention(c.Context(), args[0], job.State(args[1]), seconds)
-			})
+			return changeRetention(c, http.MethodPut, args, map[string]int64{"keep_s": seconds})
 		},
 	}
 }
@@ -83,28 +72,23 @@ func newRetentionRemoveCommand() *cobra.Command {
 		Example: "  trapeze retention rm report failed",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return changeRetention(c, func(at backend) (job.RetentionChanged, error) {
-				return at.UnsetRetention(c.Context(), args[0], job.State(args[1]))
-			})
+			return changeRetention(c, http.MethodDelete, args, nil)
 		},
 	}
 }
 
-func changeRetention(c *cobra.Command, do func(at backend) (job.RetentionChanged, error)) error {
-	return onBackend(c, func(at backend) error {
-		done, err := do(at)
+func changeRetention(c *cobra.Command, method string, args []string, body any) error {
+	return onClient(c, func(at *client.Client) error {
+		path := client.Path("/admin/workers/retention/:kind/:state", args[0], args[1])
+		done, err := client.Do[job.RetentionChanged](c.Context(), at, method, path, body)
 		if err != nil {
 			return err
-		}
-		if wantsJSON(c) {
-			return printJSON(c, done)
 		}
 		news := "were kept " + kept(done.Before)
 		if !done.Changed {
 			news = "as before"
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s jobs of kind %s are kept %s; %s\n", done.State, printable(done.Kind), kept(done.After), news)
-		return err
+		return show.Done(c, done, "%s jobs of kind %s are kept %s; %s", done.State, done.Kind, kept(done.After), news)
 	})
 }
 
@@ -135,7 +119,7 @@ func parseKeep(text string) (int64, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d%time.Second != 0 {
-		return 0, usage("%q: want a length of time of whole seconds, such as 36h or 90d, or forever", text)
+		return 0, exit.Usage("%q: want a length of time of whole seconds, such as 36h or 90d, or forever", text)
 	}
 	return int64(d / time.Second), nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
@@ -17,18 +19,18 @@ and the dashboard below /ui/ are beside them.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var rows [][]string
 			for _, r := range api.Routes() {
-				if !wantsJSON(c) {
+				if !show.WantsJSON(c) {
 					rows = append(rows, []string{r.Method, r.Path, string(r.Needs), r.Summary})
 					continue
 				}
-				if err := printJSON(c, map[string]any{"method": r.Method, "path": r.Path, "permission": r.Needs, "summary": r.Summary}); err != nil {
+				if err := show.JSON(c, map[string]any{"method": r.Method, "path": r.Path, "permission": r.Needs, "summary": r.Summary}); err != nil {
 					return err
 				}
 			}
-			if wantsJSON(c) {
+			if show.WantsJSON(c) {
 				return nil
 			}
-			return printTable(c, "METHOD PATH PERMISSION DOES", rows)
+			return show.Table(c, "METHOD PATH PERMISSION DOES", rows)
 		},
 	}
 }

@@ -1,6 +1,12 @@
 package main
 
 import (
+	"net/url"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,47 +47,51 @@ func (s *selecting) any() bool {
 // selection is the flags as the body of a command for many jobs.
 func (s *selecting) selection() (api.Selection, error) {
 	var body api.Selection
-	selected, err := s.filter()
-	if err != nil {
+	if _, err := s.query(); err != nil {
 		return body, err
+	}
+	if s.children != "" {
+		body.Filter.Children, _ = api.ParseYes(s.children) // as query has found
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
-	body.Filter.Children = selected.Children
 	body.Filter.Reason, body.Filter.ErrorClass, body.Filter.ErrorCode = s.reason, s.class, s.code
 	return body, nil
 }
 
-func (s *selecting) filter() (f runner.Filter, err error) {
-	f.Kind, f.Lane, f.Subject = s.kind, s.lane, s.subject
-	if err := f.Why(s.reason, s.class, s.code); err != nil {
-		return f, usage("--job-reason, --error-class, --error-code: %w", err)
+// query is the flags as the query of a list of jobs. Its error names the flag that is wrong.
+func (s *selecting) query() (url.Values, error) {
+	if err := (&runner.Filter{}).Why(s.reason, s.class, s.code); err != nil {
+		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
 	}
 	if len(s.states) > 0 {
-		if f.States, err = api.ParseStates(s.states); err != nil {
-			return f, usage("--state: %w", err)
+		if _, err := api.ParseStates(s.states); err != nil {
+			return nil, exit.Usage("--state: %w", err)
 		}
 	}
-	for _, id := range []struct {
-		flag, text string
-		to         *int64
-	}{{"--pipeline", s.pipeline, &f.Pipeline}, {"--parent", s.parent, &f.Parent}} {
-		if id.text == "" {
-			continue
-		}
-		if *id.to, err = api.ParseID(id.text); err != nil {
-			return f, usage("%s: %w", id.flag, err)
-		}
-	}
-	if s.moment != "" {
-		if f.Since, err = api.ParseSince(s.moment, time.Now()); err != nil {
-			return f, usage("--since: %w", err)
+	for _, id := range [][2]string{{"--pipeline", s.pipeline}, {"--parent", s.parent}} {
+		if _, err := api.ParseID(id[1]); err != nil && id[1] != "" {
+			return nil, exit.Usage("%s: %w", id[0], err)
 		}
 	}
 	if s.children != "" {
-		if f.Children, err = api.ParseYes(s.children); err != nil {
-			return f, usage("--children %w", err)
+		if _, err := api.ParseYes(s.children); err != nil {
+			return nil, exit.Usage("--children %w", err)
 		}
 	}
-	return f, nil
+	since, err := moment(s.moment)
+	return client.Query("state", strings.Join(s.states, ","), "kind", s.kind, "lane", s.lane, "subject", s.subject, "pipeline", s.pipeline,
+		"parent", s.parent, "since", since, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), err
+}
+
+// moment makes --since a moment that is the same for every page of a list.
+func moment(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	at, err := api.ParseSince(text, time.Now())
+	if err != nil {
+		return "", exit.Usage("--since: %w", err)
+	}
+	return at.Format(time.RFC3339Nano), nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -58,7 +60,7 @@ func TestServeDoesNotStartWithAWrongFileOfTokens(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.json")
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"token":"short","name":"vic"}]}`), 0o600))
 	s := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "serve")
-	is.Equal(s.code, exitUsage)
+	is.Equal(s.code, exit.CodeUsage)
 	is.True(strings.Contains(s.err, "token 1: want 20 characters"))
 	is.Equal(s.out, "") // it was never ready
 }

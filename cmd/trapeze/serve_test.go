@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
 	"errors"
 	"io"
 	"net/http"
@@ -133,7 +135,7 @@ func TestAPasswordIsNeverShown(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			is := is.New(t)
 			t.Setenv("PGPASSFILE", "/nowhere")
-			is.Equal(masked(url), want)
+			is.Equal(env.Masked(url), want)
 		})
 	}
 }

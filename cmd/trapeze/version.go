@@ -1,28 +1,17 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 )
-
-// release is set by the linker: -ldflags "-X main.release=v1.2.3".
-var release string
-
-// version is the release, or what the module system knows of this build.
-func version() string {
-	if release != "" {
-		return release
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
-}
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -30,10 +19,10 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version of this program and of its schema",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if wantsJSON(c) {
-				return printJSON(c, map[string]any{"version": version(), "schema_version": migrate.Latest(), "go": runtime.Version()})
+			if show.WantsJSON(c) {
+				return show.JSON(c, map[string]any{"version": env.Version(), "schema_version": migrate.Latest(), "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "trapeze %s (schema version %d, %s)\n", version(), migrate.Latest(), runtime.Version())
+			_, err := fmt.Fprintf(c.OutOrStdout(), "trapeze %s (schema version %d, %s)\n", env.Version(), migrate.Latest(), runtime.Version())
 			return err
 		},
 	}

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -38,7 +42,7 @@ A pod that cannot be reached is tried again and again; one that refuses the work
   TRAPEZE_DEMO_HANDLERS=true trapeze worker --server https://jobs.example.org --ca ca.pem --cert gpu.pem --key gpu.key`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := loadConfig()
+			config, err := env.Load()
 			if err != nil {
 				return err
 			}
@@ -51,16 +55,16 @@ A pod that cannot be reached is tried again and again; one that refuses the work
 				token = config.Token
 			}
 			if to == "" {
-				return usage("a remote worker needs --server (TRAPEZE_SERVER): the address of a pod")
+				return exit.Usage("a remote worker needs --server (TRAPEZE_SERVER): the address of a pod")
 			}
 			if !config.DemoHandlers {
-				return usage("no handlers: TRAPEZE_DEMO_HANDLERS=true has the demo kinds; a worker with handlers of your own uses package remote/worker")
+				return exit.Usage("no handlers: TRAPEZE_DEMO_HANDLERS=true has the demo kinds; a worker with handlers of your own uses package remote/worker")
 			}
 			secure, err := clientTLS(ca, cert, key)
 			if err != nil {
-				return usage("%w", err)
+				return exit.Usage("%w", err)
 			}
-			log := newLogger(config)
+			log := config.Logger()
 			slog.SetDefault(log)
 			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Pod, Logger: log})
 			if err != nil {
@@ -68,10 +72,10 @@ A pod that cannot be reached is tried again and again; one that refuses the work
 			}
 			defer r.Close()
 			demokinds.RegisterRemote(r, demokinds.Options{LedgerURL: config.LedgerURL})
-			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Pod, Version: version(), Slots: config.Slots,
+			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Pod, Version: env.Version(), Slots: config.Slots,
 				Kinds: config.Kinds, ShutdownGrace: config.ShutdownGrace, Logger: log})
 			if err != nil {
-				return usage("%w", err)
+				return exit.Usage("%w", err)
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
@@ -90,12 +94,12 @@ A pod that cannot be reached is tried again and again; one that refuses the work
 // workerEnded says what a worker's end means to a script.
 func workerEnded(err error) error {
 	if errors.Is(err, worker.ErrDistrusted) {
-		return refused("%w", err)
+		return exit.Refused("%w", err)
 	}
 	switch grpc.CodeOf(err) {
 	case grpc.CodeUnauthenticated, grpc.CodePermissionDenied, grpc.CodeInvalidArgument, grpc.CodeUnimplemented:
 		if err != nil {
-			return refused("%w", err)
+			return exit.Refused("%w", err)
 		}
 	}
 	return err

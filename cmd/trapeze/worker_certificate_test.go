@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -111,7 +113,7 @@ func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 			flags = append(flags, "--cert", ours.pem(c.who), "--key", ours.keyOf(c.who))
 		}
 		said := trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_KINDS=" + c.kinds}, append([]string{"worker", "--server", p.HTTP}, flags...)...)
-		if said.code != exitRefused || !strings.Contains(said.err, c.says) {
+		if said.code != exit.CodeRefused || !strings.Contains(said.err, c.says) {
 			t.Errorf("%q with %s: exit code %d: %s", c.who, c.kinds, said.code, said.err)
 		}
 	}
@@ -124,5 +126,5 @@ func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 	db.inState(db.enqueue("demo.echo"), job.Succeeded)
 	ocr.signal(syscall.SIGTERM)
-	is.Equal(ocr.end(), exitOK)
+	is.Equal(ocr.end(), exit.CodeOK)
 }

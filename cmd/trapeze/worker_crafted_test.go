@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"context"
 	"fmt"
 	"net/http"
@@ -252,7 +254,7 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	_, err = w.reports(a, `1`)
 	is.NoErr(err)
 	p.signal(syscall.SIGTERM)
-	is.Equal(p.end(), exitOK) // and the pod is well
+	is.Equal(p.end(), exit.CodeOK) // and the pod is well
 }
 
 // F71: neither heartbeats nor reports need the pod that serves the stream, nor any stream.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -39,7 +41,7 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 			is.NoErr(err)
 		}
 	}
-	doors := (&serving{log: slog.New(slog.DiscardHandler)}).doors(r, api.Options{ChangesPerSecond: -1, Authenticate: func(r *http.Request) (api.Principal, error) {
+	doors := server.Handler(r, api.Options{ChangesPerSecond: -1, Authenticate: func(r *http.Request) (api.Principal, error) {
 		if who := r.Header.Get("X-Who"); who != "" {
 			return api.Principal{Name: "user of " + who, Roles: []string{who}}, nil
 		}
@@ -81,7 +83,7 @@ func workerDoors(t *testing.T, o api.Options) (*runner.Runner, http.Handler) {
 		}
 		return api.Principal{}, api.ErrUnauthenticated
 	}
-	return r, (&serving{log: slog.New(slog.DiscardHandler)}).doors(r, o)
+	return r, server.Handler(r, o)
 }
 
 func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -61,7 +63,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"token":"`+puppetsToken+`","name":"puppet","roles":["worker"],"kinds":["demo.*"]},{"token":"`+admin+`","name":"root","roles":["platform_admin"]}]}`), 0o600))
 	file, err := api.TokenFile(tokens)
 	is.NoErr(err)
-	doors := (&serving{log: logger}).doors(r, api.Options{Authenticate: file.Authenticate})
+	doors := server.Handler(r, api.Options{Authenticate: file.Authenticate})
 	web := httptest.NewUnstartedServer(doors)
 	web.Config.Protocols = new(http.Protocols)
 	web.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -72,13 +74,13 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	defer func() { stop(); web.CloseClientConnections(); running.Wait(); web.Close() }()
 	pgtest.Wait(t, "the pod is ready", func() bool { ok, _ := r.Ready(); return ok })
 
-	w := newPuppet(t, &pod{readyLine: readyLine{HTTP: web.URL}}, puppetsToken)
+	w := newPuppet(t, &pod{ReadyLine: server.ReadyLine{HTTP: web.URL}}, puppetsToken)
 	is.NoErr(w.opens(2, "demo.echo"))
 	w.keepsBeating()
 	id, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.echo"}, runner.Foreign())
 	is.NoErr(err)
 	a := w.takes()
-	forged := newPuppet(t, &pod{readyLine: readyLine{HTTP: web.URL}}, "nobody-nobody-nobody-nobody-1")
+	forged := newPuppet(t, &pod{ReadyLine: server.ReadyLine{HTTP: web.URL}}, "nobody-nobody-nobody-nobody-1")
 	_, said := forged.reports(a, `1`)
 	is.True(said != nil)
 	var key []byte

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"fmt"
 	"net/url"
 	"strings"
@@ -53,7 +55,7 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 		waiting = append(waiting, db.enqueue("demo.sleep", "--args", `{"ms":1}`))
 	}
 	second.signal(syscall.SIGTERM)
-	is.Equal(second.end(), exitOK)
+	is.Equal(second.end(), exit.CodeOK)
 	third := dispatcher(t, db)
 	startFar(t, third.HTTP, "TRAPEZE_POD=three")
 	pgtest.Wait(t, "the new one is received", func() bool { return db.stream("three") > 0 })

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
 	"bytes"
 	"net/url"
 	"os"
@@ -153,7 +155,7 @@ func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
 	db.inState(next, job.Succeeded)
 	is.Equal(db.job(id).Fence, int64(2))
 	frozen.signal(syscall.SIGTERM)
-	is.Equal(frozen.end(), exitOK)
+	is.Equal(frozen.end(), exit.CodeOK)
 }
 
 func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.T) {
@@ -166,7 +168,7 @@ func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens)
 	for _, token := range []string{"nobody-nobody-nobody-1", "viewer-viewer-viewer-1", "worker-worker-worker-1"} {
 		w := startFar(t, p.HTTP, "TRAPEZE_TOKEN="+token)
-		is.Equal(w.end(), exitRefused) // the last one's token is not bound to all the kinds that it has
+		is.Equal(w.end(), exit.CodeRefused) // the last one's token is not bound to all the kinds that it has
 	}
 	startFar(t, p.HTTP, "TRAPEZE_TOKEN=worker-worker-worker-1", "TRAPEZE_KINDS=demo.sleep")
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
@@ -174,7 +176,7 @@ func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.
 
 func TestARemoteWorkerWithoutAServerOrHandlersIsTold(t *testing.T) {
 	is := is.New(t)
-	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exitUsage)
-	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exitUsage)
-	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exitUsage) // clear text
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exit.CodeUsage)
+	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exit.CodeUsage)
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exit.CodeUsage) // clear text
 }

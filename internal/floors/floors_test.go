@@ -50,6 +50,7 @@ var plan = []floor{
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
+	{folder: "internal/slots", imports: "job internal/store poller"},
 	{folder: "internal/calendar", imports: "job internal/store internal/failpoint internal/telemetry internal/wait scheduler"},
 	{folder: "internal/maintenance", imports: "job internal/store internal/telemetry internal/wait scheduler"},
 
@@ -63,9 +64,11 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/calendar internal/maintenance poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/slots internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
+
+	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler of one process
 
 	// doors, which never import each other
 	{folder: "handlers", imports: "runner"},
@@ -85,6 +88,15 @@ var plan = []floor{
 	{folder: "internal/torture/overlay", standardOnly: true}, // planted bugs
 	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/torture/history internal/torture/checker internal/torture/overlay"},
 	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
+
+	// the command line: each hides one thing from the commands
+	{folder: "internal/cli/exit", imports: "job internal/migrate internal/pgembed internal/store"},
+	{folder: "internal/cli/env", imports: "api runner internal/dburl internal/failpoint internal/store internal/cli/exit"},
+	{folder: "internal/cli/show", imports: "job internal/cli/exit"},
+	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/server", imports: "api handlers job runner remote/server internal/dburl internal/demokinds internal/migrate internal/pgembed internal/store internal/telemetry internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/migrate internal/shell internal/store internal/cli/env internal/cli/exit internal/cli/show"},
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/cli/env internal/cli/exit internal/cli/server internal/cli/show"},
 
 	// roof
 	{folder: "examples/*", imports: "runner handlers"},

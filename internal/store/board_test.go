@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
@@ -51,30 +53,52 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.put(plain, plain, plain, plain, plain)
 	running := w.claims(pod, 2)
 
-	lanes, err := w.BoardLanes(w.ctx(), 2)
+	limits := StatusLimits{Waiting: 2, Pods: 10, Running: 10}
+	now, err := w.StatusUpTo(w.ctx(), limits)
 	w.is.NoErr(err)
-	w.is.Equal(lanes[0].Name, "default")
-	w.is.Equal(lanes[0].Waiting, 2) // of three, up to the limit
-	w.is.True(lanes[0].Oldest != nil)
+	w.is.Equal(now.Lanes[0].Name, "default")
+	w.is.Equal(now.Lanes[0].Waiting, 2) // of three, up to the limit
+	w.is.True(now.Lanes[0].Oldest != nil)
+	w.is.Equal(now.Gate, job.Gate{})
+	w.is.Equal(len(now.Pods), 1)
+	w.is.True(!now.Pods[0].Drained)
+	w.is.Equal([]int{len(now.Running), now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2, 2})
 	slots, err := w.BoardSlots(w.ctx())
 	w.is.NoErr(err)
 	w.is.Equal(slots, []BoardSlots{{Lane: "default", Pod: pod, Running: 2}})
-	for boot, want := range map[string]int{"": 2, pod: 2, uuid.NewString(): 0} {
-		list, err := w.BoardRunning(w.ctx(), boot, 10)
-		w.is.NoErr(err)
-		w.is.Equal(len(list), want) // of all pods, of this one, of another
+	limits.Running = 1
+	now, err = w.StatusUpTo(w.ctx(), limits)
+	w.is.NoErr(err)
+	w.is.Equal(len(now.Running), 1)
+	w.is.Equal(now.Running[0].Job, running[0].ID) // the longest
+	w.is.Equal(now.Running[0].Pod, "web-1")
+	w.is.Equal([]int{now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2}) // counted all the same
+}
+
+// Heartbeats claim nothing without the row, so every view has to say that the queue is paused.
+func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("web-1")
+	w.exec(`delete from trapeze.gate`)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	w.is.True(beat.Paused)
+	status, err := w.Status(w.ctx())
+	w.is.NoErr(err)
+	fleet, err := w.StatusUpTo(w.ctx(), StatusLimits{Waiting: 1, Pods: 1, Running: 1})
+	w.is.NoErr(err)
+	for _, now := range []Status{status, fleet} {
+		w.is.Equal(now.Gate, job.Gate{Paused: true})
+		w.is.True(now.Lanes[0].Paused && !now.Lanes[0].Frozen)
 	}
-	list, err := w.BoardRunning(w.ctx(), "", 1)
+	lanes, err := w.Lanes(w.ctx())
 	w.is.NoErr(err)
-	w.is.Equal(list[0].ID, running[0].ID)
-	w.is.Equal(*list[0].PodName, "web-1")
-	pods, err := w.BoardPods(w.ctx(), 10)
+	w.is.True(lanes[0].Paused)
+	gates, err := w.LaneGates(w.ctx())
 	w.is.NoErr(err)
-	w.is.Equal(len(pods), 1)
-	w.is.True(!pods[0].Lapsed && !pods[0].Drained)
-	gate, err := w.BoardGate(w.ctx())
-	w.is.NoErr(err)
-	w.is.Equal(gate, BoardGate{})
+	w.is.Equal(len(gates), len(lanes)) // the doctor examines each
+	w.is.True(gates[0].Paused && !gates[0].Frozen)
 }
 
 func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
@@ -87,8 +111,9 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 		w.is.NoErr(err)
 	}
 
-	shown, err := w.BoardPods(w.ctx(), 10)
+	fleet, err := w.StatusUpTo(w.ctx(), StatusLimits{Pods: 10})
 	w.is.NoErr(err)
+	shown := fleet.Pods
 	w.is.Equal([]string{shown[0].Name, *shown[0].Owner}, []string{"gpu-1", "gpu"})
 	w.is.Equal(*shown[0].Stream, int64(2))
 	w.is.Equal(shown[1].Owner, nil) // the pod is none

@@ -41,11 +41,11 @@ func (s *Store) WaitingWork(ctx context.Context) ([]WaitingWork, error) {
 // laneGatesSQL reads what may keep a lane from starting jobs, the kinds whose default it is, and the pods that could run any of them.
 // Plan: lanes, lane_kinds and pods are small.
 const laneGatesSQL = `
-select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, g.paused, g.frozen,
+select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
 	(select count(*) from trapeze.pods p where ` + alivePod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
-from trapeze.lanes n cross join trapeze.gate g order by n.name`
+from trapeze.lanes n order by n.name`
 
 // LaneGate is what may keep a lane from starting jobs.
 type LaneGate struct {

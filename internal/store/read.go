@@ -200,68 +200,6 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	return j, err
 }
 
-// podsSQL lists processes, open ones first, remote workers among them. Plan: pods and remote_workers are small; live is read once,
-// whatever the number of pods.
-const podsSQL = `
-select p.boot::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
-	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream
-from trapeze.pods p left join (
-	select l.pod, count(*)::int as running from trapeze.live l where l.pod is not null group by l.pod
-) u on u.pod = p.boot
-left join trapeze.remote_workers w on w.boot = p.boot
-where $1 or p.closed_at is null
-order by p.closed_at is not null, p.started_at, p.boot`
-
-// Pods lists the open pods, or all whose rows are still kept.
-func (s *Store) Pods(ctx context.Context, closed bool) ([]job.Pod, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	return list, nil
-}
-
-// laneUseSQL counts what runs and waits by lane. Plan: one pass over live.
-const laneUseSQL = `
-select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
-	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind),
-	coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, coalesce((select paused or frozen from trapeze.gate), true),
-	coalesce((select frozen from trapeze.gate), false)
-from trapeze.lanes n left join (
-	select l.lane, count(*) filter (where l.state = 'running')::int as running, count(*) filter (where l.state = 'pending')::int as waiting,
-		min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end) as oldest
-	from trapeze.live l group by l.lane
-) u on u.lane = n.name
-order by n.name`
-
-// LaneUse is a lane, how it is set, and what runs and waits in it.
-type LaneUse struct {
-	Name             string     `json:"name"`
-	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
-	SlotsPerPod      *int       `json:"slots_per_pod"`
-	PollIntervalMS   *int       `json:"poll_interval_ms"`
-	StaleAfterS      *int       `json:"stale_after_s"`
-	MaxAgeS          *int       `json:"max_age_s"`
-	RequiresApproval bool       `json:"requires_approval"`
-	Enabled          bool       `json:"enabled"`
-	Drained          bool       `json:"drained"`
-	Kinds            []string   `json:"kinds"` // whose default lane it is
-	Running          int        `json:"running"`
-	Waiting          int        `json:"waiting"`
-	Oldest           *time.Time `json:"oldest_waiting_since"`
-	Paused           bool       `json:"paused"` // the gate is closed: nothing is claimed in any lane
-	Frozen           bool       `json:"frozen"` // for maintenance
-}
-
-// Lanes lists the lanes with what runs and waits in them.
-func (s *Store) Lanes(ctx context.Context) ([]LaneUse, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[LaneUse], laneUseSQL)
-	if err != nil {
-		return nil, fmt.Errorf("list lanes: %w", err)
-	}
-	return list, nil
-}
-
 // foreignLaneSQL reads what a submission of a kind without a handler here needs to know.
 const foreignLaneSQL = `
 select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// service is what handlers work with.
+type service struct {
+	r       *runner.Runner
+	lists   *store.Store // for reads that may be long or slow, so that commands need not wait for them
+	opts    Options
+	door    *door
+	secrets *secrets
+	streams openStreams
+	logins  *buckets
+	openapi []byte // the document
+}
+
+// cutOff reports whether the pod's heartbeats have failed for so long that it no longer trusts its lease. A connection of such a pod may
+// still answer, from a standby or from a former primary, with an old state.
+func (s *service) cutOff() bool {
+	_, reasons := s.r.Ready()
+	return slices.Contains(reasons, runner.ReasonCutOff)
+}
+
+// reportFailure hands the error behind an answer to the host.
+func (s *service) reportFailure(request *http.Request, err error) {
+	if p := problemOf(err); s.opts.OnFailure != nil && p.status >= clientClosedRequest {
+		s.opts.OnFailure(request, cmp.Or(p.err, err))
+	}
+}
+
+// call is a request that its route has let through.
+type call struct {
+	echo.Context
+	*service
+
+	to     Route
+	caller access.Principal // its sender; on a route without a permission, a principal without any
+}
+
+func (c *call) ctx() context.Context { return c.Request().Context() }
+
+// present returns what holds jobs, pipelines or schedules as the caller may see it.
+func (c *call) present(what any) (any, error) {
+	return c.secrets.present(c.Request(), c.caller, what)
+}
+
+// presentPage returns a page of jobs or pipelines as the caller may see it. searched is the moment at which the search ended early; zero:
+// it did not.
+func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
+	shown, err := c.present(found)
+	body := map[string]any{name: shown, "next_cursor": cursor.Sealed(name, next)}
+	if !searched.IsZero() {
+		body["searched_to"] = searched
+	}
+	return body, err
+}
+
+// readBody reads a body of JSON that has to be there.
+func readBody[T any](c *call) (body T, err error) {
+	err = readJSON(c, &body)
+	return body, err
+}
+
+// readOptional reads a body of JSON, if there is one.
+func readOptional[T any](c *call) (body T, err error) {
+	err = optional(c, &body)
+	return body, err
+}
+
+// dryRun reports whether a request only asks what it would do.
+func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
+
+// mostWait bounds the time that a request may wait for quiet: servers and proxies give an answer more.
+const mostWait = 50 * time.Second
+
+// patience reads how long a command is to wait for quiet, from {"wait":"30s"} or the query; 0 is not at all.
+func (c *call) patience() (time.Duration, error) {
+	body, err := readOptional[struct {
+		Wait Delay `json:"wait"`
+	}](c)
+	if text := c.QueryParam("wait"); err == nil && text != "" {
+		if bad := body.Wait.UnmarshalJSON([]byte(text)); bad != nil {
+			err = invalid("wait %q: want seconds, or text such as 30s", text)
+		}
+	}
+	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > mostWait) {
+		err = invalid("wait %s: want 0 to %s in one request; ask again to wait longer", wait, mostWait)
+	}
+	return time.Duration(body.Wait), err
+}
+
+// noBody refuses a body on a route that takes none.
+func (c *call) noBody() error {
+	_, err := readOptional[struct{}](c)
+	return err
+}
+
+// onJob is a handler on the job or pipeline whose id the path has.
+func onJob(do func(c *call, id int64) (any, error)) handler {
+	return func(c *call) (any, error) {
+		id, err := jobID(c.Param("id"))
+		if err != nil {
+			return nil, err
+		}
+		return do(c, id)
+	}
+}
+
+// drain answers a command that closes something and waits until nothing runs there.
+func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) {
+	wait, err := c.patience()
+	if err != nil {
+		return nil, err
+	}
+	return do(wait)
+}
+
+// toggle answers a command that opens something, or closes it without waiting.
+func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (any, error) {
+	if err := c.noBody(); err != nil {
+		return nil, err
+	}
+	did, err := do(c.ctx(), c.caller.Name)
+	return changed{did}, err
+}
+
+// toggleOne is [toggle] of what the path names.
+func toggleOne(c *call, name string, do func(ctx context.Context, name, actor string) (bool, error)) (any, error) {
+	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
+}
+
+// reply is an answer whose status is not its route's usual one.
+type reply struct {
+	status int
+	body   any
+}
+
+// changed answers a command that opens something, or closes it without waiting.
+type changed struct {
+	Changed bool `json:"changed"` // false: it was so before
+}
+
+// pageOf is a page of a list. A full one has the cursor of the next page, which its last row gives.
+func pageOf[T any](name string, list []T, limit int, cursor func(last T) string) map[string]any {
+	next := ""
+	if len(list) == limit {
+		next = cursor(list[len(list)-1])
+	}
+	return map[string]any{name: orEmpty(list), "next_cursor": next}
+}
+
+// orEmpty returns a list that is [] in JSON, not null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -1,0 +1,190 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+var commandRoutes = []Route{
+	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath, Summary: "Delete a job that has ended, or by its first job a pipeline",
+		out: object("id", textual, "deleted", schema{"type": "integer"}), do: onJob(deleteJob)},
+	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Let a job go that awaits approval",
+		do: onJob(approveJob)},
+	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Run a failed or cancelled job again, if need be with other args",
+		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryJob)},
+	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "End a deferred job, or one part of it, with its token",
+		in: completion{}, do: onJob(completeJob)},
+	{Method: http.MethodPatch, Path: "/admin/workers/jobs/:id/priority", Needs: access.WorkersManage, right: access.JobsRead, scope: jobInPath,
+		Summary: "Give a job that waits another priority", in: newPriority{}, do: onJob(setPriority)},
+}
+
+// endedJob answers a command that ends a job.
+type endedJob struct {
+	ID    int64     `json:"id,string"`
+	State job.State `json:"state"` // running until its handler returns
+}
+
+// cancelJob answers the cancellation of a job that has ended as if it had ended it.
+func cancelJob(c *call, id int64) (any, error) {
+	did, err := c.r.Cancel(c.ctx(), id, c.caller.Name)
+	if errors.Is(err, job.ErrAlreadyTerminal) {
+		err = nil
+	}
+	return endedBy(id, did.State), err
+}
+
+func adminCancel(c *call, id int64) (any, error) {
+	did, err := c.r.Cancel(c.ctx(), id, c.caller.Name)
+	return endedBy(id, did.State), err
+}
+
+func adminStop(c *call, id int64) (any, error) {
+	did, err := c.r.Stop(c.ctx(), id, c.caller.Name)
+	return endedBy(id, did.State), err
+}
+
+func endedBy(id int64, state job.State) reply {
+	status := http.StatusOK
+	if state == job.Running {
+		status = http.StatusAccepted
+	}
+	return reply{status, endedJob{ID: id, State: state}}
+}
+
+func deleteJob(c *call, id int64) (any, error) {
+	n, err := c.r.Delete(c.ctx(), id, c.caller.Name)
+	return map[string]any{"id": idText(id), "deleted": n}, err
+}
+
+func approveJob(c *call, id int64) (any, error) {
+	err := c.r.Approve(c.ctx(), id, c.caller.Name)
+	return endedJob{ID: id, State: job.Pending}, err
+}
+
+// again is the body of a retry; without one, a job keeps its arguments.
+type again struct {
+	Args json.RawMessage `json:"args"`
+}
+
+// otherArgs returns the arguments of a retry; nil: those that the job had.
+func (a again) otherArgs() any {
+	if a.Args == nil {
+		return nil
+	}
+	return a.Args
+}
+
+// retried answers a retry.
+type retried struct {
+	ID      int64    `json:"id,string"`
+	State   string   `json:"state"`
+	Retried []string `json:"retried"` // the jobs that are pending again
+}
+
+func retryJob(c *call, id int64) (any, error) {
+	body, err := readOptional[again](c)
+	if err == nil && body.Args != nil {
+		err = mayChange(c, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.r.Retry(c.ctx(), id, c.caller.Name, body.otherArgs())
+	if err != nil {
+		return nil, err
+	}
+	state := job.Waiting // for the children that go on
+	if len(ids) == 1 && ids[0] == id {
+		state = job.Pending
+	} else if len(ids) == 0 {
+		if j, err := c.r.Get(c.ctx(), id); err == nil && j.State == job.AwaitingApproval {
+			state = j.State
+		}
+	}
+	return retried{ID: id, State: string(state), Retried: idTexts(ids)}, nil
+}
+
+// mayChange refuses other arguments for a later step of a pipeline that was approved with those it had, unless the caller may approve
+// it. Whether the first job needed approval is in the beginning of its history; where that is no longer kept, the lanes' present settings
+// decide. The test is TestNoLaneAndNoChainLeadsAroundAnApproval.
+func mayChange(c *call, id int64) error {
+	step, err := c.r.Get(c.ctx(), id)
+	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) {
+		return err
+	}
+	first, err := c.r.Get(c.ctx(), step.PipelineID)
+	if errors.Is(err, job.ErrNotFound) { // its retention is over
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	history, err := c.r.Store().JobEvents(c.ctx(), first.ID, 0, 1)
+	if err != nil {
+		return err
+	}
+	if len(history) > 0 && *history[0].EventNo == 1 {
+		if history[0].To != job.AwaitingApproval {
+			return nil
+		}
+	} else if asks, err := c.r.Store().AsksApproval(c.ctx(), []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
+		return err
+	}
+	return forbidden("its pipeline was approved with other arguments: to change them needs the permission %s", access.JobsApprove)
+}
+
+// completion is the body of POST /jobs/:id/complete. With an error, the part has failed.
+type completion struct {
+	Token  string          `json:"token"`
+	Part   string          `json:"part"`
+	Result json.RawMessage `json:"result"`
+	Error  *string         `json:"error"`
+}
+
+func completeJob(c *call, id int64) (any, error) {
+	body, err := readBody[completion](c)
+	if err != nil {
+		return nil, err
+	}
+	var result any
+	if body.Result != nil {
+		result = body.Result
+	}
+	options := []runner.CompleteOption{runner.Part(body.Part), runner.CompletedBy(c.caller.Name)}
+	if body.Error != nil {
+		options = append(options, runner.PartFailed(errors.New(*body.Error)))
+	}
+	if err := c.r.Complete(c.ctx(), id, body.Token, result, options...); err != nil {
+		return nil, err
+	}
+	j, err := c.r.Get(c.ctx(), id)
+	return map[string]any{"id": idText(id), "state": j.State, "progress": j.Progress}, err
+}
+
+// newPriority is the body of PATCH /admin/workers/jobs/:id/priority.
+type newPriority struct {
+	Priority *int `json:"priority"`
+	Chain    bool `json:"chain"` // also for the steps that are planned after it
+}
+
+func setPriority(c *call, id int64) (any, error) {
+	body, err := readBody[newPriority](c)
+	if err != nil {
+		return nil, err
+	}
+	if body.Priority == nil {
+		return nil, invalid("priority is missing")
+	}
+	if *body.Priority < job.MinPriority || *body.Priority > job.MaxPriority {
+		return nil, &problem{status: http.StatusUnprocessableEntity, code: "invalid_request",
+			message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
+	}
+	err = c.r.Nice(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
+	return map[string]any{"id": idText(id), "priority": *body.Priority}, err
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// door decides whether a request may use a route: by where it comes from, who sends it, and how often. It is safe for concurrent use.
+type door struct {
+	opts      Options
+	store     *store.Store
+	pages     *http.CrossOriginProtection
+	rights    *rights
+	refusals  *refusals
+	strangers *strangers
+
+	clients, principals *buckets
+}
+
+func newDoor(st *store.Store, o Options) *door {
+	return &door{
+		opts: o, store: st, pages: http.NewCrossOriginProtection(), rights: newRights(st), refusals: newRefusals(st), strangers: newStrangers(o),
+		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
+	}
+}
+
+// admit lets a request through to a route, whose caller its context has from then on, or returns why not. Its body has not been read yet.
+func (d *door) admit(c echo.Context, to Route) error {
+	from := d.origin(c)
+	ctx := job.WithOrigin(c.Request().Context(), from)
+	c.SetRequest(c.Request().WithContext(ctx))
+	if err := d.guard(c.Request(), to); err != nil {
+		return err
+	}
+	if to.Needs == access.Nothing {
+		return nil
+	}
+	p, err := d.who(c.Request())
+	if err != nil {
+		if problemOf(err).status == http.StatusUnauthorized {
+			c.Response().Header().Set("WWW-Authenticate", `Bearer realm="trapeze"`)
+		}
+		return err
+	}
+	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
+	if to.changes() { // after the sender is known, so that strangers at the same address do not use up the limit
+		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
+			return err
+		}
+	}
+	if err := d.may(ctx, p, to, c.Param("id")); err != nil || !to.changes() {
+		return err
+	}
+	return d.principals.enforce(p.Name)
+}
+
+// recheck returns the sender of an admitted request as it would be admitted now: streams outlive tokens and grants.
+func (d *door) recheck(c echo.Context, to Route) (access.Principal, error) {
+	p, err := d.who(c.Request())
+	if err != nil {
+		return p, err
+	}
+	return p, d.may(c.Request().Context(), p, to, c.Param("id"))
+}
+
+// who returns the sender of a request, with the sender's permissions.
+func (d *door) who(request *http.Request) (access.Principal, error) {
+	p, err := d.opts.Authenticate(request)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		return p, d.strangers.refuse(request, d.client(request), err)
+	}
+	rights, err := d.rights.of(request.Context(), p)
+	return p.With(rights), err
+}
+
+// may refuses a principal that may not use a route on the job or pipeline that its path names.
+func (d *door) may(ctx context.Context, p access.Principal, to Route, id string) error {
+	own := false
+	for _, permission := range to.permissions() {
+		allowed, only := p.Can(permission)
+		if !allowed {
+			return forbidden("it needs the permission %s", permission)
+		}
+		own = own || only
+	}
+	switch {
+	case !own || to.scope == ownJobs:
+		return nil
+	case to.scope == jobInPath:
+		return d.mustOwn(ctx, p, id)
+	}
+	return forbidden("your permissions are for your own jobs only")
+}
+
+// mustOwn answers for another principal's job as for one that does not exist.
+func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) error {
+	id, err := jobID(text)
+	if err != nil {
+		return err
+	}
+	owner, err := d.store.Owner(ctx, id)
+	if err == nil && owner != p.Name {
+		p := *problemOf(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
+		p.refused = true
+		return &p
+	}
+	return err
+}
+
+// guard refuses requests that a page of another origin may have sent.
+func (d *door) guard(request *http.Request, to Route) error {
+	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
+			detail: "call it as 127.0.0.1 or localhost", refused: true}
+	}
+	err := d.pages.Check(request)
+	if err == nil && to.changes() {
+		err = ofAPage(request)
+	}
+	if err != nil {
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error(), refused: true}
+	}
+	return nil
+}
+
+// ofAPage refuses a request with a session and no token that does not name the page it comes from: every browser does in a request
+// that changes something, and other clients have to send a token.
+func ofAPage(r *http.Request) error {
+	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+		return nil
+	}
+	if _, err := r.Cookie(access.SessionCookie); err == nil {
+		return errors.New("a session is for browsers, which say where a request comes from: send a token instead")
+	}
+	return nil
+}
+
+// nameOf returns a Host header without its port.
+func nameOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return host
+}
+
+// loopback reports whether a Host header names this machine's loopback interface.
+func loopback(host string) bool {
+	host = nameOf(host)
+	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// maxReason bounds the reasons that are kept, in bytes.
+const maxReason = 500
+
+// origin returns where a request comes from and why, for the audit.
+func (d *door) origin(c echo.Context) job.Origin {
+	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: bounded(c.Request().Header.Get("X-Reason"), maxReason)}
+}
+
+// originOfCall returns the same of a remote worker's call.
+func (d *door) originOfCall(request *http.Request) job.Origin {
+	id := request.Header.Get(echo.HeaderXRequestID)
+	if !validRequestID.MatchString(id) {
+		id = rand.Text()
+	}
+	return job.Origin{Source: d.client(request), RequestID: id}
+}
+
+// client returns the address that a request comes from.
+func (d *door) client(request *http.Request) string {
+	if addr := d.opts.TrustedProxies.Client(request); addr.IsValid() {
+		return addr.String()
+	}
+	return request.RemoteAddr
+}
+
+// askedPath returns the path that a client asked for, also behind an [http.StripPrefix].
+func askedPath(request *http.Request) string {
+	if at, err := url.ParseRequestURI(request.RequestURI); err == nil {
+		return at.Path
+	}
+	return request.URL.Path
+}

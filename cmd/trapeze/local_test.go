@@ -1,0 +1,75 @@
+package main
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Without a server a command has an API of its own, whose log nobody reads: what the driver says is in the error.
+func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	proxy := pgtest.NewProxy(t, url)
+	db, direct := database{t, proxy.URL()}, database{t, url}
+	id := direct.enqueue("some.kind")
+
+	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
+	s := db.run("kill", id)
+	<-cut
+	is.Equal(s.code, exit.CodeUnknown)
+	is.True(strings.Contains(s.err, job.ErrOutcomeUnknown.Error()))
+	is.Equal(strings.Count(s.err, "\n"), 1)
+	direct.inState(id, job.Cancelled) // it was done
+	is.Equal(db.run("kill", id).code, exit.CodeRefused)
+
+	pool := pgtest.Connect(t, url)
+	_, err := pool.Exec(t.Context(), `alter table trapeze.kind_retention rename to elsewhere`)
+	is.NoErr(err)
+	s = db.run("retention", "ls")
+	is.Equal(s.code, exit.CodeRefused)
+	is.True(strings.Contains(s.err, "kind_retention")) // which table, by PostgreSQL's own words
+}
+
+func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	r, err := runner.New(pgtest.Connect(t, url), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	large := []byte(`"` + strings.Repeat("x", 500_000) + `"`)
+	for range 40 {
+		_, err := r.Enqueue(t.Context(), runner.Raw{Name: "some.kind", JSON: large}, runner.Foreign())
+		is.NoErr(err)
+	}
+	proxy := pgtest.NewProxy(t, url)
+	c := exec.Command(os.Args[0], "export", "jobs")
+	var errs bytes.Buffer
+	c.Env, c.Stderr = environment("DATABASE_URL="+proxy.URL()), &errs
+	out, err := c.StdoutPipe()
+	is.NoErr(err)
+	is.NoErr(c.Start())
+	lines := bufio.NewReader(out)
+	_, err = lines.ReadString('\n') // it is printed while it is read: the rest waits for us
+	is.NoErr(err)
+	proxy.Reset()
+	_, err = io.Copy(io.Discard, lines)
+	is.NoErr(err)
+	is.True(c.Wait() != nil)
+	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnavailable)
+	is.True(strings.Contains(errs.String(), "a part of it"))
+}

@@ -1,0 +1,92 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// answerError is an error that a server answered with.
+type answerError struct {
+	status int
+	code   string // of the API; empty: something in front of it answered
+	change bool   // the request was to change something
+	text   string
+	cause  error // of package job; nil: none has this code
+}
+
+func (e *answerError) Error() string { return e.text }
+func (e *answerError) Unwrap() error { return e.cause }
+
+// passing reports whether another try may be answered otherwise.
+func (e *answerError) passing() bool {
+	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
+}
+
+// ExitsWith is the exit code of the error of package job that an answer stands for, or goes by its status.
+func (e *answerError) ExitsWith() int {
+	if code := exit.Code(e.cause); code != exit.CodeOK && code != exit.CodeRefused {
+		return code
+	}
+	gateway := e.code == "" && (e.status == http.StatusBadGateway || e.status == http.StatusGatewayTimeout)
+	switch {
+	case e.change && (gateway || e.code == "internal"):
+		return exit.CodeUnknown
+	case e.cause != nil:
+		return exit.CodeRefused
+	case e.status >= http.StatusInternalServerError, e.status == http.StatusTooManyRequests:
+		return exit.CodeUnavailable
+	case e.code == "", e.status == http.StatusBadRequest, e.status == http.StatusUnauthorized:
+		return exit.CodeUsage
+	}
+	return exit.CodeRefused
+}
+
+// refusal reads the error that a server answered with, and says what to do about it.
+func (at *Client) refusal(method string, response *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	var p struct {
+		Code, Message, Detail string
+		RequestID             string `json:"request_id"`
+	}
+	_ = json.Unmarshal(body, &p)
+	e := &answerError{status: response.StatusCode, code: p.Code, change: method != http.MethodGet, text: p.Detail, cause: api.ErrorOf(p.Code)}
+	if e.text == "" {
+		e.text = p.Message
+	}
+	switch {
+	case p.Code == "" && response.StatusCode < 400:
+		e.text = fmt.Sprintf("%s redirects to %s: give that as --server", at.url, response.Header.Get("Location"))
+	case p.Code == "":
+		e.text = fmt.Sprintf("%s answered %s, not as the API does: is the prefix of --server right?", at.url, response.Status)
+	case p.Code == "unauthenticated":
+		e.text = at.url + " does not know who asks: set TRAPEZE_TOKEN to a token that it knows"
+	case p.Code == "forbidden":
+		e.text = at.url + ": " + p.Message + ": " + p.Detail
+	case p.Code == "not_found" && p.Detail == "":
+		e.text = fmt.Sprintf("%s has no %s %s: is it of an older release, or is the prefix of --server right?", at.url, method, response.Request.URL.Path)
+	case p.Code == "internal", p.Code == "unavailable":
+		e.text = fmt.Sprintf("%s: %s (request %s)", at.url, e.text, p.RequestID)
+	}
+	return e
+}
+
+// NotFound reports whether a server answered that there is no such thing.
+func NotFound(err error) bool {
+	answer, ok := errors.AsType[*answerError](err)
+	return ok && answer.status == http.StatusNotFound
+}
+
+// Passing reports whether err may pass: the database or the server does not answer for now.
+func Passing(err error) bool {
+	if answer, ok := errors.AsType[*answerError](err); ok {
+		return answer.passing()
+	}
+	return store.Transient(err)
+}

@@ -1,0 +1,240 @@
+// Package client speaks the HTTP API for commands: that of the server which a command names, or one of this process over DATABASE_URL. It
+// hides which of the two, and how errors of either become exit codes.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+)
+
+// patience is how long a server may take for the beginning of an answer.
+const patience = 30 * time.Second
+
+// Client speaks the API.
+type Client struct {
+	url, token, reason string
+
+	http  *http.Client
+	local bool // the API is one of this process
+	close func()
+}
+
+// For returns the client of a command: of the server of --server or TRAPEZE_SERVER, else of the database. Close it.
+func For(c *cobra.Command) (*Client, error) {
+	config, err := env.Load()
+	if err != nil {
+		return nil, err
+	}
+	given := c.Root().PersistentFlags() // complete has a --token of its own
+	flag := func(name, otherwise string) string {
+		if value, _ := given.GetString(name); value != "" {
+			return value
+		}
+		return otherwise
+	}
+	to := &Client{url: flag("server", config.Server), token: flag("token", config.Token), reason: flag("reason", "")}
+	if to.url == "" {
+		return to, to.openLocal(c.Context(), config)
+	}
+	if err := env.ValidServer(to.url); err != nil {
+		return nil, exit.Usage("--server: %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = patience
+	to.url, to.close = strings.TrimRight(to.url, "/"), transport.CloseIdleConnections
+	to.http = &http.Client{
+		Transport: transport,
+		// A redirect would turn a POST into a GET, and take the token along.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return to, nil
+}
+
+// Close closes all connections.
+func (at *Client) Close() { at.close() }
+
+// Path fills the parameters of a route's path, such as /jobs/:id/retry, in their order.
+func Path(route string, values ...any) string {
+	parts := strings.Split(route, "/")
+	for i, part := range parts {
+		if strings.HasPrefix(part, ":") {
+			parts[i], values = url.PathEscape(fmt.Sprint(values[0])), values[1:]
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// Query makes a query of names and values in turns, without the values that are empty.
+func Query(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q
+}
+
+// Get reads the answer of a path.
+func Get[T any](ctx context.Context, at *Client, path string, query url.Values) (T, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return Do[T](ctx, at, http.MethodGet, path, nil)
+}
+
+// Post sends a command; a nil body is none.
+func Post[T any](ctx context.Context, at *Client, path string, body any) (T, error) {
+	return Do[T](ctx, at, http.MethodPost, path, body)
+}
+
+// None stands for an answer that the caller ignores.
+type None struct{}
+
+// Do sends a request with headers given as names and values in turns, and decodes its answer.
+func Do[T any](ctx context.Context, at *Client, method, path string, body any, headers ...string) (answer T, err error) {
+	if !at.local {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*patience)
+		defer cancel()
+	}
+	response, err := at.send(ctx, method, path, body, headers...)
+	if err != nil {
+		return answer, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusNoContent {
+		return answer, nil
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		const text = "%s %s: the answer of %s cannot be read: %w"
+		if method != http.MethodGet {
+			return answer, exit.Unknown(text, method, path, at.url, err)
+		}
+		return answer, exit.Unavailable(text, method, path, at.url, err)
+	}
+	return answer, nil
+}
+
+// List reads the rows under a name of the answer, page by page. A limit in the query is one of all pages; 0 is all rows.
+func List[T any](ctx context.Context, at *Client, path, name string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		limited, asked := query.Has("limit"), url.Values{}
+		maps.Copy(asked, query)
+		most, _ := strconv.Atoi(asked.Get("limit"))
+		for left := most; ; {
+			if limited {
+				size := 1000
+				if most > 0 {
+					size = min(left, size)
+				}
+				asked.Set("limit", strconv.Itoa(size))
+			}
+			page, err := Get[map[string]json.RawMessage](ctx, at, path, asked)
+			var rows []T
+			next := ""
+			if err == nil {
+				err = json.Unmarshal(page[name], &rows)
+			}
+			if cursor := page["next_cursor"]; err == nil && cursor != nil {
+				err = json.Unmarshal(cursor, &next)
+			}
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if left -= len(rows); next == "" || most > 0 && left <= 0 {
+				return
+			}
+			asked.Set("cursor", next)
+		}
+	}
+}
+
+// Copy streams the answer of a path.
+func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
+	response, err := at.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(to, response.Body); err != nil {
+		from := " of " + at.url
+		if at.local {
+			from = ""
+		}
+		return exit.Unavailable("the export%s was broken off, what is printed is a part of it: %w", from, err)
+	}
+	return nil
+}
+
+// send sends a request; an answer that is an error becomes one.
+func (at *Client) send(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		var raw bytes.Buffer
+		as := json.NewEncoder(&raw)
+		as.SetEscapeHTML(false) // arguments arrive as they were typed
+		if err := as.Encode(body); err != nil {
+			return nil, err
+		}
+		content, headers = &raw, append(headers, "Content-Type", "application/json")
+	}
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	request, err := http.NewRequestWithContext(ctx, method, at.url+path, content)
+	if err != nil {
+		return nil, exit.Usage("--server: %w", err)
+	}
+	if at.token != "" {
+		headers = append(headers, "Authorization", "Bearer "+at.token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			request.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	if at.reason != "" {
+		request.Header.Set("X-Reason", at.reason)
+	}
+	response, err := at.http.Do(request)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok { // without the method and the address
+		err = wrapped.Err
+	}
+	switch {
+	case err != nil && at.local:
+		return nil, err
+	case err != nil && sent.Load() && method != http.MethodGet:
+		return nil, exit.Unknown("%s went away after the request was sent, and may have done it: look, then repeat: %w", at.url, err)
+	case err != nil:
+		return nil, exit.Unavailable("%s does not answer; check that it runs and that --server is right: %w", at.url, err)
+	case response.StatusCode >= 300:
+		defer response.Body.Close()
+		return nil, at.refusal(method, response)
+	}
+	return response, nil
+}

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"os/user"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/memhttp"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// openLocal gives the client an API of this process, over DATABASE_URL and a runner that never runs. The local user may do everything.
+func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
+	if config.DatabaseURL == "" {
+		return env.ErrNoDatabase
+	}
+	pool, err := config.Connect(ctx, false)
+	if err != nil {
+		return err
+	}
+	if err := migrate.Check(ctx, pool, config.Schema); err != nil {
+		pool.Close()
+		return err
+	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a command prints its error
+	o := config.Options()
+	o.Logger = slog.Default()
+	r, err := runner.New(pool, o)
+	if err != nil {
+		pool.Close()
+		return exit.Usage("%w", err)
+	}
+	here := &local{pool: pool, runner: r, polls: config.DirectURL == "off"}
+	here.api = memhttp.Transport{RemoteAddr: "cli", Handler: api.Handler(r, api.Options{
+		InsecureAllowAll: true, Operator: Operator(), OnFailure: keepCause, MaxBodyBytes: 1 << 30, ChangesPerSecond: -1,
+	})}
+	at.local, at.url, at.http = true, "http://trapeze", &http.Client{Transport: here}
+	at.close = func() {
+		here.api.Close()
+		r.Close()
+		pool.Close()
+	}
+	return nil
+}
+
+// Operator returns the name of the local user, for the audit.
+func Operator() string {
+	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
+		return who.Username
+	}
+	return "operator"
+}
+
+// local is the transport to the API of this process. It wakes the pods after changes, which otherwise wait for their next poll. An
+// error that the API would only log becomes the error of the request.
+type local struct {
+	api    memhttp.Transport
+	pool   *pgxpool.Pool
+	runner *runner.Runner
+	polls  bool // pods hear no notifications
+}
+
+func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
+	behind := &cause{}
+	response, err := l.api.RoundTrip(request.WithContext(context.WithValue(request.Context(), causeKey{}, behind)))
+	if err != nil {
+		return nil, err
+	}
+	if known := behind.err.Load(); known != nil {
+		_ = response.Body.Close()
+		return nil, *known
+	}
+	if request.Method != http.MethodGet && response.StatusCode < 300 && !l.polls {
+		_ = l.runner.Store().Notify(request.Context(), l.pool)
+	}
+	response.Body = &body{response.Body, behind}
+	return response, nil
+}
+
+// cause is the error behind an answer, once there is one. The request's context carries it.
+type cause struct{ err atomic.Pointer[error] }
+
+type causeKey struct{}
+
+func keepCause(request *http.Request, err error) {
+	if behind, ok := request.Context().Value(causeKey{}).(*cause); ok {
+		behind.err.Store(&err)
+	}
+}
+
+// body reads an answer; an answer that was broken off ends with the cause.
+type body struct {
+	io.ReadCloser
+	behind *cause
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if known := b.behind.err.Load(); known != nil && err != nil && err != io.EOF { //nolint:errorlint // a reader's end is io.EOF itself
+		err = *known
+	}
+	return n, err
+}

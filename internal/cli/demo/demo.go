@@ -1,0 +1,193 @@
+// Package demo runs the example pipeline on real data and kills a pod in the middle. It works in its own database or schemas, and removes
+// them.
+package demo
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/handlers"
+)
+
+// Command returns the command demo.
+func Command() *cobra.Command {
+	d := demo{file: handlers.SampleFlights}
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the example pipeline on real data, and kill a pod in the middle of it",
+		Long: `Run the example pipeline on 20,000 real flights and show what happens: CSV ingest, factor sync, one emission
+recalculation for each of 220 airports at the same time, and the totals that join them, each step handing over to the next in
+one commit. Then run it again on two pods of their own, kill -9 the one that works, and see the other take over, with the same
+result to the last digit. An airport that cannot be recalculated is left out and named, and the pipeline is partial.
+
+Without DATABASE_URL the demo brings a PostgreSQL of its own; with it, it works in schemas of its own. Both are thrown
+away at the end, and nothing is left running.`,
+		Example: `  trapeze demo
+  trapeze demo --file flights.csv    columns flown_at, origin, destination, distance_miles
+  trapeze demo --keep                stay up with the API until Ctrl-C
+  trapeze demo --json | jq .takeover_seconds`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := env.Load()
+			if err != nil {
+				return err
+			}
+			d.config, d.log = config, demoLogger(config)
+			d.screen = newScreen(c.OutOrStdout())
+			if show.WantsJSON(c) {
+				d.screen = newScreen(io.Discard)
+			}
+			d.print = func(v any) error { return show.JSON(c, v) }
+			d.json = show.WantsJSON(c)
+			return d.run(c.Context())
+		},
+	}
+	c.Flags().BoolVar(&d.keep, "keep", false, "stay up afterwards with the API, on what the demo made")
+	c.Flags().StringVar(&d.file, "file", d.file, "a CSV file of flights of your own")
+	c.AddCommand(newDemoPodCommand())
+	return c
+}
+
+// demo is one run of the demonstration.
+type demo struct {
+	*screen
+	stage
+	file    string
+	keep    bool
+	json    bool
+	print   func(v any) error
+	began   time.Time
+	report  demoReport
+	totals  []handlers.UnitTotal
+	counted int64   // flights in the totals
+	bad     int64   // units left out
+	shown   []int64 // the pipelines, to be looked at
+}
+
+// demoReport is what --json prints.
+type demoReport struct {
+	Rows     int64       `json:"rows"`
+	Units    int64       `json:"units"`
+	Total    json.Number `json:"total_kg_co2e"` // exact
+	Steps    []demoStep  `json:"steps"`
+	Takeover float64     `json:"takeover_seconds"` // from kill -9 to the start of the job on the other pod
+	Warnings int64       `json:"warnings"`         // rows passed by and flights without a factor
+
+	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // left out, which makes the pipeline partial
+}
+
+// demoStep is one step of the pipeline.
+type demoStep struct {
+	Kind string  `json:"kind"`
+	MS   float64 `json:"ms"` // its handler's time; of many, from the first one's start to the last one's end
+	// HandoffMS is the time from the end of the step before, or from the submission, to the start of this one: the commits
+	// that end the one and create the other included.
+	HandoffMS float64 `json:"handoff_ms"`
+}
+
+func (d *demo) run(parent context.Context) (err error) {
+	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	d.began = time.Now()
+	if d.file != handlers.SampleFlights {
+		if d.file, err = readable(d.file); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		d.clear()
+		if strike := d.stage.strike(); strike != nil {
+			err = errors.Join(err, strike)
+		}
+		if ctx.Err() != nil && parent.Err() == nil && err != nil {
+			err = exit.Refused("interrupted: everything that was started has been stopped")
+		}
+	}()
+	what := "20,000 real flights"
+	if d.file != handlers.SampleFlights {
+		what = "the flights in " + d.file
+	}
+	d.say("Trapeze: a pipeline over %s, twice.", what)
+	d.say("")
+	if err := d.stage.set(ctx, d.screen); err != nil {
+		return err
+	}
+	if err := d.showPipeline(ctx); err != nil {
+		return err
+	}
+	if err := d.showNet(ctx); err != nil {
+		return err
+	}
+	d.say("")
+	d.say("Done in %.1f s.", time.Since(d.began).Seconds())
+	if d.json {
+		if err := d.print(d.report); err != nil {
+			return err
+		}
+	}
+	if d.keep {
+		return d.stay(ctx)
+	}
+	d.next(
+		"demo --keep", fmt.Sprintf("stays up, with API and data; then look with: %s pipeline %d", invoked(), d.shown[0]),
+		"demo --file my.csv", "flights of your own",
+		"cron ls", "what fires when; make schedules of your own with: "+invoked()+" cron set",
+		"serve", "a pod of your own")
+	return nil
+}
+
+// next names commands to try, in pairs of arguments and words.
+func (d *demo) next(commands ...string) {
+	d.say("")
+	d.say("Try next:")
+	width := 0
+	for i := 0; i < len(commands); i += 2 {
+		width = max(width, len(commands[i]))
+	}
+	for pair := range slices.Chunk(commands, 2) {
+		d.say("  %s %-*s  %s", invoked(), width, pair[0], pair[1])
+	}
+}
+
+// invoked is how this program was called, so that what is printed can be typed.
+func invoked() string {
+	self, err := os.Executable()
+	switch {
+	case err == nil && strings.Contains(self, "/go-build"):
+		return "go run ./cmd/trapeze"
+	case strings.ContainsRune(os.Args[0], filepath.Separator):
+		return os.Args[0]
+	}
+	return "trapeze"
+}
+
+// readable makes a path absolute, for pods of any working directory, and checks it before anything is started.
+func readable(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		var f *os.File
+		if f, err = os.Open(path); err == nil {
+			_ = f.Close()
+			return path, nil
+		}
+	}
+	return "", exit.Usage("--file: %w: give the path of a CSV file with the columns flown_at, origin, destination, distance_miles", err)
+}

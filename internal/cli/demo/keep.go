@@ -1,0 +1,65 @@
+package demo
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+
+	"context"
+	"net"
+	"os"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// stay serves what the demo made, with its handlers and the API, until a signal ends it.
+func (d *demo) stay(ctx context.Context) error {
+	d.keeps = true
+	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
+		if l, err := net.Listen("tcp", d.config.HTTPAddr); err != nil {
+			d.config.HTTPAddr = "127.0.0.1:0" // somebody has the usual port
+		} else {
+			_ = l.Close()
+		}
+	}
+	r, err := runner.New(d.pool, d.runnerOptions("demo"))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := handlers.Register(r, d.pool, handlers.Options{Schema: d.co2}); err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, r.HandBackNow)
+	if err := server.Run(ctx, r, d.config, d.log, d.tellReady); err != nil {
+		return err
+	}
+	d.say("Stopped.")
+	return nil
+}
+
+// tellReady says where to look.
+func (d *demo) tellReady(line server.ReadyLine) error {
+	if d.json {
+		return d.print(line)
+	}
+	at := line.HTTP
+	d.say("")
+	d.say("Still up: the API at %s, until Ctrl-C.", at)
+	d.say("")
+	d.say("Try next, in another terminal:")
+	if d.server != nil {
+		d.say("  export DATABASE_URL='%s'", d.config.DatabaseURL)
+	} else {
+		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Schema)
+	}
+	d.say("  %s pipeline %d      the tree of the first run", invoked(), d.shown[0])
+	d.say("  %s pipeline %d      that of the one that was killed", invoked(), d.shown[1])
+	d.say("  %s jobs", invoked())
+	d.say(`  %s enqueue csv_ingest --args '{"year":2025}' --wait`, invoked())
+	d.say("  curl -sS %s/jobs", at)
+	if d.server == nil {
+		d.say("")
+		d.say("The schemas %s, %s and %s stay; drop them when you are done.", d.config.Schema, d.co2, d.co2Net())
+	}
+	return nil
+}

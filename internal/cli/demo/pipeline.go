@@ -1,0 +1,210 @@
+package demo
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// demoYear is the year whose factors apply.
+const demoYear = 2024
+
+// demoSteps are the steps of the pipeline, with what they count and how they are reached. The recalculations are many jobs, and
+// the progress of all of them is that of the factor sync, which waits for them.
+var demoSteps = []demoStepKind{
+	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
+}
+
+type demoStepKind struct{ kind, unit, reached string }
+
+// The kinds of the job that fans out, and of those that it fans out into.
+const demoFans, demoFan = "factor_sync", "emission_recalc"
+
+// look is how often the demo reads where the pipeline is.
+const look = 25 * time.Millisecond
+
+// showPipeline runs the pipeline in this process.
+func (d *demo) showPipeline(ctx context.Context) error {
+	d.say("")
+	d.say("1. The pipeline. A step that ends hands over to the next one, in the same")
+	d.say("   commit and the same process; the time of a hand-off includes that commit.")
+	d.say("   The factor sync fans out into one recalculation an airport, and waits")
+	d.say("   for them without a slot; the totals join them.")
+	d.say("")
+	clock := stopwatch{ran: map[string]span{}}
+	r, stop, err := d.startPod(ctx, handlers.Options{Schema: d.co2, OnRun: clock.note})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	submitted := time.Now()
+	id, err := r.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
+	if err != nil {
+		return err
+	}
+	d.shown = append(d.shown, id)
+	steps, err := d.follow(ctx, r, id, &clock, submitted)
+	if err != nil {
+		return err
+	}
+	took := time.Since(submitted)
+	d.report.Steps = clock.steps(submitted)
+	if err := d.readResult(ctx, steps); err != nil {
+		return err
+	}
+	d.tellResult(steps[0], took)
+	return nil
+}
+
+// startPod runs a pod with the pipeline in this process until stop.
+func (d *demo) startPod(ctx context.Context, o handlers.Options) (r *runner.Runner, stop func(), err error) {
+	if r, err = runner.New(d.pool, d.runnerOptions("demo")); err != nil {
+		return nil, nil, err
+	}
+	if err := handlers.Register(r, d.pool, o); err != nil {
+		r.Close()
+		return nil, nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(running) }()
+	stop = func() {
+		r.HandBackNow()
+		cancel()
+		<-ended
+		r.Close()
+	}
+	for ready := false; !ready; ready, _ = r.Ready() {
+		select {
+		case err := <-ended:
+			cancel()
+			r.Close()
+			return nil, nil, err
+		case <-ctx.Done():
+			stop()
+			return nil, nil, ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return r, stop, nil
+}
+
+// follow shows a pipeline's progress until it has ended, and returns its jobs in order.
+func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *stopwatch, submitted time.Time) ([]job.Job, error) {
+	defer d.clear()
+	bars := map[string]*bar{}
+	ended := map[string]bool{}
+	for {
+		steps, over, err := spineOf(ctx, r.Store(), id)
+		if err != nil {
+			return nil, err
+		}
+		for _, part := range partsOf(steps) {
+			b := bars[part.kind]
+			if b == nil {
+				b = d.bar(part.kind, countedBy(part.kind))
+				bars[part.kind] = b
+			}
+			if p := part.progress; p != nil && p.Done != nil && p.Total != nil {
+				b.set(*p.Done, *p.Total)
+			}
+			if part.ended && !ended[part.kind] {
+				ended[part.kind] = true
+				b.end(clock.words(part.kind, submitted))
+			}
+		}
+		if over {
+			return steps, failure(ctx, r, steps)
+		}
+		if err := sleep(ctx, look); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// part is what one bar shows of a pipeline.
+type part struct {
+	kind     string
+	progress *job.Progress
+	ended    bool
+}
+
+// partsOf are the parts of a pipeline that have begun, in order. The recalculations are one: their progress is that of the factor
+// sync, which has none of its own, and their end is its end.
+func partsOf(spine []job.Job) (list []part) {
+	for _, j := range spine {
+		if j.Kind == demoFans && j.Progress != nil {
+			list = append(list, part{j.Kind, nil, true}, part{demoFan, j.Progress, j.State.Terminal()})
+			continue
+		}
+		list = append(list, part{j.Kind, j.Progress, j.State == job.Succeeded})
+	}
+	return list
+}
+
+// spineOf reads the jobs of a pipeline that are not branches of its fan-out, in order, and whether all is over.
+func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
+	// In this order: a step is there from the commit on that ended the one before, so all ended means over.
+	for _, step := range demoSteps {
+		if step.kind == demoFan {
+			continue
+		}
+		page, err := st.Jobs(ctx, store.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
+		if err != nil {
+			return nil, false, err
+		}
+		steps = append(steps, page.Jobs...)
+	}
+	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
+}
+
+// failure is the error of a pipeline that did not succeed, not even in part.
+func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
+	last := steps[len(steps)-1]
+	if last.State == job.Succeeded {
+		return nil
+	}
+	if last.Kind == demoFans && last.Reason != nil && *last.Reason == job.ReasonChildrenFailed {
+		for b, err := range r.Branches(ctx, last.ID) {
+			if err == nil && b.State != job.Succeeded {
+				return exit.Refused("%s %s: %s, the first is %s: %s", last.Kind, last.State, show.Text(last.Error), b.Subject, b.Error)
+			}
+		}
+	}
+	return exit.Refused("%s %s: %s", last.Kind, last.State, show.Text(last.Error))
+}
+
+// countedBy is what the progress of a kind counts.
+func countedBy(kind string) string { return demoStepOf(kind).unit }
+
+// reachedBy is how a kind is reached from the one before.
+func reachedBy(kind string) string { return demoStepOf(kind).reached }
+
+func demoStepOf(kind string) (found demoStepKind) {
+	for _, s := range demoSteps {
+		if s.kind == kind {
+			return s
+		}
+	}
+	return found
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

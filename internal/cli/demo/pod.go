@@ -1,0 +1,150 @@
+package demo
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// podSettings is the first line on the stdin of a pod: a command line would show the password to everybody.
+type podSettings struct {
+	Name, DatabaseURL, DirectURL, Schema, CO2 string
+
+	BatchRows  int
+	BatchPause time.Duration
+}
+
+// newDemoPodCommand is the pod that the demo starts as a process of its own, to be killed. It lives as long as its stdin is
+// open, so that it never outlives the demo, whatever ends that.
+func newDemoPodCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "pod",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			in := bufio.NewReader(c.InOrStdin())
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				return exit.Usage("demo pod is started by demo alone: its settings are the first line on stdin")
+			}
+			var p podSettings
+			if err := json.Unmarshal(line, &p); err != nil {
+				return exit.Usage("settings of a demo pod: %w", err)
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
+			defer stop()
+			go func() {
+				_, _ = io.Copy(io.Discard, in)
+				stop()
+				time.Sleep(leaveWithin)
+				os.Exit(exit.CodeUnavailable) // the database is gone, too: nobody waits for us
+			}()
+			return p.run(ctx)
+		},
+	}
+}
+
+// run works jobs until ctx ends.
+func (p podSettings) run(ctx context.Context) error {
+	c, err := env.Load() // of the same environment as the demo's
+	if err != nil {
+		return err
+	}
+	c.DatabaseURL, c.DirectURL, c.Schema = p.DatabaseURL, p.DirectURL, p.Schema
+	pool, err := c.Connect(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	s := stage{config: c, log: demoLogger(c)}
+	r, err := runner.New(pool, s.runnerOptions(p.Name))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = handlers.Register(r, pool, handlers.Options{Schema: p.CO2, BatchRows: p.BatchRows, BatchPause: p.BatchPause})
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, r.HandBackNow)
+	return r.Run(ctx)
+}
+
+// leaveWithin is how long a pod may take to leave before it is killed.
+const leaveWithin = 5 * time.Second
+
+// podProcess is a pod in a process of its own.
+type podProcess struct {
+	name  string
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	ended chan struct{} // closed when it has ended and been waited for
+}
+
+func startPodProcess(p podSettings) (*podProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program to start %s: %w", p.Name, err)
+	}
+	one := &podProcess{name: p.Name, cmd: exec.Command(self, "demo", "pod"), ended: make(chan struct{})}
+	one.cmd.Stderr = os.Stderr
+	if one.stdin, err = one.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := one.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	go func() {
+		_ = one.cmd.Wait() // how it ended is told by what it did
+		close(one.ended)
+	}()
+	if err := json.NewEncoder(one.stdin).Encode(p); err != nil {
+		one.kill()
+		return nil, fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	return one, nil
+}
+
+// kill is kill -9: the process gets no chance to tidy up.
+func (p *podProcess) kill() {
+	_ = p.cmd.Process.Kill() // an error says that it has ended already
+	<-p.ended
+}
+
+// leave lets the pod drain, and kills it when that takes too long.
+func (p *podProcess) leave() {
+	_ = p.stdin.Close() // an error says that it has ended already
+	timer := time.NewTimer(leaveWithin)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+		p.kill()
+	}
+}
+
+// alive reports whether the process has not ended.
+func (p *podProcess) alive() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}

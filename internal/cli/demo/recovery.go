@@ -1,0 +1,294 @@
+package demo
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const (
+	// The ingest is slowed down to about this, so that it can be killed in the middle and watched.
+	ingestFor = 3 * time.Second
+	// A takeover takes at most the lease and a little; this is when the demo gives up on it.
+	netWithin = 2 * time.Minute
+	// podsWithin is how long two pods may take to start.
+	podsWithin = 30 * time.Second
+)
+
+// netRun is the second run of the pipeline: two pods, of which one is killed.
+type netRun struct {
+	*demo
+	watcher *runner.Runner // submits and reads, never runs
+	pods    []*podProcess
+	told    map[string]bool // events that the timeline has
+	zero    time.Time       // submission; all times are the database's
+	holder  *podProcess     // who has claimed the ingest
+	victim  *podProcess     // who was killed
+	killed  time.Time
+	taken   time.Time // when another pod claimed what the victim had
+}
+
+// showNet runs the pipeline on two pods in processes of their own and kills the one that works.
+func (d *demo) showNet(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, netWithin, fmt.Errorf("no takeover within %s", netWithin))
+	defer cancel()
+	d.say("")
+	d.say("2. The net. The same with two pods, each a process of its own, and the ingest")
+	d.say("   slowed down to %.0f s. The one that works is killed in the middle. Nobody is", ingestFor.Seconds())
+	d.say("   told: its lease of 8 s runs out, and the other one finds what it left.")
+	d.say("")
+	watcher, err := runner.New(d.pool, d.runnerOptions("demo"))
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	n := &netRun{demo: d, watcher: watcher, told: map[string]bool{}}
+	defer func() {
+		d.clear()
+		for _, p := range n.pods {
+			p.leave()
+		}
+	}()
+	if err := n.startPods(ctx); err != nil {
+		return err
+	}
+	id, err := watcher.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Foreign(), runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
+	if err != nil {
+		return err
+	}
+	d.shown = append(d.shown, id)
+	if err := watcher.Store().Notify(ctx, d.pool); err != nil {
+		return err
+	}
+	steps, err := n.watch(ctx, id)
+	if err != nil {
+		return err
+	}
+	d.clear()
+	return n.compare(ctx, steps)
+}
+
+// startPods starts two pods and waits until both have registered.
+func (n *netRun) startPods(ctx context.Context) error {
+	rows := n.report.Rows + n.report.Warnings
+	batch := min(max(rows/20, 1), 1000)
+	settings := podSettings{
+		DatabaseURL: n.config.DatabaseURL, DirectURL: n.config.DirectURL, Schema: n.config.Schema, CO2: n.co2Net(),
+		BatchRows: int(batch), BatchPause: ingestFor / time.Duration(max((rows+batch-1)/batch, 1)),
+	}
+	for _, settings.Name = range []string{"pod-a", "pod-b"} {
+		p, err := startPodProcess(settings)
+		if err != nil {
+			return err
+		}
+		n.pods = append(n.pods, p)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, podsWithin, fmt.Errorf("the pods have not started within %s", podsWithin))
+	defer cancel()
+	for {
+		pods, err := n.watcher.Store().Pods(ctx, false)
+		if err != nil {
+			return err
+		}
+		up := func(p *podProcess) bool {
+			return slices.ContainsFunc(pods, func(q job.Pod) bool { return q.Name == p.name })
+		}
+		for _, p := range n.pods {
+			if !p.alive() {
+				return exit.Unavailable("%s ended before it was ready: see what it printed above", p.name)
+			}
+		}
+		if up(n.pods[0]) && up(n.pods[1]) {
+			return nil
+		}
+		if err := sleep(ctx, look); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// watch tells the timeline, kills the pod that works, and returns the jobs when the pipeline has ended.
+func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
+	var ingest, fan *bar
+	for {
+		// First the jobs, then the events: what ended in the one is told by the other.
+		steps, over, err := spineOf(ctx, n.watcher.Store(), id)
+		if err != nil {
+			return nil, err
+		}
+		if err := n.tell(ctx, steps); err != nil {
+			return nil, err
+		}
+		first := steps[0]
+		if ingest == nil {
+			ingest = n.bar(first.Kind, countedBy(first.Kind))
+		}
+		if p := first.Progress; p != nil && p.Done != nil && p.Total != nil {
+			if n.live {
+				ingest.set(*p.Done, *p.Total)
+			}
+			if n.victim == nil && n.holder != nil && first.State == job.Running && *p.Done*5 >= *p.Total*2 {
+				if err := n.strikeDown(ctx, *p.Done, *p.Total); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := n.remarkOn(ctx, ingest, first); err != nil {
+			return nil, err
+		}
+		fan = n.showFan(fan, steps)
+		if over {
+			return steps, failure(ctx, n.watcher, steps)
+		}
+		for _, p := range n.pods {
+			if p != n.victim && !p.alive() {
+				return nil, exit.Unavailable("%s ended by itself: see what it printed above", p.name)
+			}
+		}
+		if err := sleep(ctx, look); err != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// showFan shows how many of the recalculations have ended, on all pods together.
+func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
+	for _, part := range partsOf(steps) {
+		switch {
+		case part.kind != demoFan || !n.live:
+		case part.ended:
+			if b != nil {
+				b.remove()
+			}
+		default:
+			if b == nil {
+				b = n.bar(demoFan, countedBy(demoFan))
+			}
+			b.set(*part.progress.Done, *part.progress.Total)
+		}
+	}
+	return b
+}
+
+// strikeDown kills the pod that runs the ingest.
+func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
+	n.victim = n.holder
+	n.victim.kill()
+	if err := n.pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&n.killed); err != nil {
+		return err
+	}
+	n.line(n.killed, "kill -9 %s (process %d) after %s of %s rows", n.victim.name, n.victim.cmd.Process.Pid, thousands(done), thousands(total))
+	return nil
+}
+
+// remarkOn says beside the bar who works, or what is waited for.
+func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
+	switch {
+	case !n.live:
+	case first.State.Terminal():
+		b.remove()
+	case n.victim != nil && n.taken.IsZero():
+		pods, err := n.watcher.Store().Pods(ctx, false)
+		if err != nil {
+			return err
+		}
+		for _, p := range pods {
+			if p.Name == n.victim.name {
+				b.remark(fmt.Sprintf("the lease ends in %.1f s", max(0, time.Until(p.LeaseUntil).Seconds())))
+			}
+		}
+	case n.holder != nil:
+		b.remark("on " + n.holder.name)
+	}
+	return nil
+}
+
+// line adds a line to the timeline.
+func (n *netRun) line(at time.Time, format string, args ...any) {
+	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
+}
+
+// tell adds the events of the jobs on the spine that are new to the timeline. It reads their histories from the beginning, which
+// are short.
+func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
+	const all = 1000
+	for _, j := range steps {
+		events, err := n.watcher.Store().JobEvents(ctx, j.ID, 0, all)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if !n.told[e.Cursor] {
+				n.told[e.Cursor] = true
+				n.tellOne(e, j)
+			}
+		}
+	}
+	return nil
+}
+
+func (n *netRun) tellOne(e job.Event, j job.Job) {
+	pod := show.Text(e.Pod)
+	switch {
+	case e.Event == "job.waiting":
+		n.line(e.At, "%s fans out into one recalculation an airport", pod)
+	case e.Event == "job.succeeded" && j.Kind == demoFans:
+		n.line(e.At, "the last airport is recalculated")
+	case e.Event == "job.succeeded":
+		n.line(e.At, "%s ends %s", pod, j.Kind)
+	case j.Step > 0:
+	case e.Event == "job.enqueued":
+		n.zero = e.At
+		n.line(e.At, "submitted")
+	case e.Event == "job.recovered":
+		n.line(e.At, "the lease of %s is over: its job is free again", n.victim.name)
+	case e.Event == "job.claimed":
+		again := n.holder != nil
+		for _, p := range n.pods {
+			if p.name == pod {
+				n.holder = p
+			}
+		}
+		if !again {
+			n.line(e.At, "%s runs csv_ingest", pod)
+			return
+		}
+		n.taken = e.At
+		n.line(e.At, "%s takes over from the last checkpoint: %.1f s after the kill", pod, e.At.Sub(n.killed).Seconds())
+	}
+}
+
+// compare holds the second result against the first.
+func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
+	n.say("")
+	if n.victim == nil {
+		n.say("The file is too small to kill anybody in the middle of it.")
+		return nil
+	}
+	n.report.Takeover = float64(n.taken.Sub(n.killed).Milliseconds()) / 1000
+	totals, err := handlers.ReadTotals(ctx, n.pool, handlers.Options{Schema: n.co2Net()}, demoYear)
+	if err != nil {
+		return err
+	}
+	ingested, total, err := resultsOf(steps)
+	if err != nil {
+		return err
+	}
+	if ingested.Rows != n.report.Rows || total.KgCO2e != n.report.Total || !reflect.DeepEqual(totals, n.totals) {
+		return exit.Refused("after the takeover the result is %s kg from %d rows, without it %s kg from %d: this is a bug, please report it",
+			total.KgCO2e, ingested.Rows, n.report.Total, n.report.Rows)
+	}
+	n.say("The result: %s kg CO2e from %s flights.", commas(total.KgCO2e.String()), thousands(total.Flights))
+	n.say("No row lost, none doubled, and the same to the last digit.")
+	return nil
+}

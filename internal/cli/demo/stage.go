@@ -1,0 +1,105 @@
+package demo
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// stage is the database of a demo: a server of its own, or schemas of its own in the one of DATABASE_URL. A schema that
+// was there before is never touched, also not the one of TRAPEZE_SCHEMA.
+type stage struct {
+	config env.Settings // its DatabaseURL and Schema are the stage's
+	log    *slog.Logger
+	keeps  bool // the schemas outlive the demo
+	co2    string
+	pool   *pgxpool.Pool
+	server *pgembed.Server
+}
+
+// demoLogger is silent unless the environment asks for a log: the screen tells what a reader needs.
+func demoLogger(c env.Settings) *slog.Logger {
+	if os.Getenv("TRAPEZE_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Logger()
+}
+
+// set makes the stage ready. strike clears it, also after an error.
+func (s *stage) set(ctx context.Context, screen *screen) error {
+	began := time.Now()
+	whose := "the one of DATABASE_URL, in schemas of the demo's own"
+	s.config.Schema = "trapeze_demo_" + strings.ToLower(rand.Text()[:8])
+	s.co2 = s.config.Schema + "_co2"
+	if s.config.DatabaseURL == "" {
+		screen.say("Starting a PostgreSQL for this demo ...")
+		server, err := pgembed.Start(ctx, pgembed.Options{Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("without DATABASE_URL the demo brings its own PostgreSQL: %w", err)
+		}
+		s.server, s.config.DatabaseURL, s.config.DirectURL = server, server.URL(), ""
+		s.config.Schema, s.co2 = "trapeze", "co2"
+		whose = "thrown away after the demo"
+	}
+	var err error
+	if s.pool, err = s.config.Connect(ctx, false); err != nil {
+		return err
+	}
+	if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Schema); err != nil {
+		return err
+	}
+	for _, schema := range []string{s.co2, s.co2Net()} {
+		if err := handlers.Setup(ctx, s.pool, handlers.Options{Schema: schema}); err != nil {
+			return err
+		}
+	}
+	var version string
+	if err := s.pool.QueryRow(ctx, `select split_part(current_setting('server_version'), ' ', 1)`).Scan(&version); err != nil {
+		return err
+	}
+	screen.say("PostgreSQL %s, %s, ready in %.1f s.", version, whose, time.Since(began).Seconds())
+	return nil
+}
+
+// co2Net is the schema of the second run, which must owe nothing to the first.
+func (s *stage) co2Net() string { return s.co2 + "_net" }
+
+// strike throws the stage away. It does not depend on a context that may have ended.
+func (s *stage) strike() (err error) {
+	if s.pool != nil {
+		if s.server == nil && !s.keeps {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			for _, schema := range []string{s.config.Schema, s.co2, s.co2Net()} {
+				if _, e := s.pool.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema}.Sanitize()+" cascade"); e != nil {
+					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo, which you may do yourself: %w", schema, e))
+				}
+			}
+		}
+		s.pool.Close()
+	}
+	if s.server != nil {
+		err = errors.Join(err, s.server.Stop())
+	}
+	return err
+}
+
+// runnerOptions are those of every pod of the demo: defaults, so that what it shows is what a user gets.
+func (s *stage) runnerOptions(name string) runner.Options {
+	return runner.Options{Name: name, Version: env.Version(), Schema: s.config.Schema, DirectURL: s.config.DirectURL, Logger: s.log}
+}

@@ -1,0 +1,39 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// historyRecent is for how long a changed timeline is worth a warning.
+const historyRecent = 24 * time.Hour
+
+// history reports a failover or a restore that may have lost commits, and a sequence of ids that is behind.
+func (d *doctor) history(ctx context.Context) error {
+	c, err := d.store.ClusterState(ctx)
+	if err != nil {
+		return err
+	}
+	const missing = "commits from just before it may be missing"
+	switch {
+	case !c.Settled && c.Agreed != 0:
+		d.find("history", warning, fmt.Sprintf("timeline changed (%d, was %d), or the database was restored, and no pod has noticed yet: %s",
+			c.Timeline, c.Agreed, missing), "start a pod: it moves the job ids above those that may be lost")
+	case c.Changed != nil && time.Since(*c.Changed) < historyRecent:
+		d.find("history", warning, fmt.Sprintf("timeline changed, or the database was restored, at %s (now timeline %d, change number %d): %s",
+			c.Changed.UTC().Format(time.RFC3339), c.Timeline, c.Epoch, missing),
+			"see whether your failover was asynchronous, and submit again what is missing: docs/operating.md, \"After a failover that lost commits\"")
+	case c.Timeline == 0 || !c.Known:
+		d.find("history", healthy, "PostgreSQL does not tell its timeline or system identifier to this role: lost commits are not noticed", "")
+	default:
+		d.find("history", healthy, fmt.Sprintf("timeline %d, as the pods know it", c.Timeline), "")
+	}
+	if c.Behind() {
+		d.find("ids", failing, fmt.Sprintf("sequence behind ids: the next block of job ids begins at %d, and a job has the id %d", c.Sequence+1000, c.Highest),
+			fmt.Sprintf("psql -c 'select %s.advance_job_ids(%d)'", d.config.Schema, c.Highest))
+	} else {
+		d.find("ids", healthy, "the sequence of job ids is above the ids in use", "")
+	}
+	return nil
+}

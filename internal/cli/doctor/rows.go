@@ -1,0 +1,141 @@
+package doctor
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// horizon finds what keeps dead rows from being removed and the feed of events from going on.
+func (d *doctor) horizon(ctx context.Context) error {
+	holders, err := d.store.Horizon(ctx)
+	if err != nil {
+		return err
+	}
+	server, err := d.store.Server(ctx)
+	if err != nil {
+		return err
+	}
+	now, found := time.Now(), false
+	for _, h := range holders {
+		status := d.oldness(h, now)
+		if status == healthy {
+			continue
+		}
+		found = true
+		says, do := holderText(h, now)
+		d.find("horizon", status, says, do)
+	}
+	switch {
+	case found:
+	case server.SeesAll:
+		d.find("horizon", healthy, "no transaction is older than "+d.oldest.String(), "")
+	default:
+		d.find("horizon", warning, "no transaction of this role is old; it does not see those of others", "grant pg_read_all_stats to this role")
+	}
+	return nil
+}
+
+// oldness judges by time, and where nobody knows it by the number of transactions since.
+func (d *doctor) oldness(h store.Holder, now time.Time) health {
+	const many, far = 1_000_000, 100_000_000
+	switch {
+	case h.Transactions > far, h.Since != nil && now.Sub(*h.Since) > 12*d.oldest:
+		return failing
+	case h.Transactions > many, h.Since != nil && now.Sub(*h.Since) > d.oldest:
+		return warning
+	}
+	return healthy
+}
+
+func holderText(h store.Holder, now time.Time) (says, do string) {
+	held := fmt.Sprintf("has kept dead rows since %d transactions", h.Transactions)
+	if h.Since != nil {
+		held = "has kept dead rows, and the feed of events, for " + show.Since(h.Since, now)
+	}
+	switch h.What {
+	case "prepared":
+		return fmt.Sprintf("the prepared transaction %q in %s %s", h.ID, h.Database, held),
+			fmt.Sprintf("commit prepared %s, or rollback prepared %[1]s, in that database", literal(h.ID))
+	case "slot":
+		return fmt.Sprintf("the %s replication slot %s %s", h.State, h.ID, held),
+			fmt.Sprintf("see to its reader; if there is none any more: select pg_drop_replication_slot(%s)", literal(h.ID))
+	}
+	who := strings.TrimSpace(h.User + " " + h.Application)
+	return fmt.Sprintf("process %s (%s in %s, %s) %s", h.ID, who, h.Database, h.State, held),
+		fmt.Sprintf("select pg_terminate_backend(%s), unless it is a backup that is to go on", h.ID)
+}
+
+// tables judges each table by what autovacuum would wait for. The partitions of done are one finding.
+func (d *doctor) tables(ctx context.Context) error {
+	tables, err := d.store.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	var dead int64
+	bad := false
+	for _, t := range tables {
+		dead += t.Dead
+		name := d.config.Schema + "." + t.Name
+		if !t.Autovacuum {
+			bad = true
+			d.find("tables", failing, fmt.Sprintf("autovacuum is switched off for %s, which has %d dead rows", name, t.Dead),
+				"alter table "+name+" reset (autovacuum_enabled)")
+		}
+		if t.Dead > 10_000 && t.Dead > 2*t.Trigger {
+			bad = true
+			d.find("tables", warning, fmt.Sprintf("%s has %d dead rows beside %d others; autovacuum was to come at %d (last: %s)",
+				name, t.Dead, t.Rows, t.Trigger, orNever(show.Clock(t.Vacuumed))), "end what the check horizon names, then vacuum "+name)
+		}
+		if t.Age > 1_000_000_000 {
+			bad = true
+			d.find("tables", failing, fmt.Sprintf("%s was last frozen %d transactions ago: at two billion the server stops", name, t.Age), "vacuum freeze "+name)
+		}
+	}
+	if !bad {
+		d.find("tables", healthy, fmt.Sprintf("%d tables, %d dead rows, autovacuum keeps up", len(tables), dead), "")
+	}
+	return nil
+}
+
+func orNever(at string) string {
+	if at == "" {
+		return "never"
+	}
+	return at
+}
+
+// daysAhead is how far ahead partitions ought to exist: maintenance makes seven days.
+const daysAhead = 3
+
+func (d *doctor) partitions(ctx context.Context) error {
+	missing, err := d.store.MissingDays(ctx, daysAhead)
+	if err != nil {
+		return err
+	}
+	if len(missing) == 0 {
+		d.find("partitions", healthy, fmt.Sprintf("exist for today and at least %d more days", daysAhead), "")
+		return nil
+	}
+	status, first := warning, missing[0]
+	if first.Ahead <= 1 {
+		status = failing
+	}
+	when := "of " + first.Day.Format(time.DateOnly)
+	if first.Ahead == 0 {
+		when += ", which is today: jobs cannot end"
+	}
+	d.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", show.Count(len(missing), "partition is", "partitions are"), first.Table, when),
+		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", d.config.Schema))
+	return nil
+}
+
+// literal is text as SQL has it, for a statement that people paste.
+func literal(text string) string {
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+}

@@ -1,0 +1,75 @@
+package doctor
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/shell"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// schedules finds those that do not fire as they should, or whose jobs would have nowhere to go.
+func (d *doctor) schedules(ctx context.Context) error {
+	list, err := d.store.ScheduleHealth(ctx)
+	if err != nil {
+		return err
+	}
+	paused, bad := 0, false
+	for _, s := range list {
+		if s.Paused {
+			paused++
+			continue
+		}
+		if says, do := scheduleIll(s); says != "" {
+			bad = true
+			d.find("schedules", failing, "schedule "+s.Name+says, do)
+		}
+	}
+	if !bad {
+		d.find("schedules", healthy, fmt.Sprintf("%s, %d paused, the others fire", show.Count(len(list), "schedule", "schedules"), paused), "")
+	}
+	return nil
+}
+
+// scheduleIll says what is wrong with a schedule, the cause before what follows from it; nothing when all is well.
+func scheduleIll(s store.ScheduleHealth) (says, do string) {
+	name := shell.Word(s.Name)
+	switch {
+	case s.Error != "":
+		return " does not fire as it should: " + show.Short(s.Error, 200),
+			fmt.Sprintf("trapeze cron show %s; set what is wrong: trapeze cron set %s …, and try expressions with trapeze cron next", name, name)
+	case !s.Placed:
+		return fmt.Sprintf(" names the lane %q, which does not exist: its jobs are refused", s.Lane),
+			fmt.Sprintf("trapeze lane set %s slots=2, or trapeze cron set %s --lane default", shell.Word(s.Lane), name)
+	case s.Pods == 0:
+		return fmt.Sprintf(": no live pod runs %q, so that it does not fire, or its jobs wait", s.Kind),
+			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", name)
+	case s.Due > job.MissedAfter.Seconds():
+		return fmt.Sprintf(" has been due for %s, and has not fired", show.Seconds(s.Due)),
+			"a schedule did not fire, among the nights in docs/operating.md: see what the pods log, and what the checks pods and clock say"
+	}
+	if first := passedOver(s); !first.IsZero() {
+		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or somebody set next_at",
+				show.ClockIn(s.Zone, s.Next), show.ClockIn(s.Zone, &first)),
+			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", name, name)
+	}
+	return "", ""
+}
+
+// passedOver is the first fire from now on that a schedule will not have, since it is planned for later than that; zero: there is none. A
+// minute is no matter. What this machine cannot read is not for it to say.
+func passedOver(s store.ScheduleHealth) time.Time {
+	if s.Next == nil {
+		return time.Time{}
+	}
+	shown, err := runner.PreviewSchedule(s.Expression, s.Zone, s.Now, 1)
+	if err != nil || len(shown.NextFires) == 0 || s.Next.Sub(shown.NextFires[0]) <= time.Minute {
+		return time.Time{}
+	}
+	return shown.NextFires[0]
+}

@@ -1,0 +1,107 @@
+// Package exit defines how commands end: exit codes, errors that have one, and signals.
+package exit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The exit codes, which scripts rely on.
+const (
+	CodeOK          = 0
+	CodeRefused     = 1 // or not found
+	CodeUsage       = 2 // or bad configuration
+	CodeUnavailable = 3 // database or server
+	CodeUnknown     = 4 // the outcome of a command
+)
+
+// codedError is an error with the exit code of its kind.
+type codedError struct {
+	code int
+	err  error
+}
+
+// coder is an error with an exit code. Its method has a name of its own, since *exec.ExitError has an ExitCode.
+type coder interface {
+	error
+	ExitsWith() int
+}
+
+func (e *codedError) ExitsWith() int { return e.code }
+func (e *codedError) Error() string  { return e.err.Error() }
+func (e *codedError) Unwrap() error  { return e.err }
+
+// Usage makes the error of a person who typed the command or wrote the configuration.
+func Usage(format string, args ...any) error {
+	return &codedError{CodeUsage, fmt.Errorf(format, args...)}
+}
+
+// Unavailable makes the error of something that does not answer.
+func Unavailable(format string, args ...any) error {
+	return &codedError{CodeUnavailable, fmt.Errorf(format, args...)}
+}
+
+// Refused makes the error of a command whose answer is no.
+func Refused(format string, args ...any) error {
+	return &codedError{CodeRefused, fmt.Errorf(format, args...)}
+}
+
+// Unknown makes the error of a command whose outcome is unknown.
+func Unknown(format string, args ...any) error {
+	return &codedError{CodeUnknown, fmt.Errorf(format, args...)}
+}
+
+// Code returns the exit code of an error.
+func Code(err error) int {
+	is := func(targets ...error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+	coded, known := errors.AsType[coder](err)
+	switch {
+	case err == nil:
+		return CodeOK
+	case known:
+		return coded.ExitsWith()
+	case is(job.ErrOutcomeUnknown):
+		return CodeUnknown
+	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
+		return CodeUsage
+	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
+		return CodeUnavailable
+	}
+	return CodeRefused
+}
+
+// denied reports whether the server was there and would not let us in: class 28 is authorization, 3D a database that
+// does not exist.
+func denied(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
+}
+
+// OnSignal returns a context that ends with the first interrupt or termination.
+func OnSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// Stopped reports whether err is only that of an interrupt.
+func Stopped(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
+}

@@ -1,0 +1,369 @@
+// Package server runs a pod: the HTTP API, the service of remote workers and a runner, from start to drain.
+package server
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/demokinds"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+	remote "github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Command returns the command serve.
+func Command() *cobra.Command {
+	var s serving
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a pod: HTTP API and runner",
+		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP.
+
+Without DATABASE_URL it brings a PostgreSQL of its own, whose data is kept between runs. It brings the schema up to date
+first, also when many pods start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes
+to stderr. SIGTERM drains: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, what is left is handed to the other pods at
+once. A second SIGTERM hands it over now.`,
+		Example: `  trapeze serve
+  DATABASE_URL=postgres://app@db/app TRAPEZE_HTTP_ADDR=127.0.0.1:0 trapeze serve
+  curl -sS 127.0.0.1:8080/jobs -H 'Content-Type: application/json' -d '{"kind":"my_kind","args":{"year":2025}}'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := env.Load()
+			if err != nil {
+				return err
+			}
+			s.config, s.log = config, config.Logger()
+			slog.SetDefault(s.log)
+			s.announce = func(line ReadyLine) error {
+				lines := json.NewEncoder(c.OutOrStdout())
+				lines.SetEscapeHTML(false) // the address of the database is there to be copied
+				return lines.Encode(line)
+			}
+			return s.serve(c.Context())
+		},
+	}
+	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "leave the schema, and that of the example, as they are")
+	c.Flags().StringVar(&s.dataDir, "data-dir", DataDir(), "where the data of its own PostgreSQL is kept, without DATABASE_URL")
+	c.Flags().StringVar(&s.files, "files", ".", "folder that the example pipeline reads its files from")
+	return c
+}
+
+// serving is one pod, from its start to its end.
+type serving struct {
+	config    env.Settings
+	log       *slog.Logger
+	noMigrate bool
+	dataDir   string
+	files     string
+	shown     string                // the address of the database, as the line on stdout gives it
+	announce  func(ReadyLine) error // prints the line that says the pod is ready
+}
+
+// ReadyLine is the first line on stdout.
+type ReadyLine struct {
+	Ready    bool   `json:"ready"`
+	Pod      string `json:"pod"`
+	Boot     string `json:"boot"`
+	HTTP     string `json:"http"`
+	Database string `json:"database"` // without its password; of the embedded server with the file that has it
+}
+
+// serve runs the pod until a signal ends it.
+func (s *serving) serve(ctx context.Context) (err error) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(signals)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	again := make(chan struct{}) // closed by the second signal
+	watching := make(chan struct{})
+	defer close(watching)
+	go func() {
+		for count := 0; ; {
+			select {
+			case <-signals:
+				stop()
+				if count++; count == 2 {
+					close(again)
+				}
+			case <-watching:
+				return
+			}
+		}
+	}()
+	defer func() {
+		if err != nil && ctx.Err() != nil { // a signal during the start: whatever it broke off was meant to end
+			s.log.Info("ended before it was ready", telemetry.Err, err)
+			err = nil
+		}
+	}()
+
+	s.shown = env.Masked(s.config.DatabaseURL)
+	if s.config.DatabaseURL == "" {
+		server, err := pgembed.Start(ctx, pgembed.Options{DataDir: s.dataDir, Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("without DATABASE_URL serve brings its own PostgreSQL: %w", err)
+		}
+		defer func() {
+			if err := server.Stop(); err != nil {
+				s.log.Error("embedded postgres did not stop", telemetry.Err, err)
+			}
+		}()
+		s.config.DatabaseURL, s.shown = server.URL(), server.URL()
+	}
+	pool, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeWithin(2*time.Second, pool.Close)
+	if !s.noMigrate {
+		if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Schema); err != nil {
+			return err
+		}
+	}
+	if err := migrate.Check(ctx, pool, s.config.Schema); err != nil {
+		return err
+	}
+	o := s.config.Options()
+	o.Logger = s.log
+	r, err := runner.New(pool, o)
+	if err != nil {
+		return exit.Usage("%w", err)
+	}
+	defer closeWithin(2*time.Second, r.Close)
+	if err := s.register(ctx, r, pool); err != nil {
+		return err
+	}
+	return s.run(ctx, r, again)
+}
+
+// register registers the handlers that come with this program: the worked example, and, when asked, the demo kinds.
+func (s *serving) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
+	example := handlers.Options{Dir: s.files}
+	if !s.noMigrate {
+		if err := handlers.Setup(ctx, pool, example); err != nil {
+			return err
+		}
+	}
+	if err := handlers.Register(r, pool, example); err != nil {
+		return err
+	}
+	if s.config.DemoHandlers {
+		return demokinds.Register(ctx, r, pool, demokinds.Options{Schema: s.config.Schema, LedgerURL: s.config.LedgerURL})
+	}
+	return nil
+}
+
+// Run serves a runner that has its handlers, until ctx ends. It calls announce when the pod is ready.
+func Run(ctx context.Context, r *runner.Runner, config env.Settings, log *slog.Logger, announce func(ReadyLine) error) error {
+	return (&serving{config: config, log: log, announce: announce}).run(ctx, r, nil)
+}
+
+// run answers HTTP and runs jobs until ctx ends, then drains. HTTP goes on while it drains, so that the reason can be seen.
+func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
+	addr, err := env.ListenAddr(s.config.HTTPAddr)
+	if err != nil {
+		return exit.Usage("TRAPEZE_HTTP_ADDR: %w", err)
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return exit.Usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
+	}
+	web, err := s.web(r)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	served := make(chan error, 1)
+	url := "http://" + listener.Addr().String()
+	if web.TLSConfig != nil {
+		url = "https://" + listener.Addr().String()
+		listener = tls.NewListener(listener, web.TLSConfig)
+	}
+	go func() { served <- web.Serve(listener) }()
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	ready := time.NewTicker(5 * time.Millisecond)
+	defer ready.Stop()
+	for {
+		select {
+		case <-ready.C:
+			if ok, reasons := r.Ready(); !ok && !slices.Contains(reasons, runner.ReasonDrained) {
+				continue // one that an operator drained runs, and says so at /readyz
+			}
+			ready.Stop()
+			line := ReadyLine{
+				Ready: true, Pod: s.podName(), Boot: r.Boot(),
+				HTTP: url, Database: s.shown,
+			}
+			if err := s.announce(line); err != nil {
+				s.log.Warn("nobody reads the line that says we are ready", telemetry.Err, err)
+			}
+		case <-again:
+			again = nil
+			r.HandBackNow()
+		case err := <-served: // only an error ends it before we do
+			s.log.Error("http server ended", telemetry.Err, err)
+			stop()
+			return errors.Join(exit.Unavailable("http server: %w", err), <-ran)
+		case err := <-ran:
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			if web.Shutdown(closing) != nil {
+				_ = web.Close()
+			}
+			<-served
+			switch {
+			case errors.Is(err, job.ErrUnknownKind):
+				return exit.Usage("TRAPEZE_KINDS: %w", err)
+			case errors.Is(err, job.ErrUnknownLane):
+				return exit.Usage("%w: make it with trapeze lane set, or give the kind another lane with trapeze lane set LANE kinds=…", err)
+			}
+			return err
+		}
+	}
+}
+
+// web is the HTTP server. Its limits keep a slow or idle client from holding it.
+func (s *serving) web(r *runner.Runner) (*http.Server, error) {
+	options, err := s.door()
+	if err != nil {
+		return nil, err
+	}
+	secure, err := s.config.TLSConfig()
+	if err != nil {
+		return nil, exit.Usage("%w", err)
+	}
+	if secure == nil && len(s.config.TrustedProxies) == 0 && s.config.Auth != "none" && !s.config.OnLoopback() {
+		s.log.Warn("tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it", "addr", s.config.HTTPAddr)
+	}
+	// Remote workers need HTTP/2: over TLS, or in clear text where nobody else can listen.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(s.config.OnLoopback())
+	return &http.Server{
+		Handler:           Handler(r, options),
+		Protocols:         protocols,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      60 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       api.ConnContext,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		TLSConfig:         secure,
+	}, nil
+}
+
+// Handler serves the HTTP API and, beside it, the service of remote workers.
+func Handler(r *runner.Runner, options api.Options) http.Handler {
+	who := api.Workers(r, options)
+	path, workers := remote.Handler(r, remote.Options{Authenticate: func(request *http.Request) (remote.Caller, error) {
+		w, err := who(request)
+		return remote.Caller{Name: w.Name, Kind: w.Kind, Lane: w.Lane, Refused: w.Refused}, err
+	}})
+	others := api.Handler(r, options)
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if strings.HasPrefix(request.URL.Path, path) {
+			workers.ServeHTTP(w, request)
+			return
+		}
+		others.ServeHTTP(w, request)
+	})
+}
+
+func (s *serving) podName() string {
+	name := s.config.Pod
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return job.DisplayName(name)
+}
+
+// door says who may use this pod's API.
+func (s *serving) door() (api.Options, error) {
+	proxies, err := api.TrustedProxies(s.config.TrustedProxies)
+	o := api.Options{TrustedProxies: proxies}
+	if err != nil {
+		return o, exit.Usage("TRAPEZE_TRUSTED_PROXIES: %w", err)
+	}
+	switch s.config.Auth {
+	case "token":
+		tokens, err := api.TokenFile(s.config.TokensFile)
+		if err != nil {
+			return o, exit.Usage("TRAPEZE_TOKENS_FILE: %w", err)
+		}
+		o.Authenticate, o.Login = tokens.Authenticate, tokens.Login
+	case "jwt":
+		signed, err := api.KeysFile(s.config.JWTKeysFile)
+		if err != nil {
+			return o, exit.Usage("TRAPEZE_JWT_KEYS_FILE: %w", err)
+		}
+		o.Authenticate, o.Login = signed.Authenticate, signed.Login
+	case "header":
+		// The headers come from a loopback address then, and so would those of a web page that points its name there.
+		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, s.config.OnLoopback(), s.config.Hosts
+	case "none":
+		o.InsecureAllowAll, o.LoopbackOnly = true, true
+		s.log.Warn("no permissions: everybody on this machine may do everything; set TRAPEZE_TOKENS_FILE, or TRAPEZE_AUTH", "auth", "none")
+	default:
+		return o, exit.Usage("TRAPEZE_AUTH: %w", errors.ErrUnsupported)
+	}
+	return o, nil
+}
+
+// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
+func closeWithin(limit time.Duration, close func()) {
+	closed := make(chan struct{}, 1)
+	go func() {
+		defer func() { closed <- struct{}{} }()
+		close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limit):
+	}
+}
+
+// DataDir returns where the embedded server's data is kept: for root a place that the server's own user can reach.
+func DataDir() string {
+	home, err := os.UserHomeDir()
+	switch {
+	case os.Geteuid() == 0 || err != nil:
+		return "/var/lib/trapeze"
+	case os.Getenv("XDG_DATA_HOME") != "":
+		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "trapeze")
+	case runtime.GOOS == "darwin":
+		return filepath.Join(home, "Library", "Application Support", "trapeze")
+	}
+	return filepath.Join(home, ".local", "share", "trapeze")
+}

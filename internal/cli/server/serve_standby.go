@@ -1,0 +1,88 @@
+package server
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/dburl"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+const (
+	primaryEvery = time.Second // between two attempts to reach a primary
+	primaryLog   = time.Minute // between two log lines about it
+)
+
+// connect connects to the primary. While only servers answer that accept no writes, as in a failover, it waits for one that
+// does, and answers /healthz with 200 and everything else with 503.
+func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
+	pool, err := s.config.Connect(ctx, true)
+	if !errors.Is(err, dburl.ErrReadOnly) {
+		return pool, err
+	}
+	stop, err2 := s.answerNotStarted()
+	if err2 != nil {
+		return nil, err2
+	}
+	defer stop()
+	var logged time.Time
+	for errors.Is(err, dburl.ErrReadOnly) || store.Transient(err) {
+		if time.Since(logged) >= primaryLog {
+			logged = time.Now()
+			s.log.WarnContext(ctx, "not started yet: waits for a database that accepts writes", telemetry.Err, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), err)
+		case <-time.After(primaryEvery):
+		}
+		pool, err = s.config.Connect(ctx, true)
+	}
+	return pool, err
+}
+
+// answerNotStarted answers HTTP until stop is called: health checks find a process that lives and is not ready.
+func (s *serving) answerNotStarted() (stop func(), err error) {
+	addr, err := env.ListenAddr(s.config.HTTPAddr)
+	if err != nil {
+		return nil, exit.Usage("TRAPEZE_HTTP_ADDR: %w", err)
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, exit.Usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
+	}
+	secure, err := s.config.TLSConfig()
+	if err != nil {
+		return nil, errors.Join(exit.Usage("%w", err), listener.Close())
+	}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, TLSConfig: secure,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if request.URL.Path == "/healthz" {
+				_, _ = w.Write([]byte(`{"status":"ok"}` + "\n"))
+				return
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"ready":false,"reasons":["not started: the database accepts no writes"]}` + "\n"))
+		})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if secure != nil {
+			_ = server.ServeTLS(listener, "", "")
+			return
+		}
+		_ = server.Serve(listener)
+	}()
+	return func() { _ = server.Close(); <-ended }, nil
+}

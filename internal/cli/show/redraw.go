@@ -1,0 +1,128 @@
+package show
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// leastWatch is how often --watch may look.
+const leastWatch = 100 * time.Millisecond
+
+// WatchFlag adds --watch to a command that shows how things are; 0: it was not asked for.
+func WatchFlag(c *cobra.Command) *time.Duration {
+	every := c.Flags().Duration("watch", 0, "show it again every so often, until ctrl-C; --watch alone: 2s")
+	c.Flags().Lookup("watch").NoOptDefVal = "2s"
+	return every
+}
+
+// frame is one picture of what is watched, on its way to the screen.
+type frame struct {
+	bytes.Buffer
+	screen io.Writer
+}
+
+// Watch runs show once, or again and again when every is not 0, until it is interrupted: in place on a terminal, one after the other
+// elsewhere. An outage is part of the picture, and is waited out.
+func Watch(c *cobra.Command, every time.Duration, show func(context.Context) error) error {
+	switch {
+	case every == 0:
+		return show(c.Context())
+	case every < leastWatch:
+		return exit.Usage("--watch=%s: want at least %s", every, leastWatch)
+	}
+	ctx, stop := exit.OnSignal(c.Context())
+	defer stop()
+	out := c.OutOrStdout()
+	defer c.SetOut(out)
+	place := newCanvas(out)
+	defer place.close()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		picture := &frame{screen: out}
+		c.SetOut(picture)
+		err := show(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if exit.Code(err) != exit.CodeUnavailable {
+				return err
+			}
+			if place.screen == nil {
+				fmt.Fprintln(c.ErrOrStderr(), "trapeze: "+OneLine(err))
+			} else {
+				fmt.Fprintln(picture, OneLine(err))
+			}
+		}
+		if err := place.draw(picture.String(), WantsJSON(c)); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// canvas is where pictures are drawn.
+type canvas struct {
+	out    io.Writer
+	screen *os.File // nil: no terminal
+	drawn  bool
+}
+
+// newCanvas takes a terminal's other screen, so that what was on it is there again afterwards.
+func newCanvas(out io.Writer) *canvas {
+	p := &canvas{out: out, screen: screenOf(out)}
+	if p.screen != nil {
+		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
+	}
+	return p
+}
+
+func (p *canvas) close() {
+	if p.screen != nil {
+		fmt.Fprint(p.out, "\x1b[?25h\x1b[?1049l")
+	}
+}
+
+// draw shows a picture in the place of the one before, without what the terminal has no lines for. Elsewhere an empty line lies between
+// two, unless they are JSON.
+func (p *canvas) draw(picture string, lines bool) error {
+	if p.screen == nil {
+		if p.drawn && !lines && picture != "" {
+			picture = "\n" + picture
+		}
+		p.drawn = true
+		_, err := io.WriteString(p.out, picture)
+		return err
+	}
+	_, height, err := term.GetSize(int(p.screen.Fd()))
+	if err != nil || height < 2 {
+		height = 24
+	}
+	_, err = io.WriteString(p.out, fit(picture, height))
+	return err
+}
+
+// fit makes a picture overwrite the one before: it begins at the top, and every line ends what was longer.
+func fit(picture string, height int) string {
+	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
+	if len(lines) > height {
+		more := len(lines) - height + 1
+		lines = append(lines[:height-1], fmt.Sprintf("… %d more lines", more))
+	}
+	return "\x1b[H" + strings.Join(lines, "\x1b[K\n") + "\x1b[K\x1b[J"
+}

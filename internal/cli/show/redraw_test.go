@@ -1,0 +1,49 @@
+package show
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+	"github.com/spf13/cobra"
+)
+
+func TestWhatIsWatchedIsShownAgainUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var out, errs bytes.Buffer
+	c := &cobra.Command{}
+	c.SetContext(ctx)
+	c.SetOut(&out)
+	c.SetErr(&errs)
+	shown := 0
+	is.NoErr(Watch(c, leastWatch, func(context.Context) error {
+		switch shown++; shown {
+		case 2:
+			return exit.Unavailable("the database does not answer")
+		case 4:
+			stop()
+		}
+		_, err := fmt.Fprintln(c.OutOrStdout(), shown)
+		return err
+	}))
+	is.Equal(out.String(), "1\n\n3\n") // one after the other; what was being drawn at the end is not
+	is.Equal(strings.TrimSpace(errs.String()), "trapeze: the database does not answer")
+	is.Equal(Watch(c, leastWatch-1, nil) != nil, true) // too often
+	c.SetContext(t.Context())
+	broken := errors.New("no right to look")
+	is.True(errors.Is(Watch(c, leastWatch, func(context.Context) error { return broken }), broken)) // waiting does not mend that
+}
+
+func TestAPictureFitsTheScreen(t *testing.T) {
+	is := is.New(t)
+	is.Equal(fit("a\nb\n", 24), "\x1b[Ha\x1b[K\nb\x1b[K\x1b[J")
+	is.Equal(fit("a\nb\nc\nd\n", 3), "\x1b[Ha\x1b[K\nb\x1b[K\n… 2 more lines\x1b[K\x1b[J")
+}

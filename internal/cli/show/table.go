@@ -1,0 +1,76 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+	"github.com/spf13/cobra"
+)
+
+// leastColumn is how narrow a column may become where a table must fit a terminal.
+const leastColumn = 6
+
+// Table prints rows of cells below a head, in columns as wide as they need to be: on a terminal no wider than that.
+func Table(c *cobra.Command, head string, rows [][]string) error {
+	names := strings.Fields(head)
+	for _, cells := range rows {
+		for i, cell := range cells {
+			if cells[i] = Printable(cell); cells[i] == "" {
+				cells[i] = "-"
+			}
+		}
+	}
+	out := c.OutOrStdout()
+	widths := columns(names, rows, widthOf(out))
+	var b strings.Builder
+	colours := InkFor(out)
+	line(&b, names, widths, func(cell string) string { return colours.Colour(faint, cell) })
+	for _, cells := range rows {
+		line(&b, cells, widths, colours.word)
+	}
+	_, err := fmt.Fprint(out, b.String())
+	return err
+}
+
+// columns returns the width of each column. While the table is wider than the terminal (0: as wide as it likes) its widest column
+// gives way; the first never does, for it says what the row is about.
+func columns(names []string, rows [][]string, terminal int) []int {
+	widths := make([]int, len(names))
+	total := 2 * (len(names) - 1)
+	for i, name := range names {
+		widths[i] = runewidth.StringWidth(name)
+		for _, cells := range rows {
+			widths[i] = max(widths[i], runewidth.StringWidth(cells[i]))
+		}
+		total += widths[i]
+	}
+	for terminal > 0 && total > terminal && len(names) > 1 {
+		widest := 1
+		for i := range widths[1:] {
+			if widths[i+1] >= widths[widest] {
+				widest = i + 1
+			}
+		}
+		if widths[widest] <= leastColumn {
+			break
+		}
+		widths[widest]--
+		total--
+	}
+	return widths
+}
+
+// line writes one line of a table. The last column is not filled up.
+func line(b *strings.Builder, cells []string, widths []int, colour func(string) string) {
+	for i, cell := range cells {
+		cell = runewidth.Truncate(cell, widths[i], "…")
+		gap := widths[i] - runewidth.StringWidth(cell) + 2
+		if i == len(cells)-1 {
+			gap = 0
+		}
+		b.WriteString(colour(cell))
+		b.WriteString(strings.Repeat(" ", gap))
+	}
+	b.WriteString("\n")
+}

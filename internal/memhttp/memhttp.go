@@ -1,0 +1,110 @@
+// Package memhttp connects an [http.Client] to an [http.Handler] of the same process, without a network. Answers are streamed: the client
+// reads while the handler writes, and the end of a request's context, or of its answer, ends the handler. The command line uses it for an
+// API of its own.
+package memhttp
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"sync"
+)
+
+// Transport is an [http.RoundTripper] that calls a handler. It is safe for concurrent use.
+type Transport struct {
+	Handler http.Handler
+	// RemoteAddr is where requests come from, as the handler sees it.
+	RemoteAddr string
+
+	handlers sync.WaitGroup
+}
+
+// RoundTrip returns when the handler has begun its answer. A handler ends by the request's context: one that does not, is waited for.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(request.Context())
+	served := request.Clone(ctx)
+	served.RemoteAddr, served.RequestURI = t.RemoteAddr, request.URL.RequestURI()
+	if served.Body == nil {
+		served.Body = http.NoBody
+	}
+	body, pipe := io.Pipe()
+	a := &answer{header: http.Header{}, body: pipe, begun: make(chan struct{})}
+	t.handlers.Go(func() {
+		defer cancel()
+		defer served.Body.Close()
+		// A reader of an answer that its context cut off must not take it for whole.
+		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
+		defer stop()
+		_ = pipe.CloseWithError(a.run(t.Handler, served)) // the first error counts; nil is io.EOF
+	})
+	<-a.begun
+	if a.aborted {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return &http.Response{
+		Status: http.StatusText(a.status), StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: a.sent,
+		Body: &stream{body, cancel}, ContentLength: -1, Request: request,
+	}, nil
+}
+
+// Close waits until every handler has returned. Answers must have been read to their end or closed.
+func (t *Transport) Close() { t.handlers.Wait() }
+
+// stream is the body of an answer. Closing it ends the handler.
+type stream struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
+
+func (s *stream) Close() error {
+	s.cancel()
+	return s.PipeReader.Close()
+}
+
+// answer is the handler's side: an [http.ResponseWriter] and [http.Flusher] for one goroutine. begun is closed when the fields that
+// RoundTrip reads stay as they are.
+type answer struct {
+	header, sent http.Header
+	status       int
+	aborted      bool // before it began
+	body         *io.PipeWriter
+	begun        chan struct{}
+}
+
+// run calls the handler. Its error breaks off the answer, as [http.ErrAbortHandler] does on a network.
+func (a *answer) run(handler http.Handler, request *http.Request) (err error) {
+	defer func() {
+		thrown := recover()
+		if thrown == nil {
+			a.WriteHeader(http.StatusOK)
+			return
+		}
+		if thrown != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
+			panic(thrown)
+		}
+		if err = io.ErrUnexpectedEOF; a.status == 0 {
+			a.aborted = true
+			close(a.begun)
+		}
+	}()
+	handler.ServeHTTP(a, request)
+	return nil
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status, a.sent = status, maps.Clone(a.header)
+		close(a.begun)
+	}
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
+
+// Flush sends the header; what was written is with the client already.
+func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }

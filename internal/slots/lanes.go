@@ -1,0 +1,295 @@
+// Package slots decides which jobs a pod, or a remote worker, may start: how many of each lane (Lanes), also where all pods together have a
+// limit (the grants), in which order lanes share the free slots, and where claims begin to read a lane ([Marks]). It decides only: the answers
+// of heartbeats, claims and grants are given to it, and it returns the requests to send. It does no I/O and is tested without a database,
+// except the test that compares it with the real table of grants. Package runner calls it around each claim, submission and hand-off.
+package slots
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Lanes accounts for the slots of one pod or remote worker: those in use, and those that the latest heartbeat's lanes allow. Its methods
+// are safe for concurrent use.
+type Lanes struct {
+	mu      sync.Mutex
+	total   int
+	used    int
+	known   bool // a heartbeat was answered
+	paused  bool // the queue is paused or frozen
+	drained bool // this pod is, by an operator
+	closing bool // the pod stops
+	byName  map[string]*lane
+	order   []string
+	turn    int // the lane at which the next share of scarce slots begins
+	kinds   map[string]string
+	lost    time.Time                                // when a lane was last found deleted, or one that was still had jobs here
+	poll    time.Duration                            // the poll interval of lanes that set none
+	mayUse  func(name string) bool                   // nil: all
+	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that set it; nil: none does
+}
+
+type lane struct {
+	limit *int // of this pod
+	slots *int // of all pods together
+	open  bool
+	used  int
+	grant grant // of slots
+
+	every  time.Duration // its poll interval; 0: the pod's
+	looked time.Time     // when a claim last asked for it
+}
+
+// NewLanes returns an account of total slots, for lanes with the poll interval poll unless they set one. mayUse restricts the lanes; nil: all.
+func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lanes {
+	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
+}
+
+// Apply takes the answer of a heartbeat, and reports whether it opened anything.
+func (l *Lanes) Apply(b store.Beat) (opened bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	opened = l.shut() && !b.Paused && !b.Drained
+	l.known, l.paused, l.drained = true, b.Paused, b.Drained
+	l.order = l.order[:0]
+	seen := map[string]bool{}
+	for _, told := range b.Lanes {
+		seen[told.Name] = true
+		one := l.byName[told.Name]
+		if one == nil {
+			one = &lane{}
+			l.byName[told.Name] = one
+		}
+		open := told.Enabled && !told.Drained && (l.mayUse == nil || l.mayUse(told.Name))
+		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
+		one.open, one.limit, one.slots, one.every = open, told.SlotsPerPod, told.Slots, lengthOf(told.PollIntervalMS, time.Millisecond)
+		opened = one.told(told) || opened
+		l.order = append(l.order, told.Name)
+	}
+	for name, one := range l.byName {
+		if !seen[name] {
+			one.open, l.lost = false, time.Now()
+			if one.used == 0 {
+				delete(l.byName, name)
+			}
+		}
+	}
+	clear(l.kinds)
+	for _, k := range b.LaneKinds {
+		l.kinds[k.Kind] = k.Lane
+	}
+	return opened
+}
+
+// Drained reports whether an operator has drained this pod.
+func (l *Lanes) Drained() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drained
+}
+
+// shut reports whether nothing may start here, whatever its lane.
+func (l *Lanes) shut() bool { return l.paused || l.drained }
+
+func more(before, after *int) bool {
+	return before != nil && (after == nil || *after > *before)
+}
+
+// free returns how many more jobs of a lane may start here.
+func (l *Lanes) free(one *lane) int {
+	if l.shut() || one == nil || !one.open {
+		return 0
+	}
+	free := l.total - l.used
+	return max(min(free, one.room()), 0)
+}
+
+// room returns how many more jobs the lane's own limits allow here.
+func (one *lane) room() int {
+	room := math.MaxInt
+	if one.limit != nil {
+		room = *one.limit - one.used
+	}
+	if one.slots != nil {
+		room = min(room, one.grant.usable(time.Now())-one.used)
+	}
+	return room
+}
+
+// Reserve takes a slot of a lane, if one is free and the lane and the queue are open.
+func (l *Lanes) Reserve(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.byName[name]
+	if l.free(one) == 0 {
+		return false
+	}
+	one.take(1)
+	l.used++
+	return true
+}
+
+// take counts jobs that start.
+func (one *lane) take(n int) {
+	one.used += n
+	one.grant.touched = true
+}
+
+// Release gives slots of a lane back.
+func (l *Lanes) Release(name string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used -= n
+	if one := l.byName[name]; one != nil {
+		one.used -= n
+	}
+}
+
+// Step prepares a hand-off: the pod's slot stays, and the lane of the next step gives one if it is another lane. It
+// reports whether the next step may start here. End it with Stepped.
+func (l *Lanes) Step(from, to string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.byName[to]
+	if l.shut() || one == nil || !one.open {
+		return false
+	}
+	if from == to {
+		one.grant.touched = true
+		return one.room() >= 0 // its parent's slot is its own
+	}
+	if one.room() <= 0 {
+		return false
+	}
+	one.take(1)
+	return true
+}
+
+// Stepped ends a hand-off: the parent gives the slot of its lane back, or the next step does that did not start.
+func (l *Lanes) Stepped(from, to string, running bool) {
+	if from == to {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	back := to
+	if running {
+		back = from
+	}
+	if one := l.byName[back]; one != nil {
+		one.used--
+	}
+}
+
+// Names returns all lanes of the latest heartbeat.
+func (l *Lanes) Names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.order)
+}
+
+// Lookup finds the lane of a submission in the answer of the latest heartbeat: the one named, or its kind's. Before the first heartbeat it is
+// not known.
+func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.known:
+		return "", false, false
+	case named != "":
+		return named, l.byName[named] != nil, true
+	case l.kinds[kind] != "":
+		return l.kinds[kind], true, true
+	}
+	return job.DefaultLane, true, true
+}
+
+// LaneOfStep finds the lane of a next step: the one named, its kind's, or its parent's.
+func (l *Lanes) LaneOfStep(kind, named, parents string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case named != "":
+		return named
+	case l.kinds[kind] != "":
+		return l.kinds[kind]
+	}
+	return parents
+}
+
+// LostOne reports whether a lane was deleted within this time, or a deleted one still has jobs here.
+func (l *Lanes) LostOne(lately time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lost.IsZero() && time.Since(l.lost) < lately
+}
+
+// ApplyStale takes the lanes' limits for runs without a sign of life, and reports whether one has changed.
+func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
+	now := map[string]time.Duration{}
+	for _, one := range told {
+		if one.StaleAfterS != nil {
+			now[one.Name] = lengthOf(one.StaleAfterS, time.Second)
+		}
+	}
+	before := map[string]time.Duration{}
+	if had := l.stale.Load(); had != nil {
+		before = *had
+	}
+	if maps.Equal(before, now) {
+		return false
+	}
+	l.stale.Store(&now)
+	return true
+}
+
+// StaleAfter returns the time after which a run of a lane that gave no sign of life is stale. set is false when the lane has no such limit.
+func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
+	if lanes := l.stale.Load(); lanes != nil {
+		after, set = (*lanes)[name]
+	}
+	return after, set
+}
+
+// lengthOf returns a number of units of time; 0 for none.
+func lengthOf(n *int, unit time.Duration) time.Duration {
+	if n == nil {
+		return 0
+	}
+	return time.Duration(*n) * unit
+}
+
+// Adopt counts a job that runs already, whatever its lane's limits say now.
+func (l *Lanes) Adopt(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used++
+	if one := l.byName[name]; one != nil {
+		one.take(1)
+	}
+}
+
+// Unsure has the next request ask what is granted of every limited lane.
+func (l *Lanes) Unsure() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.byName {
+		one.grant.unsure = true
+	}
+}
+
+// Resize sets the number of slots in all, and reports whether there are more than before.
+func (l *Lanes) Resize(total int) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.total
+	l.total = total
+	return l.total > before
+}

@@ -1,0 +1,126 @@
+package slots
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// begins returns the moment at which a claim of a lane begins.
+func begins(m *Marks, lane string) time.Time {
+	w := store.Want{Lane: lane}
+	m.ForClaim(&w)
+	return w.Since
+}
+
+// When the time of a mark is over that a claim has begun at, everything is read; a mark that no claim has used ends quietly.
+func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m Marks
+		again := map[string]int{}
+		for _, lane := range []string{"used", "unused"} {
+			m.Apply(map[string]time.Time{lane: time.Now()}, nil, 20*time.Millisecond, time.Minute, func() { again[lane]++ })
+		}
+		if begins(&m, "used").IsZero() {
+			t.Error("the claim does not begin at the mark")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if again["used"] != 1 || again["unused"] != 0 {
+			t.Error(again)
+		}
+	})
+}
+
+func TestAQuickLookLeavesNoMarks(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	never := func() { t.Error("somebody was woken") }
+	moment := map[string]time.Time{"a": time.Now()}
+	m.Apply(moment, nil, time.Millisecond, time.Second, never)
+	if !begins(&m, "a").IsZero() {
+		t.Error("a look of a millisecond left a mark")
+	}
+}
+
+func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ took, poll, want time.Duration }{
+		{10 * time.Millisecond, time.Minute, 300 * time.Millisecond},
+		{10 * time.Second, time.Minute, time.Minute},
+	} {
+		var m Marks
+		before := time.Now()
+		m.Apply(map[string]time.Time{"a": before}, nil, c.took, c.poll, func() {})
+		if span := m.of("a").until.Sub(before); span < c.want || span > c.want+5*time.Second {
+			t.Errorf("a look of %s counts for %s", c.took, span)
+		}
+		if !begins(&m, "a").Equal(before) || !begins(&m, "b").IsZero() {
+			t.Error("the marks are not those told")
+		}
+		m.of("a").wake.Stop()
+	}
+}
+
+// A look that only goes on from the marks does not prolong them.
+func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+	until := m.of("a").until
+	since, due := m.Look([]string{"a", "b"})
+	if !due || !since["a"].Equal(now) || !since["b"].IsZero() {
+		t.Fatal(since, due)
+	}
+	if _, due := m.Look([]string{"a"}); due {
+		t.Error("two looks at once")
+	}
+	m.Apply(map[string]time.Time{"a": now.Add(time.Second)}, since, time.Millisecond, time.Minute, func() {})
+	if !m.of("a").until.Equal(until) || !begins(&m, "a").Equal(now.Add(time.Second)) {
+		t.Error("it did not move on, or was prolonged")
+	}
+	m.of("a").wake.Stop()
+}
+
+// When the time of marks is over, one claim looks at everything, and not every submission that comes meanwhile.
+func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+	m.of("a").wake.Stop()
+	quick := func() {
+		w := store.Want{Lane: "a"}
+		m.ForClaim(&w)
+		m.Claimed([]store.Want{w}, store.Claims{}, true, time.Minute, nil)
+	}
+	quick()
+	if !begins(&m, "a").Equal(now) {
+		t.Error("a quick claim from the mark on ended it")
+	}
+	m.of("a").until = now.Add(-time.Second)
+	if !begins(&m, "a").IsZero() || !m.ForSubmission("a").Equal(now) {
+		t.Error("only the claim is to look at everything")
+	}
+	quick()
+	if !m.ForSubmission("a").IsZero() {
+		t.Error("it was quick: there is no need for marks")
+	}
+}
+
+// A worker that is bound to fewer lanes leaves the marks of the others.
+func TestMarksOfOneLaneLeaveThoseOfTheOthers(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	m.Apply(map[string]time.Time{"x": now, "y": now}, nil, time.Second, time.Minute, func() {})
+	m.Apply(map[string]time.Time{"x": now.Add(time.Second)}, map[string]time.Time{"x": now}, time.Second, time.Minute, func() {})
+	if !begins(&m, "y").Equal(now) || !begins(&m, "x").Equal(now.Add(time.Second)) {
+		t.Error("a mark was lost")
+	}
+	m.of("x").wake.Stop()
+	m.of("y").wake.Stop()
+}

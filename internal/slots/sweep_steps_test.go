@@ -1,0 +1,171 @@
+package slots
+
+import (
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// claimOnce has a claim of lane a answered, and returns where it began.
+func claimOnce(m *Marks, again func(), answer store.Claims) (began store.Want, sweeping bool) {
+	w := store.Want{Lane: "a", N: 1}
+	m.ForClaim(&w)
+	return w, m.Claimed([]store.Want{w}, answer, false, time.Minute, again)
+}
+
+func short(took time.Duration, last *store.LanePosition, fresh time.Time) store.Claims {
+	return store.Claims{Took: took, Reached: map[string]store.Reached{"a": {Last: last, Fresh: fresh}}}
+}
+
+func full(c store.Claimed) store.Claims {
+	c.Lane = "a"
+	return store.Claims{Jobs: []store.Claimed{c}}
+}
+
+func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	at := func(id int64) *store.LanePosition { return &store.LanePosition{ReadyAt: now, ID: id} }
+	never := func() { t.Error("woken") }
+	if w, sweeping := claimOnce(&m, never, short(time.Millisecond, at(1000), now)); w.After != nil || !w.Since.IsZero() || !sweeping {
+		t.Fatal(w, sweeping)
+	}
+	for page := int64(1); page < 4; page++ {
+		w, sweeping := claimOnce(&m, never, short(time.Millisecond, at(1000*(page+1)), now))
+		if w.After == nil || w.After.ID != 1000*page || !w.Since.IsZero() || !sweeping {
+			t.Fatal(page, w, sweeping)
+		}
+		if w, sweeping = claimOnce(&m, never, short(time.Millisecond, nil, now)); w.After != nil || !w.Since.Equal(now) || !sweeping {
+			t.Fatal(page, w, sweeping)
+		}
+	}
+	if !m.ForSubmission("a").IsZero() {
+		t.Error("a submission passes by what has not been read yet")
+	}
+	if _, sweeping := claimOnce(&m, never, short(time.Millisecond, nil, now)); sweeping {
+		t.Fatal("it goes on after the end")
+	}
+	if !begins(&m, "a").Equal(now) || !m.ForSubmission("a").Equal(now) {
+		t.Error("it ended without a mark")
+	}
+	m.of("a").wake.Stop()
+}
+
+func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	claimOnce(&m, nil, short(time.Second, &store.LanePosition{Rank: -10, ReadyAt: now, ID: 7}, now))
+	claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 9}))
+	claimOnce(&m, nil, full(store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // new, and not of the page
+	if w, sweeping := claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 11})); w.After.ID != 9 || !sweeping {
+		t.Error(w, sweeping)
+	}
+	// Another remote worker, with the same marks, has read another page meanwhile.
+	stale := store.Want{Lane: "a", N: 1, After: &store.LanePosition{Rank: -10, ReadyAt: now, ID: 9}}
+	m.Claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
+	if m.of("a").sweep.after.ID != 11 {
+		t.Error("its sweep has ended or gone back")
+	}
+}
+
+// Jobs of the sweep's own rank that became ready after it began start first only as long as the sweep has read blocked jobs alone.
+func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	at := func(id int64) *store.LanePosition { return &store.LanePosition{Rank: -10, ReadyAt: now, ID: id} }
+	claimOnce(&m, nil, short(time.Millisecond, at(1000), now))
+	claimOnce(&m, nil, short(time.Millisecond, at(2000), now)) // a page of blocked jobs
+	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above != nil {
+		t.Error("behind blocked jobs alone, a new job waits", w)
+	}
+	page := short(time.Millisecond, at(3000), now)
+	page.Jobs = full(store.Claimed{Priority: 10, ReadyAt: now, ID: 2500}).Jobs
+	claimOnce(&m, nil, page)
+	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above == nil || *w.Above != -10 {
+		t.Error("a new job passes older ones", w)
+	}
+}
+
+func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	claimOnce(&m, nil, short(time.Microsecond, &store.LanePosition{ID: 7}, now))
+	claimOnce(&m, nil, short(time.Microsecond, nil, now))
+	if w, _ := claimOnce(&m, nil, store.Claims{}); w.After != nil || !w.Since.IsZero() {
+		t.Error(w)
+	}
+}
+
+// What was submitted after a mark may block as well: then that alone is swept, and the mark moves on and ends when it would have.
+func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
+	t.Parallel()
+	var m Marks
+	now := time.Now()
+	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+	until := m.of("a").until
+	if w, _ := claimOnce(&m, nil, short(time.Second, &store.LanePosition{ReadyAt: now, ID: 7}, now.Add(time.Hour))); !w.Since.Equal(now) {
+		t.Fatal(w)
+	}
+	if w, _ := claimOnce(&m, nil, short(time.Second, nil, now.Add(2*time.Hour))); !w.Since.Equal(now) || w.After.ID != 7 {
+		t.Fatal(w)
+	}
+	if one := m.of("a"); !one.since.Equal(now.Add(time.Hour)) || !one.until.Equal(until) || one.sweep != nil {
+		t.Error(one)
+	}
+	m.of("a").wake.Stop()
+}
+
+// Jobs that were handed back stand before the position. A sweep that finds work all the time, or that no slot was free to continue, begins
+// anew, as marks end; one that only passes by blocked jobs comes to its end first.
+func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	position := &store.LanePosition{ReadyAt: now, ID: 7}
+	for name, c := range map[string]struct {
+		answer        store.Claims
+		began, latest time.Duration // ago
+		anew          bool
+	}{
+		"finds work, short":       {full(store.Claimed{ID: 8, ReadyAt: now}), 10 * time.Second, 0, false},
+		"finds work, long":        {full(store.Claimed{ID: 8, ReadyAt: now}), 40 * time.Second, 0, true},
+		"only blocked jobs, long": {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 40 * time.Second, 0, false},
+		"no slot was free":        {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 70 * time.Second, 65 * time.Second, true},
+	} {
+		var m Marks
+		claimOnce(&m, nil, short(time.Second, position, now)) // it counts for thirty times that
+		claimOnce(&m, nil, c.answer)
+		claimOnce(&m, nil, store.Claims{})
+		s := m.of("a").sweep
+		s.began, s.latest = now.Add(-c.began), now.Add(-c.latest)
+		w, _ := claimOnce(&m, nil, store.Claims{})
+		if anew := w.After == nil; anew != c.anew {
+			t.Errorf("%s: begins anew %t", name, anew)
+		}
+	}
+}
+
+// The rows of a lane without a free slot are not read at all, however many there are.
+func TestALaneWithoutAFreeSlotIsNotAmongThoseThatAClaimReads(t *testing.T) {
+	t.Parallel()
+	l := NewLanes(10, time.Minute, nil)
+	one, none := 1, 0
+	l.Apply(store.Beat{Lanes: []store.Lane{
+		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
+		{Name: "taken", Enabled: true, Slots: &one}, // by other pods: nothing is granted here
+	}})
+	if !l.Reserve("full") {
+		t.Fatal("it has one slot")
+	}
+	wants, _, _ := l.Wants(time.Now(), false)
+	if len(wants) != 1 || wants[0].Lane != "free" {
+		t.Error(wants)
+	}
+	if open := l.Open(); len(open) != 0 { // that claim holds all slots
+		t.Error(open)
+	}
+}

@@ -1,0 +1,33 @@
+package slots
+
+// Use counts the slots of a lane: those in use, and those that may be.
+type Use struct{ Used, Limit int }
+
+// AddUse adds the slots of these lanes to a sum, by lane.
+func (l *Lanes) AddUse(sum map[string]Use) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, one := range l.byName {
+		limit := l.total
+		if one.limit != nil {
+			limit = min(limit, *one.limit)
+		}
+		if l.mayUse != nil && !l.mayUse(name) {
+			limit = 0
+		}
+		sum[name] = Use{sum[name].Used + one.used, sum[name].Limit + limit}
+	}
+}
+
+// Shared returns the limits of lanes that are limited over all pods.
+func (l *Lanes) Shared() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	most := map[string]int{}
+	for name, one := range l.byName {
+		if one.slots != nil {
+			most[name] = *one.slots
+		}
+	}
+	return most
+}

@@ -1,0 +1,124 @@
+package slots
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/poller"
+)
+
+// interval returns the poll interval of a lane.
+func (l *Lanes) interval(one *lane) time.Duration {
+	if one.every > 0 {
+		return one.every
+	}
+	return l.poll
+}
+
+// Interval returns the poll interval of the pod: the shortest of its lanes and its own.
+func (l *Lanes) Interval() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tick := l.poll
+	for _, name := range l.order {
+		tick = min(tick, l.interval(l.byName[name]))
+	}
+	return tick
+}
+
+// Wants reserves every free slot for a claim, shared fairly among the lanes that no claim has asked for since then. The caller releases the
+// slots that the claim does not fill. With tick, lanes whose poll interval is not over are left out: early counts these, unasked those for
+// which no slot was left.
+func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.total - l.used
+	if left <= 0 || l.shut() || len(l.order) == 0 {
+		return nil, 0, 0
+	}
+	now := time.Now()
+	wants = make([]store.Want, 0, len(l.order))
+	room := make([]int, len(l.order))
+	open := 0
+	for i, name := range l.order {
+		one := l.byName[name]
+		if room[i] = l.free(one); room[i] <= 0 {
+			continue
+		}
+		switch {
+		case !one.looked.Before(since): // in this round
+			room[i] = 0
+		case tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
+			room[i] = 0
+			early++
+		default:
+			open++
+		}
+	}
+	unasked = open
+	share := make([]int, len(l.order))
+	for open > 0 && left > 0 {
+		each := max(left/open, 1)
+		for k := range l.order {
+			i := (l.turn + k) % len(l.order)
+			take := min(each, room[i]-share[i], left)
+			if take <= 0 {
+				continue
+			}
+			share[i] += take
+			left -= take
+			if share[i] == room[i] {
+				open--
+			}
+		}
+	}
+	l.turn++
+	for i, name := range l.order {
+		if share[i] > 0 {
+			wants = append(wants, store.Want{Lane: name, N: share[i]})
+			l.byName[name].used += share[i]
+			l.byName[name].looked = now
+			unasked--
+			l.used += share[i]
+		}
+	}
+	return wants, early, unasked
+}
+
+// Covers reports whether claims that asked for this number of lanes asked for every open one. A limited lane of which this pod holds no slot
+// does not count: no slot that becomes free here is one of its slots.
+func (l *Lanes) Covers(asked int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := 0
+	for _, name := range l.order {
+		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) && (one.slots == nil || one.grant.held > 0) {
+			open++
+		}
+	}
+	return asked >= open
+}
+
+// AnyFree reports whether a slot is free once the given reservations are released.
+func (l *Lanes) AnyFree(reserved map[string]int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	back := 0
+	for _, n := range reserved {
+		back += n
+	}
+	return l.total-l.used+back > 0
+}
+
+// Open returns the names of the lanes that could start a job here.
+func (l *Lanes) Open() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for _, name := range l.order {
+		if l.free(l.byName[name]) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,94 @@
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// What stands before a mark is not found by claims, which begin there; a look at everything must follow when the marks'
+// time is over, and not only with the next poll.
+func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
+	const look = 20 * time.Millisecond
+	future := map[string]time.Time{job.DefaultLane: time.Now().Add(time.Hour)}
+	r.marks.Apply(future, nil, look, r.opts.PollEvery, r.wake)
+	began := time.Now()
+	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+		j, err := r.Get(t.Context(), ids[0])
+		return err == nil && j.State == job.Succeeded
+	})
+	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
+		t.Errorf("it waited %s: for the poll", waited)
+	}
+}
+
+func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
+	t.Parallel()
+	host := &Runner{engine: &engine{opts: Options{PollEvery: time.Minute}}}
+	guest := func(id string, kinds ...string) *Guest {
+		g := &Guest{r: &engine{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
+		g.r.member = g
+		host.guests.add(g)
+		return g
+	}
+	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")
+	if one.r.marks != same.r.marks || one.r.marks == other.r.marks {
+		t.Error("marks are not shared by those of the same kinds, and by those alone")
+	}
+	if most, _ := one.r.member.markLimit(); most != time.Minute {
+		t.Errorf("they count for %s at most", most)
+	}
+}
+
+// State that rests on commits that may be missing is dropped when the database has another history: slots that its table granted, low-water
+// marks and sweeps.
+func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
+	t.Parallel()
+	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // it does not run: no heartbeat changes anything
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	three, now := 3, time.Now()
+	r.lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "limited", Enabled: true, Slots: &three}}})
+	asks, _ := r.lanes.Asks(true, now)
+	r.lanes.Settle(asks, []store.Slots{{Lane: "limited", Held: 3}}, now, func() bool { return true })
+	granted := func() bool {
+		free := r.lanes.Reserve("limited")
+		if free {
+			r.lanes.Release("limited", 1)
+		}
+		return free
+	}
+	r.marks.Apply(map[string]time.Time{"marked": now}, nil, time.Second, time.Minute, func() {})
+	swept := store.Claims{Reached: map[string]store.Reached{"swept": {Last: &store.LanePosition{ID: 1}}}}
+	r.marks.Claimed([]store.Want{{Lane: "swept", N: 1}}, swept, true, time.Minute, func() {})
+	marked := func() bool {
+		w := store.Want{Lane: "swept", N: 1}
+		r.marks.ForClaim(&w)
+		return !r.marks.ForSubmission("marked").IsZero() || w.After != nil || !w.Since.IsZero()
+	}
+	r.heedHistory("one")
+	r.heedHistory("one")
+	if !granted() || !marked() {
+		t.Error("grants or marks were dropped without another history")
+	}
+	r.heedHistory("another")
+	if granted() {
+		t.Error("slots are still granted by a table whose latest commits may be missing")
+	}
+	if marked() {
+		t.Error("claims still begin at a mark, or go on with a sweep, of the history before")
+	}
+}
