@@ -70,7 +70,7 @@ with late as materialized (
 	insert into trapeze.done (id, state, outcome, reason, error, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
 	select id, 'cancelled', 'error', 'expired', 'nobody approved it in time', fence, event_no + 1, epoch, attempt, crashes,
 		priority, lane, started_at from gone
-), ` + freeKeysTailSQL + `, events as (
+), ` + freeKeys + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, 'awaiting_approval', 'cancelled', 'job.cancelled', 'warn', 'nobody approved it in time',
 		'{"reason":"expired"}'::json from gone

@@ -92,11 +92,11 @@ func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
-	changes := make([]func(*NewJob), bulkFrom)
+	changes := make([]func(*NewJob), BulkFrom)
 	for i := range changes {
 		changes[i] = plain
 	}
-	changes[bulkFrom-1] = func(n *NewJob) { n.Lane = "careful" }
+	changes[BulkFrom-1] = func(n *NewJob) { n.Lane = "careful" }
 	list := w.new(changes...)
 	w.is.True(Bulky(list))
 	done, err := w.EnqueueBulk(w.ctx(), list)
@@ -106,7 +106,7 @@ func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 	w.is.NoErr(err)
 	w.is.Equal(places[list[0].ID], PlacedPending)
-	w.is.Equal(places[list[bulkFrom-1].ID], PlacedAwaiting)
+	w.is.Equal(places[list[BulkFrom-1].ID], PlacedAwaiting)
 	list[0].NeedsApproval = true
 	w.is.True(!Bulky(list))
 }

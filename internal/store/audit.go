@@ -66,7 +66,7 @@ func asJSON(v any) (*string, error) {
 func (s *Store) Audit(ctx context.Context, d Deed) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if err := s.auditIn(ctx, s.pool, d); err != nil {
+	if err := s.auditIn(ctx, s.Pool(), d); err != nil {
 		return fmt.Errorf("audit %s of %s: %w", d.Action, d.Target, err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (s *Store) AuditTrail(ctx context.Context, f AuditFilter) ([]AuditRow, erro
 		limit = 50
 	}
 	list, err := rows(ctx, s, pgx.RowToStructByPos[AuditRow], auditTrailSQL, some(f.Actor), some(f.Action), some(f.Target),
-		someID(f.Before), min(limit, 1000))
+		some(f.Before), min(limit, 1000))
 	if err != nil {
 		return nil, fmt.Errorf("list the audit: %w", err)
 	}

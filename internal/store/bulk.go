@@ -15,18 +15,18 @@ const bulkFrom = 200
 
 // bulkBegunSQL is what all rows of a bulk share, and whether a lane of theirs asks for approval: COPY cannot ask for each
 // row. Plan: lanes_pkey.
-const bulkBegunSQL = `
-select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any($1::text[]) and n.requires_approval)`
+var bulkBegunSQL = newStatement(`
+select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.requires_approval)`)
 
 // bulkRestSQL tells of a bulk's jobs, and names their pipelines. Plan: inserts; no other table.
-const bulkRestSQL = `
+var bulkRestSQL = newStatement(`
 with w as materialized (
-	select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[]) as w(id, actor, pipeline_id, pipeline)
+	select * from unnest(@ids::bigint[], @actors::text[], @pipelines::bigint[], @names::text[]) as w(id, actor, pipeline_id, pipeline)
 ), named as (
 	insert into trapeze.pipelines (id, name) select pipeline_id, pipeline from w where pipeline is not null on conflict (id) do nothing
 )
 insert into trapeze.job_events (jobs, event_nos, to_state, event, actor)
-select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w group by actor`
+select array_agg(id), array_agg(1), 'pending', 'job.enqueued', actor from w group by actor`)
 
 var (
 	bulkJobs = []string{"id", "kind", "lane", "subject", "args", "pipeline_id", "parent_id", "step", "planned", "max_attempts",
@@ -64,7 +64,7 @@ func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (do
 	var now time.Time
 	var xid uint64
 	var approval bool
-	if err := tx.QueryRow(ctx, s.in(bulkBegunSQL), lanes).Scan(&now, &xid, &approval); err != nil || approval {
+	if err := tx.QueryRow(ctx, s.in(bulkBegunSQL.text), lanes).Scan(&now, &xid, &approval); err != nil || approval {
 		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
@@ -86,6 +86,6 @@ func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (do
 	if err != nil {
 		return false, err
 	}
-	_, err = tx.Exec(ctx, s.in(bulkRestSQL), ids, actors, pipelines, names)
+	_, err = do(ctx, s, tx, bulkRestSQL, args{{"ids", ids}, {"actors", actors}, {"pipelines", pipelines}, {"names", names}})
 	return err == nil, err
 }

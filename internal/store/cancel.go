@@ -34,7 +34,7 @@ with held as materialized (
 		claim_xid)
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, pod, event_no + 1, epoch,
 		attempt, crashes, priority, lane, started_at, claim_xid from gone
-), ` + freeKeysTailSQL + `, ended_run as (
+), ` + freeKeys + `, ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
@@ -43,7 +43,7 @@ with held as materialized (
 	select id, event_no, fence, null::uuid, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all
 	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
-), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
+), ` + failedBranches + `, ` + noParents + `, ` + countBranches + `
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
 	coalesce((select kind from gone), '') from held`
 
@@ -56,13 +56,13 @@ with gone as (
 	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
 	select id, 'cancelled', 'error', case when $2 then 'stopped' else 'cancelled' end, fence, event_no + 1, epoch, attempt,
 		crashes, priority, lane, started_at from gone
-), ` + freeKeysTailSQL + `, events as (
+), ` + freeKeys + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no + 1, fence, case why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end,
 		'cancelled', 'job.cancelled', $3 from gone
-), ` + failedBranchesTailSQL + `parents as (
+), ` + failedBranches + `, parents as (
 	select id from gone where why = 'children'
-), ` + countTailSQL + `
+), ` + countBranches + `
 select 'cancelled', null::text, fence, kind from gone`
 
 const (
@@ -141,7 +141,6 @@ type cancelled struct {
 // was locked, nothing is looked for. The row may have been put anew meanwhile, by a nice or a promotion; then it is for the next look.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
-	shortWaitSQL   = `select set_config('lock_timeout', $1::bigint::text, true)`
 	tellHandlerSQL = `
 insert into trapeze.cancel_requests (pod, job_id, fence, reason)
 select pod, id, fence, 'cancelled' from trapeze.live where id = $1 and state = 'running'
@@ -153,7 +152,7 @@ returning job_id, fence, pod::text`
 func (s *Store) cancelOnce(ctx context.Context, id int64, stop bool, actor string, d *Deed) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
-		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
+		if err := s.boundLocks(ctx, tx); err != nil {
 			return err
 		}
 		locked, err := tx.Exec(ctx, s.in(lockLiveSQL), id)

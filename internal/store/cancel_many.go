@@ -42,14 +42,14 @@ with wanted as materialized (
 		claim_xid)
 	select id, 'cancelled', 'error', $2, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
 	from gone
-), ` + freeKeysTailSQL + `, events as (
+), ` + freeKeys + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 	select id, event_no, fence, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all
 	select id, event_no + 1, fence, state, 'cancelled', 'job.cancelled', $3 from gone
-), ` + failedBranchesTailSQL + `parents as (
+), ` + failedBranches + `, parents as (
 	select id from gone where why = 'children'
-), ` + countTailSQL + `
+), ` + countBranches + `
 select id, null::bigint, null::text, null::bigint, kind from gone
 union all select id, fence, pod::text, null, null from asked
 union all select null, null, null, id, null from counted where due`
@@ -114,6 +114,23 @@ func (s *Store) OpenBranches(ctx context.Context, pipeline, id int64, limit int)
 	list, err := rows(ctx, s, pgx.RowTo[int64], openBranchesSQL, pipeline, id, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the open branches of job %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// openOfPipelineSQL lists jobs of a pipeline that have neither ended nor been asked to. Plan: jobs_of_pipeline; primary keys.
+const openOfPipelineSQL = `
+select j.id from (
+	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
+	union all
+	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j where ` + isOpen + ` limit $2`
+
+// OpenOfPipeline lists jobs of a pipeline that have neither ended nor been asked to, at most limit.
+func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int64, error) {
+	list, err := rows(ctx, s, pgx.RowTo[int64], openOfPipelineSQL, id, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the open jobs of pipeline %d: %w", id, err)
 	}
 	return list, nil
 }

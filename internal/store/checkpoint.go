@@ -12,19 +12,19 @@ import (
 
 // checkpointSQL keeps a checkpoint and, because the job has advanced, forgives its crashes. It runs in a transaction that
 // holds the lease. Plan: primary keys.
-const (
-	checkpointSQL = `
-insert into trapeze.job_progress (id, checkpoint) values ($1, $2::text::json)
-on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()`
-	forgiveSQL = `update trapeze.live set crashes = 0, isolated = false where id = $1 and crashes > 0`
+var (
+	checkpointSQL = newStatement(`
+insert into trapeze.job_progress (id, checkpoint) values (@id, @checkpoint::text::json)
+on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()`)
+	forgiveSQL = newStatement(`update trapeze.live set crashes = 0, isolated = false where id = @id and crashes > 0`)
 )
 
 // Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Store.Hold].
 func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json.RawMessage) error {
-	if _, err := db.Exec(ctx, s.in(checkpointSQL), id, string(checkpoint)); err != nil {
+	if _, err := do(ctx, s, db, checkpointSQL, args{{"id", id}, {"checkpoint", string(checkpoint)}}); err != nil {
 		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
 	}
-	if _, err := db.Exec(ctx, s.in(forgiveSQL), id); err != nil {
+	if _, err := do(ctx, s, db, forgiveSQL, args{{"id", id}}); err != nil {
 		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
 	}
 	return nil
@@ -33,22 +33,22 @@ func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json
 // keepSQL is checkpointSQL and forgiveSQL for a handler that has nothing else to write: it holds the lease itself. A job
 // that is to be cancelled keeps nothing. Sent twice, it does the same twice.
 // Plan: primary keys; the update, HOT, only after a crash.
-const keepSQL = `
+var keepSQL = newStatement(`
 with held as materialized (
-	select id, crashes, cancel_requested from trapeze.live where id = $1 and fence = $2 and pod = $3 for no key update
+	select id, crashes, cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update
 ), kept as (
-	insert into trapeze.job_progress (id, checkpoint) select id, $4::text::json from held where not cancel_requested
+	insert into trapeze.job_progress (id, checkpoint) select id, @checkpoint::text::json from held where not cancel_requested
 	on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()
 ), forgiven as (
 	update trapeze.live l set crashes = 0, isolated = false
 	from held h where l.id = h.id and h.crashes > 0 and not h.cancel_requested
 )
-select cancel_requested from held`
+select cancel_requested from held`)
 
 // Keep keeps a checkpoint of a claim: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrGone] when the job was deleted, [job.ErrCancelled] when a cancel
 // was committed before.
 func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessage) error {
-	found, err := rows(ctx, s, pgx.RowTo[bool], keepSQL, l.JobID, l.Fence, l.Pod, string(checkpoint))
+	found, err := run(ctx, s, pgx.RowTo[bool], keepSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"checkpoint", string(checkpoint)}})
 	switch {
 	case err != nil:
 	case len(found) == 0:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -86,54 +87,14 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// claimTailSQL is the tail of every claim. It reads the CTE picked, pending rows that are locked, and makes them ours in
-// one HOT update: state, the next fence, attempt + 1, pod.
-//
-// Left alone, unspent: a job whose unique key is locked by a submission that has not committed; all but one isolated job;
-// a job whose subject another one took first, here in key order, which is why two claims cannot deadlock. At most one
-// job a (kind, subject) goes in, the most urgent.
-const claimTailSQL = `
-keyed as materialized (
-	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
-	where p.unique_while = 'pending' for update of k skip locked
-), open as materialized (
-	select p.*, ` + nextFence + ` as next_fence from picked p
-	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
-		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
-), taken as (
-	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
-	select kind, subject, id, next_fence, 'running' from open where subject <> ''
-	order by kind, subject, priority desc, ready_at, id
-	on conflict (kind, subject) where state = 'running' do nothing
-	returning kind, subject, job_id
-), superseded as (
-	delete from trapeze.current_runs c using taken t
-	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
-), claimed as (
-	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = $1,
-		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = coalesce(l.started_at, now()),
-		unique_while = case when l.unique_while = 'active' then 'active' end
-	from open o
-	where l.id = o.id and (o.subject = '' or o.id in (select job_id from taken))
-	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
-		l.ready_at, l.event_no, o.unique_while as was_unique
-), freed as (
-	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
-), events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event)
-	select array_agg(id), array_agg(event_no), array_agg(fence), $1, 'pending', 'running', 'job.claimed' from claimed
-	having count(*) > 0
-)
-select (select count(*) from picked) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
-	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
-	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
-	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
-	coalesce(c.ready_at, now()),
-	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
-	j.group_id, j.child_no, coalesce(j.impaired, false),
-	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
-	j.traceparent, coalesce(c.claimed_at - j.created_at >= interval '1 minute', false)
-from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
+// A claim is a list of parts. picked locks pending rows and reached says how far it read; they are the claim's own. The parts
+// of [claimTail], the same for all, make what was picked ours: keyed → open → taken → claimed, the one HOT update, and from
+// these what is freed, superseded and told.
+
+// claimStatement is the claim with a picked and a reached of its own; more has further conditions for picked as a whole.
+func claimStatement(picked, reached string, more ...string) *statement {
+	return newStatement(with("picked as materialized ("+picked+strings.Join(more, "")+"\n)", reached, claimTail), claimRows)
+}
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
 // subject that runs in the snapshot is passed by, so that it neither blocks nor hides what is behind. A pod whose row is
@@ -148,7 +109,28 @@ from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.
 // with LockRows above it, for each row that may be taken; for a lane that was not filled one more Index Scan up to the share;
 // then one primary-key probe a job in live and jobs. Rows touched grow with the wanted number and with the lane's running
 // jobs, not with the backlog.
-const claimSQL = claimPick + claimReached + claimTailSQL
+//
+// claimSinceSQL is claimSQL without what became ready before a moment: it looks at each rank from there on, for the dead
+// rows of what has ended may stand before it, and as long as a transaction holds an old snapshot they are walked over again and
+// again. In a lane with a position it continues behind that, and reads the less urgent ranks from the moment on. The nested
+// loops take the ranks in their order and stop with the limit.
+// Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment, id); else as claimSQL.
+//
+// claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
+// Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
+var (
+	claimSQL         = claimStatement(claimPick, claimReached)
+	claimSinceSQL    = claimStatement(claimSincePick, claimSinceReached)
+	claimSubjectsSQL = claimStatement(claimSubjectsPick, claimSubjectsReached)
+)
+
+// The claims of a remote worker are those of any pod, by the pod that serves its latest stream alone: one that has not heard yet that the
+// worker has gone elsewhere would claim beside the other for the same slots. Plans: as of the claims, and a probe of remote_workers_pkey.
+var (
+	guestClaimSQL    = claimStatement(claimPick, claimReached, latestStream)
+	guestSinceSQL    = claimStatement(claimSincePick, claimSinceReached, latestStream)
+	guestSubjectsSQL = claimStatement(claimSubjectsPick, claimSubjectsReached, latestStream)
+)
 
 // ClaimReach is how many pending rows beyond the wanted number a claim reads in all lanes together; a claim that continues in
 // some lanes reads as many again in these.
@@ -156,41 +138,33 @@ const ClaimReach = 1000
 
 const (
 	claimPick = `
-with picked as materialized (
-	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
+	select c.* from ` + lanesWanted + `
 	cross join lateral (
 		select ` + claimColumns + `
 		from (select l.id, ` + claimable + ` as ok` + laneRows + ` limit w.want + ` + laneShare + `) l join trapeze.live k on k.id = l.id
 		where ` + stillClaimable + `
 		limit w.want for update of k skip locked
 	) c
-	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)`
+	where ` + openPod
 
-	claimReached = `
-), reached as (
-	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from unnest($2::text[], $3::int[]) as w(lane, want)
+	claimReached = `reached as (
+	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesWanted + `
 	left join lateral (
 		select (-l.priority) as rank, l.ready_at, l.id` + laneRows + ` offset w.want + ` + laneShare + ` - 1 limit 1
 	) e on true
-	where (select count(*) from picked p where p.lane = w.lane) < w.want
-), `
+	where ` + notFilled + `
+)`
+
+	lanesWanted = `unnest(@lanes::text[], @wants::int[]) as w(lane, want)`
 
 	// laneRows is what waits in a lane, the most urgent first.
 	laneRows = ` from trapeze.live l where l.lane = w.lane and l.state = 'pending'
 			order by l.lane, (-l.priority), l.ready_at, l.id`
-	laneShare = `1000 / cardinality($2::text[])`
+	laneShare = `1000 / cardinality(@lanes::text[])`
 )
-
-// claimSinceSQL is claimSQL without what became ready before a moment: it looks at each rank from there on, for the dead
-// rows of what has ended may stand before it, and as long as anybody holds an old snapshot they are walked over again and
-// again. In a lane with a position it continues behind that, and reads the less urgent ranks from the moment on. The nested
-// loops take the ranks in their order and stop with the limit.
-// Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment, id); else as claimSQL.
-const claimSinceSQL = claimSincePick + claimSinceReached + claimTailSQL
 
 const (
 	claimSincePick = `
-with picked as materialized (
 	select c.* from ` + lanesSince + `
 	cross join lateral (
 		select ` + claimColumns + `
@@ -199,20 +173,19 @@ with picked as materialized (
 		where ` + stillClaimable + `
 		limit w.want for update of k skip locked
 	) c
-	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)`
+	where ` + openPod
 
-	claimSinceReached = `
-), reached as (
+	claimSinceReached = `reached as (
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
 	left join lateral (
 		select rank, r.ready_at, r.id from ` + allRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
 		where rank >= w.after_rank and rank < w.above offset w.want + w.reach - 1 limit 1
 	) e on true
-	where (select count(*) from picked p where p.lane = w.lane) < w.want
-), `
+	where ` + notFilled + `
+)`
 
-	lanesSince = `unnest($2::text[], $3::int[], $6::timestamptz[], $7::int[], $8::timestamptz[], $9::bigint[], $10::int[],
-		$11::int[]) as w(lane, want, since, after_rank, after_ready, after_id, reach, above)`
+	lanesSince = `unnest(@lanes::text[], @wants::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
+		@above::int[]) as w(lane, want, since, after_rank, after_ready, after_id, reach, above)`
 
 	// rankRows is what waits in one rank of a lane, behind the position or from the moment on.
 	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
@@ -222,12 +195,38 @@ with picked as materialized (
 )
 
 const (
+	claimSubjectsPick = `
+	select c.* from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
+	cross join lateral (
+		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
+		where l.kind = w.kind and l.subject = w.subject and l.subject <> '' and l.state = 'pending'
+			and l.lane = any(@lanes::text[]) and not l.isolated
+		order by (-l.priority), l.ready_at, l.id
+		limit 1 for update of l skip locked
+	) c
+	where ` + openPod + `
+		and not exists (select from trapeze.current_runs r
+			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
+
+	// claimSubjectsReached says nothing: what waits behind a subject is not read.
+	claimSubjectsReached = `reached as (
+	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
+)`
+)
+
+const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
+	// openPod is the condition of every claim: the row of the pod is open.
+	openPod = `exists (select from trapeze.pods p where p.boot = @boot and p.closed_at is null)`
+	// latestStream says that the worker's latest stream is the one that this pod serves.
+	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
+	// notFilled is the condition of a lane of which fewer jobs were picked than wanted.
+	notFilled = `(select count(*) from picked p where p.lane = w.lane) < w.want`
 	// claimable says whether this pod may take a pending row.
-	claimable = `l.kind = any($4::text[]) and (not l.isolated or $5::boolean) and ` + subjectRests
+	claimable = `l.kind = any(@kinds::text[]) and (not l.isolated or @isolated::boolean) and ` + subjectRests
 	// stillClaimable checks the latest version of a row that could be taken. Its lane is compared in a way that no index serves:
 	// the planner would otherwise look for the row in its lane.
-	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or $5::boolean)`
+	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or @isolated::boolean)`
 	// subjectRests says that no job of a row's subject runs.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
@@ -240,29 +239,77 @@ const (
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
 
-// claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
-// Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
-const claimSubjectsSQL = claimSubjectsPick + claimSubjectsReached + claimTailSQL
+// claimTail makes the rows of picked ours: state, the next fence, attempt + 1, pod.
+//
+// Left alone, unspent: a job whose unique key is locked by a submission that has not committed; all but one isolated job;
+// a job whose subject another one took first, here in key order, which is why two claims cannot deadlock. At most one
+// job a (kind, subject) goes in, the most urgent.
+var claimTail = list(claimKeyed, claimOpen, claimTaken, claimSuperseded, claimUpdate, claimFreed, claimEvents)
 
-const claimSubjectsPick = `
-with picked as materialized (
-	select c.* from unnest($2::text[], $3::text[]) as w(kind, subject)
-	cross join lateral (
-		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
-		where l.kind = w.kind and l.subject = w.subject and l.subject <> '' and l.state = 'pending'
-			and l.lane = any($4::text[]) and not l.isolated
-		order by (-l.priority), l.ready_at, l.id
-		limit 1 for update of l skip locked
-	) c
-	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
-		and not exists (select from trapeze.current_runs r
-			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
+const (
+	// claimKeyed locks the unique keys of the picked rows that have one while they are pending. Plan: unique_keys_of_job.
+	claimKeyed = `keyed as materialized (
+	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
+	where p.unique_while = 'pending' for update of k skip locked
+)`
 
-// claimSubjectsReached says nothing: what waits behind a subject is not read.
-const claimSubjectsReached = `
-), reached as (
-	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
-), `
+	// claimOpen is what of picked may become ours, but for its subject, with its next fence. It reads keyed.
+	claimOpen = `open as materialized (
+	select p.*, ` + nextFence + ` as next_fence from picked p
+	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
+		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
+)`
+
+	// claimTaken takes the subjects of open, in the order of their keys. Plan: an insert a subject.
+	claimTaken = `taken as (
+	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
+	select kind, subject, id, next_fence, 'running' from open where subject <> ''
+	order by kind, subject, priority desc, ready_at, id
+	on conflict (kind, subject) where state = 'running' do nothing
+	returning kind, subject, job_id
+)`
+
+	// claimSuperseded deletes the ended runs of the subjects of taken. Plan: current_runs_of_subject.
+	claimSuperseded = `superseded as (
+	delete from trapeze.current_runs c using taken t
+	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
+)`
+
+	// claimUpdate makes the rows of open ours whose subject, if they have one, is in taken. Plan: live_pkey, HOT.
+	claimUpdate = `claimed as (
+	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
+		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = coalesce(l.started_at, now()),
+		unique_while = case when l.unique_while = 'active' then 'active' end
+	from open o
+	where l.id = o.id and (o.subject = '' or o.id in (select job_id from taken))
+	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
+		l.ready_at, l.event_no, o.unique_while as was_unique
+)`
+
+	// claimFreed frees the keys of claimed that were unique while pending; keyed has locked them. Plan: unique_keys_of_job.
+	claimFreed = `freed as (
+	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
+)`
+
+	// claimEvents writes one row for the events of all of claimed.
+	claimEvents = `events as (
+	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event)
+	select array_agg(id), array_agg(event_no), array_agg(fence), @boot, 'pending', 'running', 'job.claimed' from claimed
+	having count(*) > 0
+)`
+
+	// claimRows reads a row a job of claimed, or one without a job: what was picked and reached is in each. Plan: jobs_pkey.
+	claimRows = `select (select count(*) from picked) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
+	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
+	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
+	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
+	coalesce(c.ready_at, now()),
+	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
+	j.group_id, j.child_no, coalesce(j.impaired, false),
+	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
+	j.traceparent, coalesce(c.claimed_at - j.created_at >= interval '1 minute', false)
+from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
+)
 
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
 // is true the claim may have been committed: see [Store.Held].
@@ -273,19 +320,19 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 		lanes[i], numbers[i] = w.Lane, int4(w.N)
 		marked = marked || !w.Since.IsZero() || w.After != nil
 	}
-	args := []any{boot, lanes, numbers, kinds, isolated}
+	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"kinds", kinds}, {"isolated", isolated}}
 	sql, guestSQL := claimSQL, guestClaimSQL
 	if marked {
-		args, sql, guestSQL = append(args, claimStarts(wants)...), claimSinceSQL, guestSinceSQL
+		by, sql, guestSQL = append(by, claimStarts(wants)...), claimSinceSQL, guestSinceSQL
 	}
 	if s.stream > 0 {
-		args, sql = append(args, s.stream), guestSQL
+		by, sql = append(by, args{{"stream", s.stream}}...), guestSQL
 	}
-	return s.claim(ctx, sql, args...)
+	return s.claim(ctx, sql, by)
 }
 
 // claimStarts are where claims begin in each lane, and how far they read.
-func claimStarts(wants []Want) []any {
+func claimStarts(wants []Want) args {
 	continued := 0
 	for _, w := range wants {
 		if w.After != nil {
@@ -304,7 +351,7 @@ func claimStarts(wants []Want) []any {
 			ranks[i], ready[i], ids[i], reach[i] = int4(w.After.Rank), w.After.ReadyAt, w.After.ID, int4(ClaimReach/continued)
 		}
 	}
-	return []any{since, ranks, ready, ids, reach, above}
+	return args{{"since", since}, {"after_ranks", ranks}, {"after_ready", ready}, {"after_ids", ids}, {"reach", reach}, {"above", above}}
 }
 
 // Key names what a job is about.
@@ -316,15 +363,24 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	for i, k := range keys {
 		kinds[i], subjects[i] = k.Kind, k.Subject
 	}
+	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
 	if s.stream > 0 {
-		return s.claim(ctx, guestSubjectsSQL, boot, kinds, subjects, lanes, s.stream)
+		return s.claim(ctx, guestSubjectsSQL, append(by, args{{"stream", s.stream}}...))
 	}
-	return s.claim(ctx, claimSubjectsSQL, boot, kinds, subjects, lanes)
+	return s.claim(ctx, claimSubjectsSQL, by)
 }
 
-func (s *Store) claim(ctx context.Context, sql string, args ...any) (Claims, error) {
+// OfStream returns the store as the pod uses it that serves a remote worker's stream of a number: its claims find nothing once there is a
+// newer one, and its questions for slots come after all those of the streams before it.
+func (s *Store) OfStream(stream int64) *Store {
+	of := *s
+	of.stream = stream
+	return &of
+}
+
+func (s *Store) claim(ctx context.Context, sql *statement, by args) (Claims, error) {
 	// The rows of a first try that was not committed are not to be among those of the second: nothing is kept in scan.
-	list, err := rows(ctx, s, scanClaim, sql, args...)
+	list, err := run(ctx, s, scanClaim, sql, by)
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}

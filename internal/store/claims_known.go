@@ -13,11 +13,11 @@ import (
 // missingClaimsSQL finds, among the claims that a process works on, those that the table does not give to it, with the reason of the
 // command that ended them, if there was one. A standby may lag behind: it has no answer.
 // Plan: a probe of live_pkey a claim, and of cancel_requests for those that are missing.
-const missingClaimsSQL = `
-select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = $1 and c.job_id = w.id and c.fence = w.fence), '')
-from unnest($2::bigint[], $3::bigint[]) as w(id, fence)
+var missingClaimsSQL = newStatement(`
+select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = @boot and c.job_id = w.id and c.fence = w.fence), '')
+from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 where not pg_is_in_recovery()
-	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = $1::uuid offset 0)`
+	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = @boot::uuid offset 0)`)
 
 // MissingClaim is a claim that the table does not give to the process that works on it.
 type MissingClaim struct {
@@ -31,23 +31,23 @@ func (s *Store) MissingClaims(ctx context.Context, boot string, claims []job.Lea
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
 	}
-	list, err := rows(ctx, s, pgx.RowToStructByPos[MissingClaim], missingClaimsSQL, boot, ids, fences)
+	list, err := run(ctx, s, pgx.RowToStructByPos[MissingClaim], missingClaimsSQL, args{{"boot", boot}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("compare the claims of pod %s with the table: %w", boot, err)
 	}
 	return list, nil
 }
 
-// heldPageSQL lists, in one page of live, the claims that the table gives to some pods and that are older than $4 milliseconds. Its only
+// heldPageSQL lists, in one page of live, the claims that the table gives to some pods and that are older than an age. Its only
 // row has id 0 when there are none. Plan: Index Scan on live_pkey over the page.
-const heldPageSQL = `
+var heldPageSQL = newStatement(`
 with page as materialized (
-	select l.id, l.fence, l.pod, l.claimed_at from trapeze.live l where l.id > $2 order by l.id limit $3
+	select l.id, l.fence, l.pod, l.claimed_at from trapeze.live l where l.id > @after order by l.id limit @limit
 ), read as (
-	select coalesce(max(id), $2) as last, count(*) as seen from page
+	select coalesce(max(id), @after) as last, count(*) as seen from page
 )
 select r.last, r.seen, coalesce(p.pod::text, ''), coalesce(p.id, 0), coalesce(p.fence, 0)
-from read r left join page p on p.pod = any($1::uuid[]) and p.claimed_at < now() - $4::bigint * interval '1 millisecond'`
+from read r left join page p on p.pod = any(@boots::uuid[]) and p.claimed_at < now() - @age::bigint * interval '1 millisecond'`)
 
 // HeldPage is a page of live.
 type HeldPage struct {
@@ -64,7 +64,7 @@ func (s *Store) HeldPage(ctx context.Context, boots []string, after int64, limit
 		Pod       string
 		ID, Fence int64
 	}
-	list, err := rows(ctx, s, pgx.RowToStructByPos[row], heldPageSQL, boots, after, limit, age.Milliseconds())
+	list, err := run(ctx, s, pgx.RowToStructByPos[row], heldPageSQL, args{{"boots", boots}, {"after", after}, {"limit", limit}, {"age", age.Milliseconds()}})
 	if err != nil {
 		return HeldPage{}, fmt.Errorf("list the claims of pods %v: %w", boots, err)
 	}
@@ -78,44 +78,12 @@ func (s *Store) HeldPage(ctx context.Context, boots []string, after int64, limit
 }
 
 // knownClaimsSQL notes how many claims a pod's process knows. Plan: pods_pkey, one row; HOT.
-const knownClaimsSQL = `update trapeze.pods set known_claims = $2 where boot = $1 and closed_at is null returning known_claims`
+var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and closed_at is null returning known_claims`)
 
 // ReportKnownClaims notes how many claims the process of a pod has worked on for long, for [Store.UnknownWork].
 func (s *Store) ReportKnownClaims(ctx context.Context, boot string, known int) error {
-	if _, err := rows(ctx, s, pgx.RowTo[int], knownClaimsSQL, boot, known); err != nil {
+	if _, err := run(ctx, s, pgx.RowTo[int], knownClaimsSQL, args{{"boot", boot}, {"known", known}}); err != nil {
 		return fmt.Errorf("note how many claims pod %s knows: %w", boot, err)
 	}
 	return nil
-}
-
-// unknownWorkSQL counts, by pod, the jobs that have run for two minutes or longer where the pod is gone, or knows fewer than that. A
-// remote worker lists its jobs itself. Plan: one pass over live; pods_pkey for the running ones.
-const unknownWorkSQL = `
-select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
-from trapeze.live l
-left join trapeze.pods p on p.boot = l.pod
-where l.state = 'running' and l.claimed_at < now() - interval '2 minutes'
-	and (p.boot is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
-		and not exists (select from trapeze.remote_workers w where w.boot = p.boot))
-group by l.pod, p.boot, p.name, p.known_claims, p.closed_at
-having p.boot is null or p.closed_at is not null or count(*) > p.known_claims
-order by 1, 2`
-
-// UnknownWork are the jobs of a pod that is gone, or that knows fewer of them.
-type UnknownWork struct {
-	Pod   string // its name; empty: it has no row
-	Boot  string
-	Jobs  int   // that run there, as the table has it
-	First int64 // the first of them
-	Known int   // that the pod's process works on
-	Gone  bool
-}
-
-// UnknownWork finds pods on which jobs run that they do not know.
-func (s *Store) UnknownWork(ctx context.Context) ([]UnknownWork, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[UnknownWork], unknownWorkSQL)
-	if err != nil {
-		return nil, fmt.Errorf("look for jobs that run on a pod that does not know them: %w", err)
-	}
-	return list, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -64,7 +65,7 @@ func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
 
 func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 	t.Parallel()
-	touches := func(n int) map[string]touched {
+	touches := func(n int) map[string]plantest.Touched {
 		w := newWorld(t)
 		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 		boot := w.pod("a")
@@ -72,12 +73,14 @@ func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 		c := w.one(boot)
 		w.seedPending(n)
 		w.exec(`vacuum analyze trapeze.live`)
-		conn := pinned(t, w.pool.Config().ConnString())
-		return map[string]touched{
-			"missing_claims": read(t, explain(t, conn, "missing_claims", missingClaimsSQL, "analyze, buffers, format json",
-				literals(boot, fmt.Sprintf("{%d}", c.ID), fmt.Sprintf("{%d}", c.Fence))...)),
-			"held_page": read(t, explain(t, conn, "held_page", heldPageSQL, "analyze, buffers, format json", literals("{"+boot+"}", "0", "300", "0")...)),
+		conn := plantest.Pinned(t, w.Pool())
+		by := map[string]string{"boot": "'" + boot + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
+			"boots": "'{" + boot + "}'", "after": "0", "limit": "300", "age": "0"}
+		found := map[string]plantest.Touched{}
+		for name, st := range map[string]*Statement{"missing_claims": MissingClaimsSQL, "held_page": HeldPageSQL} {
+			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...))
 		}
+		return found
 	}
 	small, large := touches(400), touches(20_000)
 	for name, s := range small {

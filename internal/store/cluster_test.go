@@ -41,7 +41,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 		pod, err := w.Beside(w.ctx(), 2)
 		w.is.NoErr(err)
 		defer pod.Close()
-		pod.cluster = &cluster{} // a process of its own
+		pod.ForgetCluster() // a process of its own
 		all.Go(func() {
 			ids, err := pod.NewIDs(w.ctx(), 1)
 			if err != nil {
@@ -102,7 +102,7 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	lose()
 	w.promoted()
 	again := w.one(boot)
-	w.is.Equal(again.Fence, int64(fencesPerEpoch+1))
+	w.is.Equal(again.Fence, int64(FencesPerEpoch+1))
 	w.is.True(again.FirstClaim())
 	w.is.Equal(w.epoch(), int64(0)) // nobody has noticed
 	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, again)}, "a test")
@@ -110,12 +110,12 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	w.is.True(w.historyOf(boot) != "")
 	w.is.Equal(w.epoch(), int64(1))
 	third := w.one(boot)
-	w.is.Equal(third.Fence, int64(fencesPerEpoch+2)) // the epoch is the same before and after it was noticed
+	w.is.Equal(third.Fence, int64(FencesPerEpoch+2)) // the epoch is the same before and after it was noticed
 	w.is.True(!third.FirstClaim())
 	_, err = w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, third)}, "a test")
 	w.is.NoErr(err)
 	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions in which no pod came by
-	w.is.Equal(w.one(boot).Fence, int64(4*fencesPerEpoch+3))
+	w.is.Equal(w.one(boot).Fence, int64(4*FencesPerEpoch+3))
 }
 
 func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
@@ -184,15 +184,15 @@ func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
 	list := w.new(plain, plain)
 	_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 	w.is.NoErr(err)
-	w.exec(`select setval('trapeze.job_ids', $1, false)`, list[0].ID/blockSize*blockSize+1)
+	w.exec(`select setval('trapeze.job_ids', $1, false)`, list[0].ID/BlockSize*BlockSize+1)
 	w.DropIDs()
 	ids, err := w.NewIDs(w.ctx(), 3000)
 	w.is.NoErr(err)
 	for _, id := range ids {
-		w.is.True(id/blockSize != list[0].ID/blockSize)
+		w.is.True(id/BlockSize != list[0].ID/BlockSize)
 	}
 	w.is.True(ids[2999] > list[0].ID+jump) // others may hold the blocks behind it
-	_, err = rows(w.ctx(), w.Store, pgx.RowTo[bool], advanceIDsSQL, list[0].ID)
+	_, err = rows(w.ctx(), w.Store, pgx.RowTo[bool], AdvanceIDsSQL, list[0].ID)
 	w.is.NoErr(err)
 	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < list[0].ID+2*jump) // whoever comes second finds it done
 }

@@ -200,36 +200,3 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	w.is.Equal(rests(), 1)
 	w.is.Equal(current(), list[3:])
 }
-
-func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
-	t.Parallel()
-	look := func(n int) map[string]touched {
-		w := newWorld(t)
-		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
-		boot := w.pod("a")
-		w.put(about("s"), about("other"))
-		for _, c := range w.claims(boot, 2) {
-			w.end(boot, ending(c))
-		}
-		w.seedPending(n) // all of them newer
-		for _, table := range []string{"jobs", "live", "current_runs"} {
-			w.exec(`vacuum analyze trapeze.` + table)
-		}
-		conn := pinned(t, w.pool.Config().ConnString())
-		args := func(kind, subject string) []string {
-			return []string{"null", kind, "null", subject, "null", "null", "null", "null", "null", "1", "true", "null", "null", "null", "null"}
-		}
-		return map[string]touched{
-			"current_run": read(t, explain(t, conn, "current_run", currentRunSQL, "analyze, buffers, format json", args("'k'", "'s'")...)),
-			"current_jobs": read(t, explain(t, conn, "current_jobs", currentJobsSQL, "analyze, buffers, format json",
-				args("null", "null")...)),
-		}
-	}
-	small, large := look(400), look(20_000)
-	for name, s := range small {
-		t.Logf("%-12s small %+v, large %+v", name, s, large[name])
-		if l := large[name]; l.Rows > s.Rows+20 || l.Buffers > 2*s.Buffers {
-			t.Errorf("%s touches %+v of a history fifty times as long, %+v of a short one", name, l, s)
-		}
-	}
-}

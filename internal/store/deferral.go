@@ -10,28 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tokenSQL keeps the token of a job that is to be completed from outside; one that it has stays, so that what was handed out by an
-// earlier try counts. Plan: Index Scan on live_pkey, one row.
-//
-// #nosec G101 -- it is handed one, and holds none
-const tokenSQL = `
-insert into trapeze.deferrals (id, token)
-select id, $4 from trapeze.live where id = $1 and fence = $2 and pod = $3
-on conflict (id) do update set token = deferrals.token
-returning token`
-
-// Token keeps a token for a job, or returns the one that it has: [job.ErrLeaseLost] when the claim is not ours.
-func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
-	found, err := rows(ctx, s, pgx.RowTo[string], tokenSQL, l.JobID, l.Fence, l.Pod, token)
-	if err != nil {
-		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, err)
-	}
-	if len(found) == 0 {
-		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, s.Lost(ctx, l))
-	}
-	return found[0], nil
-}
-
 // checkTokenSQL checks a token, and has the completions of one job, and its beginning to wait, take turns.
 // Plan: deferrals_pkey.
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
@@ -49,7 +27,7 @@ with f as materialized (
 	returning id
 ), branches as (
 	select id, case when $4::text is null then 'succeeded' else 'failed' end, false from kept where exists (select from f)
-), ` + noParentsTailSQL + countTailSQL + `
+), ` + noParents + `, ` + countBranches + `
 select exists (select from kept) or exists (select from trapeze.parts where id = $1 and part = $2),
 	coalesce((select due from counted), false)`
 
@@ -69,7 +47,7 @@ func (s *Store) Complete(ctx context.Context, id int64, token, part string, resu
 			return job.ErrWrongToken
 		}
 		type answer struct{ Known, Due bool }
-		found, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[answer], s.in(completeSQL), []any{id, part, text(result), some(failure)})
+		found, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[answer], s.in(completeSQL), []any{id, part, some(string(result)), some(failure)})
 		if err != nil {
 			return err
 		}

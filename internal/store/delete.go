@@ -40,7 +40,7 @@ func (s *Store) Delete(ctx context.Context, id int64, actor string) (n int, err 
 			return err
 		}
 		// From here on none of them is tried again. What came about since the look shows in the next one.
-		if _, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(lockJobsSQL), []any{ids}); err != nil {
+		if _, err := s.lockEnded(ctx, tx, ids); err != nil {
 			return err
 		}
 		locked := len(ids)
@@ -50,11 +50,11 @@ func (s *Store) Delete(ctx context.Context, id int64, actor string) (n int, err 
 		if len(ids) != locked {
 			return job.ErrNotTerminal // it has just changed
 		}
-		awaited, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(forgetJobsSQL), []any{ids})
+		awaited, err := s.deleteJobs(ctx, tx, ids)
 		if err != nil {
 			return err
 		}
-		if awaited[0] > 0 {
+		if awaited > 0 {
 			return job.ErrNotTerminal
 		}
 		if _, err := tx.Exec(ctx, s.in(deleteEndsSQL), id, ids); err != nil {

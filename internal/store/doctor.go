@@ -128,7 +128,7 @@ type Table struct {
 
 // Tables reads the state of the tables in which rows come and go.
 func (s *Store) Tables(ctx context.Context) ([]Table, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[Table], tablesSQL, s.schema)
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Table], tablesSQL, s.Schema())
 	if err != nil {
 		return nil, fmt.Errorf("read the state of our tables: %w", err)
 	}
@@ -151,7 +151,7 @@ type MissingDay struct {
 
 // MissingDays lists the partitions that are missing among today's and those of so many days ahead, the most urgent first.
 func (s *Store) MissingDays(ctx context.Context, ahead int) ([]MissingDay, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.schema, ahead)
+	list, err := rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
 	if err != nil {
 		return nil, fmt.Errorf("look for missing partitions: %w", err)
 	}

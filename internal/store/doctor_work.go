@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// aliveTailSQL is the condition of a pod that could start a job now.
-const aliveTailSQL = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
+// alivePod is the condition of a pod that could start a job now.
+const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
 // waitingWorkSQL counts what is due and waits, by lane and kind, with the pods that could run it. Plan: one pass over live; pods is
 // small.
 const waitingWorkSQL = `
-select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + aliveTailSQL + `)::int
+select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + alivePod + `)::int
 from (
 	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
 	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
@@ -43,7 +43,7 @@ func (s *Store) WaitingWork(ctx context.Context) ([]WaitingWork, error) {
 const laneGatesSQL = `
 select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
-	(select count(*) from trapeze.pods p where ` + aliveTailSQL + `
+	(select count(*) from trapeze.pods p where ` + alivePod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
 from trapeze.lanes n order by n.name`
 
@@ -93,6 +93,38 @@ func (s *Store) PodHealth(ctx context.Context) ([]PodHealth, error) {
 	list, err := rows(ctx, s, pgx.RowToStructByPos[PodHealth], podHealthSQL)
 	if err != nil {
 		return nil, fmt.Errorf("read how the pods are: %w", err)
+	}
+	return list, nil
+}
+
+// unknownWorkSQL counts, by pod, the jobs that have run for two minutes or longer where the pod is gone, or knows fewer than that. A
+// remote worker lists its jobs itself. Plan: one pass over live; pods_pkey for the running ones.
+const unknownWorkSQL = `
+select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
+from trapeze.live l
+left join trapeze.pods p on p.boot = l.pod
+where l.state = 'running' and l.claimed_at < now() - interval '2 minutes'
+	and (p.boot is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
+		and not exists (select from trapeze.remote_workers w where w.boot = p.boot))
+group by l.pod, p.boot, p.name, p.known_claims, p.closed_at
+having p.boot is null or p.closed_at is not null or count(*) > p.known_claims
+order by 1, 2`
+
+// UnknownWork are the jobs of a pod that is gone, or that knows fewer of them.
+type UnknownWork struct {
+	Pod   string // its name; empty: it has no row
+	Boot  string
+	Jobs  int   // that run there, as the table has it
+	First int64 // the first of them
+	Known int   // that the pod's process works on
+	Gone  bool
+}
+
+// UnknownWork finds pods on which jobs run that they do not know.
+func (s *Store) UnknownWork(ctx context.Context) ([]UnknownWork, error) {
+	list, err := rows(ctx, s, pgx.RowToStructByPos[UnknownWork], unknownWorkSQL)
+	if err != nil {
+		return nil, fmt.Errorf("look for jobs that run on a pod that does not know them: %w", err)
 	}
 	return list, nil
 }

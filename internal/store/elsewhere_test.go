@@ -29,7 +29,7 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	w := newWorldOn(t, pgtest.Connect(t, url), Options{BehindPooler: true})
-	for name := range pins {
+	for name := range Pins {
 		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would refuse or leak them
 	}
 	w.liveALife()

@@ -22,37 +22,33 @@ type Emission struct {
 // emitSQL appends a handler's events to its job's history, numbered one after the other under the row's lock. Each is as
 // old as the handler says, so that the history tells when it happened, not when it was written.
 // Plan: live_pkey, one row, HOT.
-const emitSQL = `
+var emitSQL = newStatement(`
 with held as (
-	update trapeze.live set event_no = event_no + cardinality($4::text[]) where id = $1 and fence = $2 and pod = $3
-	returning id, fence, pod, event_no - cardinality($4::text[]) as before
+	update trapeze.live set event_no = event_no + cardinality(@events::text[]) where id = @id and fence = @fence and pod = @boot
+	returning id, fence, pod, event_no - cardinality(@events::text[]) as before
 ), told as (
 	insert into trapeze.job_events (job, event_no, at, fence, boot, from_state, to_state, event, actor, level, message, fields)
 	select h.id, h.before + e.n, clock_timestamp() - e.age * interval '1 microsecond', h.fence, h.pod, 'running', 'running',
 		e.event, 'handler', e.level, e.message, e.fields::json
-	from held h cross join unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[])
+	from held h cross join unnest(@events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
 		with ordinality as e(event, level, message, fields, age, n)
 )
-select before from held`
+select before from held`)
 
 // Emit appends events to the history of a claim, all or none: [job.ErrLeaseLost] when it is no longer the latest,
 // [job.ErrGone] when the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
-	found, err := rows(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list)...)
+	found, err := run(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return s.orGone(ctx, l, emitted(l, found, err))
 }
 
 // EmitIn is [Store.Emit] in the caller's transaction.
 func (s *Store) EmitIn(ctx context.Context, db DB, l job.Lease, list ...Emission) error {
-	result, err := db.Query(ctx, s.in(emitSQL), emitArgs(l, list)...)
-	if err != nil {
-		return emitted(l, nil, err)
-	}
-	found, err := pgx.CollectRows(result, pgx.RowTo[int])
+	found, err := askFor(ctx, s, db, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return emitted(l, found, err)
 }
 
-func emitArgs(l job.Lease, list []Emission) []any {
+func emitArgs(l job.Lease, list []Emission) args {
 	var (
 		events   = make([]string, len(list))
 		messages = make([]string, len(list))
@@ -64,7 +60,8 @@ func emitArgs(l job.Lease, list []Emission) []any {
 		events[i], levels[i], messages[i], fields[i] = e.Event, some(e.Level), e.Message, text(e.Fields)
 		ages[i] = age(e.At)
 	}
-	return []any{l.JobID, l.Fence, l.Pod, events, levels, messages, fields, ages}
+	return args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"events", events}, {"levels", levels}, {"messages", messages},
+		{"fields", fields}, {"ages", ages}}
 }
 
 func emitted(l job.Lease, found []int, err error) error {

@@ -13,9 +13,9 @@ import (
 
 // emitManySQL appends one event each to the histories of many claims, as [emitSQL] does to one. Rows that somebody holds, and
 // claims that are no longer the latest, are passed by. Plan: live_pkey, a row a claim, HOT.
-const emitManySQL = `
+var emitManySQL = newStatement(`
 with held as materialized (
-	select e.* from unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[])
+	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
 		as e(id, fence, pod, event, level, message, fields, age)
 	join trapeze.live l on l.id = e.id
 	where l.fence = e.fence and l.pod = e.pod
@@ -30,7 +30,7 @@ with held as materialized (
 		message, fields::json
 	from numbered
 )
-select id, fence from numbered`
+select id, fence from numbered`)
 
 // Emitted is an event of a claim.
 type Emitted struct {
@@ -55,7 +55,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 		of[[2]int64{e.Lease.JobID, e.Lease.Fence}] = e.Lease
 	}
 	type claim struct{ ID, Fence int64 }
-	found, err := rows(ctx, s, pgx.RowToStructByPos[claim], emitManySQL, ids, fences, pods, events, levels, messages, fields, ages)
+	found, err := run(ctx, s, pgx.RowToStructByPos[claim], emitManySQL, args{{"ids", ids}, {"fences", fences}, {"pods", pods}, {"events", events}, {"levels", levels}, {"messages", messages}, {"fields", fields}, {"ages", ages}})
 	if err != nil {
 		return nil, fmt.Errorf("emit events of %d jobs: %w", len(list), err)
 	}

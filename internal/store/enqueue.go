@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,28 +13,36 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// enqueueStatement inserts jobs, of which ahead says what goes before each in its lane; where leaves some of them out.
+func enqueueStatement(ahead, where string) *statement {
+	return newStatement(with(enqueueWish+where+"\n)", placeParts(ahead)), `select id, place, `+tookMicros+` from placed`)
+}
+
 // enqueueSQL inserts jobs, born running where they may be. Older and equally urgent jobs that wait in the lane go first,
-// so ahead is the job's own rank. Whether a job needs approval is decided here, from the lane's row as it is: what a process
-// has heard of lanes may be older than the rule. A step of a pipeline needs none: its pipeline was approved. Nor does a
-// job of a schedule: to set one for such a lane takes the permission to approve.
+// so ahead is the job's own rank.
 // Plan: CTE scans and inserts; a probe of lanes a job, and at most one of live_for_claim and one of current_runs a job that
 // asks to start.
-const enqueueSQL = `
-with wish as (
-	select w.*, false as handed, (-w.priority)::smallint as ahead, $24::uuid as boot,
-		w.parent_id is null and coalesce(w.needs_approval,
-			(select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
-	from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[],
-		$9::text[], $10::int[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::int[], $17::bigint[],
-		$18::boolean[], $19::text[], $20::bigint[], $21::int[], $22::boolean[], $23::text[], $25::boolean[]) as w(id, kind, lane, subject, args,
-		pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor, unique_key, unique_while, priority,
-		delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent, needs_approval)
-), ` + placeSQL + `
-select id, place, ` + tookMicros + ` from placed`
-
+//
 // enqueueSinceSQL is enqueueSQL for a lane in which nothing waits that became ready before a moment.
 // Plan: per rank up to the job's own one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
-var enqueueSinceSQL = strings.Replace(enqueueSQL, goesAhead, goesAheadSince, 1)
+//
+// enqueueFreeSQL is enqueueSQL that passes by the ids that are in use, so that the caller's transaction can go on.
+// Plan: as enqueueSQL; a probe of jobs_pkey a job.
+var (
+	enqueueSQL      = enqueueStatement(goesAhead, "")
+	enqueueSinceSQL = enqueueStatement(goesAheadSince, "")
+	enqueueFreeSQL  = enqueueStatement(goesAhead, `
+	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`)
+)
+
+// enqueueWish is new jobs for [placeParts]. Whether a job needs approval is decided here, from the lane's row as it is: what a process
+// has heard of lanes may be older than the rule. A step of a pipeline needs none: its pipeline was approved. Nor does a
+// job of a schedule: to set one for such a lane takes the permission to approve. Plan: a probe of lanes_pkey a job.
+const enqueueWish = `wish as (
+	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
+		w.parent_id is null and coalesce(w.needs_approval,
+			(select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
+	from unnest(` + newJobArrays + `, @approvals::boolean[]) as w(` + newJobColumns + `, needs_approval)`
 
 // Enqueued is what became of new jobs.
 type Enqueued struct {
@@ -57,11 +64,12 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	for _, n := range list {
 		c.add(n)
 	}
-	sql, args := enqueueSQL, append(c.all(), boot, c.approvals)
+	sql, by := enqueueSQL, c.named(make(args, 0, 26))
+	by = append(by, args{{"boot", boot}, {"approvals", c.approvals}}...)
 	if !since.IsZero() {
-		sql, args = enqueueSinceSQL, append(args, since)
+		sql, by = enqueueSinceSQL, append(by, args{{"since", since}}...)
 	}
-	placed, err := rows(ctx, s, scanPlaced, sql, args...)
+	placed, err := run(ctx, s, scanPlaced, sql, by)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
 	}
@@ -80,11 +88,7 @@ func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) (map[int64]
 		n.Starts = false
 		c.add(n)
 	}
-	result, err := db.Query(ctx, s.in(enqueueFreeSQL), append(c.all(), nil, c.approvals)...)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	placed, err := pgx.CollectRows(result, scanPlaced)
+	placed, err := askFor(ctx, s, db, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}, {"approvals", c.approvals}}...))
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
@@ -114,10 +118,10 @@ func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {
 	return p, err
 }
 
-const (
-	reserveSubmissionSQL = `insert into trapeze.submissions (key, job_id, fingerprint) values ($1, $2, $3) on conflict (key) do nothing`
-	readSubmissionSQL    = `select job_id, fingerprint from trapeze.submissions where key = $1`
-	nameSubmissionSQL    = `update trapeze.submissions set job_id = $2 where key = $1`
+var (
+	reserveSubmissionSQL = newStatement(`insert into trapeze.submissions (key, job_id, fingerprint) values (@key, @id, @fingerprint) on conflict (key) do nothing`)
+	readSubmissionSQL    = newStatement(`select job_id, fingerprint from trapeze.submissions where key = @key`)
+	nameSubmissionSQL    = newStatement(`update trapeze.submissions set job_id = @id where key = @key`)
 )
 
 // Fingerprint identifies a submission's content: what is to run, about what, and what follows it.
@@ -134,16 +138,16 @@ func Fingerprint(n NewJob) []byte {
 // itself, or the job of an earlier submission of the same content. Other content is [job.ErrKeyReused].
 func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int64, fingerprint []byte) (int64, error) {
 	for range 100 {
-		tag, err := db.Exec(ctx, s.in(reserveSubmissionSQL), key, id, fingerprint)
+		reserved, err := do(ctx, s, db, reserveSubmissionSQL, args{{"key", key}, {"id", id}, {"fingerprint", fingerprint}})
 		if err != nil {
 			return 0, fmt.Errorf("reserve idempotency key: %w", err)
 		}
-		if tag.RowsAffected() == 1 {
+		if reserved == 1 {
 			return id, nil
 		}
 		var holder int64
 		var held []byte
-		err = db.QueryRow(ctx, s.in(readSubmissionSQL), key).Scan(&holder, &held)
+		err = db.QueryRow(ctx, s.in(readSubmissionSQL.text), key).Scan(&holder, &held)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // retention removed it between the two statements
 		}
@@ -170,37 +174,23 @@ const Settings = "settings"
 // NameSubmission makes an idempotency key that was taken in this transaction answer with another job, which holds the
 // unique key of the same submission.
 func (s *Store) NameSubmission(ctx context.Context, db DB, key string, id int64) error {
-	if _, err := db.Exec(ctx, s.in(nameSubmissionSQL), key, id); err != nil {
+	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve idempotency key: %w", err)
 	}
 	return nil
 }
 
 // Channel is the channel of wake-ups in this schema.
-func (s *Store) Channel() string { return s.schema + "_wake" }
+func (db *Database) Channel() string { return db.schema + "_wake" }
 
 // Notify sends an empty wake-up in the caller's transaction.
-func (s *Store) Notify(ctx context.Context, db DB) error {
-	_, err := db.Exec(ctx, notifySQL, s.Channel())
+func (db *Database) Notify(ctx context.Context, tx DB) error {
+	_, err := tx.Exec(ctx, notifySQL, db.Channel())
 	return err
 }
 
 // NotifySettings is [Store.Notify] for those who are to read anew how lanes, pods and the gate are set.
-func (s *Store) NotifySettings(ctx context.Context, db DB) error {
-	_, err := db.Exec(ctx, notifySettingsSQL, s.Channel(), Settings)
+func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
+	_, err := tx.Exec(ctx, notifySettingsSQL, db.Channel(), Settings)
 	return err
-}
-
-// Tx runs do in a transaction of the store's own pool and commits it. An error for which [Unknown] is true leaves the
-// commit in doubt.
-func (s *Store) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	for try := 0; ; try++ {
-		err := s.attempt(func() error { return pgx.BeginFunc(ctx, s.pool, do) })
-		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
-			continue
-		}
-		return err
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -89,26 +87,5 @@ func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
 			}
 			return len(seen) == all
 		})
-	}
-}
-
-// A statement ends thousands of jobs at most; reading the history of one of them reads that row, and no other job's.
-func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	ids := w.put(plain)
-	tx, err := w.pool.Begin(w.ctx())
-	w.is.NoErr(err)
-	defer tx.Rollback(w.ctx())
-	_, err = tx.Exec(w.ctx(), pinSQL)
-	w.is.NoErr(err)
-	result, err := tx.Query(w.ctx(), w.in("explain (analyze, costs off, timing off) "+jobEventsSQL), ids[0], 0, 100)
-	w.is.NoErr(err)
-	lines, err := pgx.CollectRows(result, pgx.RowTo[string])
-	w.is.NoErr(err)
-	for _, l := range lines {
-		if strings.Contains(l, "Seq Scan") && !strings.Contains(l, "never executed") {
-			t.Errorf("%s\nin\n%s", l, strings.Join(lines, "\n"))
-		}
 	}
 }

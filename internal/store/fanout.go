@@ -24,39 +24,57 @@ type FanOut struct {
 
 // lockDeferralSQL lets no part be completed while its job begins to wait: it would be counted by neither. When the job waits for
 // children instead, its token and what was completed with it count no longer. Plan: deferrals_pkey; parts_pkey.
-const (
-	lockDeferralSQL   = `select id from trapeze.deferrals where id = $1 for update`
-	revokeDeferralSQL = `delete from trapeze.deferrals where id = $1`
-	revokePartsSQL    = `delete from trapeze.parts where id = $1`
+var (
+	lockDeferralSQL   = newStatement(`select id from trapeze.deferrals where id = @id for update`)
+	revokeDeferralSQL = newStatement(`delete from trapeze.deferrals where id = @id`)
+	revokePartsSQL    = newStatement(`delete from trapeze.parts where id = @id`)
 )
 
 // fanOutSQL parks a claim until its branches have ended. Parts that were completed before are counted.
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; parts_pkey.
-const fanOutSQL = `
-with gone as (
-	delete from trapeze.live where id = $1 and fence = $2 and pod = $3 and not cancel_requested
+var fanOutSQL = newStatement(with(fanOutGone, fanOutParked, fanOutRow, fanOutPipeline, fanOutRun, fanOutEvent), `
+select open = 0 from fan_out`)
+
+const (
+	// fanOutGone takes the claim out of live, unless it is to be cancelled. Plan: live_pkey, one row.
+	fanOutGone = `gone as (
+	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
 	returning *
-), waits as (
+)`
+
+	// fanOutParked parks the job of gone.
+	fanOutParked = `waits as (
 	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while,
 		lane, kind, subject)
 	select id, 'children', started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane,
 		kind, subject from gone
-), fan_out as (
+)`
+
+	// fanOutRow is the fan-out of gone, less the parts that were completed before. Plan: parts_pkey.
+	fanOutRow = `fan_out as (
 	insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome, result, plan)
-	select g.id, g.fence, $4::int, greatest($4::int - p.done, 0), p.failed, $5, $6, $7::json, $8::json
-	from gone g cross join (select count(*)::int as done, count(error)::int as failed from trapeze.parts where id = $1) p
+	select g.id, g.fence, @branches::int, greatest(@branches::int - p.done, 0), p.failed, @fail_fast, @outcome, @result::json, @plan::json
+	from gone g cross join (select count(*)::int as done, count(error)::int as failed from trapeze.parts where id = @id) p
 	returning open
-), named as (
-	insert into trapeze.pipelines (id, name) select $1, $9::text from gone where $9::text is not null on conflict (id) do nothing
-), ended_run as (
+)`
+
+	// fanOutPipeline names the pipeline of gone, if it has no row.
+	fanOutPipeline = `named as (
+	insert into trapeze.pipelines (id, name) select @id, @pipeline::text from gone where @pipeline::text is not null on conflict (id) do nothing
+)`
+
+	// fanOutRun ends the run of the subject of gone. Plan: current_runs_of_subject, one row.
+	fanOutRun = `ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
-), event as (
+)`
+
+	fanOutEvent = `event as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, fields)
 	select id, event_no + 1, claim_xid, fence, pod, 'running', 'waiting', 'job.waiting', 'handler',
-		json_build_object('branches', $4::int) from gone
+		json_build_object('branches', @branches::int) from gone
+)`
 )
-select open = 0 from fan_out`
 
 // FanOut makes a claim wait for its branches and inserts the children, in the caller's transaction, which must commit it and do
 // nothing else in it. A child whose unique key is taken is left out: it is the business of whoever holds the key. empty says that
@@ -80,8 +98,9 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err := s.settleDeferral(ctx, tx, f.Lease.JobID, len(f.Children) > 0); err != nil {
 		return fail(err)
 	}
-	found, err := pinnedIn(ctx, tx, pgx.RowTo[bool], s.in(fanOutSQL), []any{f.Lease.JobID, f.Lease.Fence, f.Lease.Pod,
-		len(children) + f.Parts, f.FailFast, string(f.Outcome), text(f.Result), text(f.Plan), f.Pipeline})
+	found, err := runIn(ctx, s, tx, pgx.RowTo[bool], fanOutSQL, args{{"id", f.Lease.JobID}, {"fence", f.Lease.Fence}, {"boot", f.Lease.Pod},
+		{"branches", len(children) + f.Parts}, {"fail_fast", f.FailFast}, {"outcome", string(f.Outcome)}, {"result", text(f.Result)},
+		{"plan", text(f.Plan)}, {"pipeline", f.Pipeline}})
 	if err != nil {
 		return fail(err)
 	}
@@ -94,22 +113,22 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 // settleDeferral locks a job's token; of one that waits for children it takes token and parts away.
 func (s *Store) settleDeferral(ctx context.Context, tx pgx.Tx, id int64, revoke bool) error {
 	if !revoke {
-		_, err := tx.Exec(ctx, s.in(lockDeferralSQL), id)
+		_, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})
 		return err
 	}
-	tag, err := tx.Exec(ctx, s.in(revokeDeferralSQL), id)
-	if err == nil && tag.RowsAffected() > 0 {
-		_, err = tx.Exec(ctx, s.in(revokePartsSQL), id)
+	revoked, err := do(ctx, s, tx, revokeDeferralSQL, args{{"id", id}})
+	if err == nil && revoked > 0 {
+		_, err = do(ctx, s, tx, revokePartsSQL, args{{"id", id}})
 	}
 	return err
 }
 
 // fannedOutSQL answers whether a claim whose commit was in doubt fanned out. Plan: fan_outs_pkey.
-const fannedOutSQL = `select true from trapeze.fan_outs where id = $1 and fence = $2`
+var fannedOutSQL = newStatement(`select true from trapeze.fan_outs where id = @id and fence = @fence`)
 
 // FannedOut reports whether a claim has fanned out.
 func (s *Store) FannedOut(ctx context.Context, l job.Lease) (bool, error) {
-	found, err := rows(ctx, s, pgx.RowTo[bool], fannedOutSQL, l.JobID, l.Fence)
+	found, err := run(ctx, s, pgx.RowTo[bool], fannedOutSQL, args{{"id", l.JobID}, {"fence", l.Fence}})
 	if err != nil {
 		return false, fmt.Errorf("read back the fan-out of job %d: %w", l.JobID, err)
 	}

@@ -12,9 +12,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// dueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
-const dueAt = `(case when s.planned then s.next_at else '-infinity' end)`
-
 // takeSchedulesSQL takes the schedules that have been due longest, among some kinds and but for some names, and keeps others from them until
 // the transaction ends: two pods never decide about the same one at a time, and neither waits for the other. What is due is a
 // matter of the database's clock. Plan: schedules_due from its beginning, stops at the limit or at what is not due.

@@ -183,7 +183,7 @@ func held(err error) bool {
 // that live again are nobody's business here.
 func (s *Store) forget(ctx context.Context, f *forgetting, ids []int64, lock string) (gone, left int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
+		if err := s.boundLocks(ctx, tx); err != nil {
 			return err
 		}
 		locked, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(lock), []any{ids})
@@ -193,14 +193,14 @@ func (s *Store) forget(ctx context.Context, f *forgetting, ids []int64, lock str
 		if err != nil {
 			return err
 		}
-		awaited, err := pinnedIn(ctx, tx, pgx.RowTo[int], s.in(forgetJobsSQL), []any{locked})
+		awaited, err := s.deleteJobs(ctx, tx, locked)
 		if err == nil && f.thins {
 			_, err = tx.Exec(ctx, s.in(forgetEndsSQL), ids, f.state, f.day)
 		}
 		if err != nil {
 			return err
 		}
-		gone = len(locked) - awaited[0]
+		gone = len(locked) - awaited
 		kept, err := pinnedIn(ctx, tx, pgx.RowTo[int], s.in(keptEndsSQL), []any{ids, f.state, f.day})
 		if err == nil {
 			left = kept[0]
@@ -208,4 +208,18 @@ func (s *Store) forget(ctx context.Context, f *forgetting, ids []int64, lock str
 		return err
 	})
 	return gone, left, err
+}
+
+// lockEnded locks jobs, so that none of them is tried again before the transaction ends.
+func (s *Store) lockEnded(ctx context.Context, tx pgx.Tx, ids []int64) ([]int64, error) {
+	return pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(lockJobsSQL), []any{ids})
+}
+
+// deleteJobs deletes locked jobs but for the rows of done, and counts those that it had to leave: what still reads them has not ended.
+func (s *Store) deleteJobs(ctx context.Context, tx pgx.Tx, ids []int64) (awaited int, err error) {
+	counted, err := pinnedIn(ctx, tx, pgx.RowTo[int], s.in(forgetJobsSQL), []any{ids})
+	if err != nil {
+		return 0, err
+	}
+	return counted[0], nil
 }

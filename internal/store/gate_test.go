@@ -62,7 +62,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w := newWorld(t)
 		old := w.pod("web")
 		// It has registered, and not yet committed when the drain comes.
-		release := w.freeze(registerSQL, uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
+		release := w.freeze(RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
 		drain := func(pod string) func() ([]string, error) {
 			return async(func() ([]string, error) {
 				_, boots, err := w.DrainPod(context.Background(), pod, true, "ann")
@@ -77,7 +77,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w.is.Equal(len(boots), 1) // that of its boot id alone
 		w.is.Equal(w.drainedNow("web"), "drained open")
 
-		release = w.freeze(registerSQL, uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
+		release = w.freeze(RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
 		all := drain("web")
 		w.waiting(1)
 		release(true)

@@ -12,15 +12,15 @@ import (
 
 // goneSQL finds those jobs that have been deleted: in jobs, or in every place that a job can be in. It runs only after a write was
 // refused. Plan: primary-key and done_by_id probes.
-const goneSQL = `
-select w.id from unnest($1::bigint[]) as w(id)
+var goneSQL = newStatement(`
+select w.id from unnest(@ids::bigint[]) as w(id)
 where (select true from trapeze.jobs j where j.id = w.id limit 1) is null
 	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
-		(select true from trapeze.done d where d.id = w.id limit 1)) is null`
+		(select true from trapeze.done d where d.id = w.id limit 1)) is null`)
 
 // Gone returns those of some jobs that have been deleted.
 func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) {
-	found, err := rows(ctx, s, pgx.RowTo[int64], goneSQL, ids)
+	found, err := run(ctx, s, pgx.RowTo[int64], goneSQL, args{{"ids", ids}})
 	if err != nil {
 		return nil, fmt.Errorf("look for deleted jobs: %w", err)
 	}
@@ -41,7 +41,7 @@ func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 
 // lostIn is [Store.Lost] in the caller's transaction.
 func (s *Store) lostIn(ctx context.Context, db DB, l job.Lease) error {
-	if gone, err := ask(ctx, s, db, pgx.RowTo[int64], goneSQL, []int64{l.JobID}); err == nil && len(gone) > 0 {
+	if gone, err := askFor(ctx, s, db, pgx.RowTo[int64], goneSQL, args{{"ids", []int64{l.JobID}}}); err == nil && len(gone) > 0 {
 		return job.ErrGone
 	}
 	return job.ErrLeaseLost

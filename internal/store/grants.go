@@ -19,10 +19,10 @@ import (
 // already runs is granted even beyond the limit: a limit that is lowered kills nothing. A pod that has less than its share
 // of what it wishes waits, first come, first served.
 // Plan: primary keys; live_for_claim up to its first pending row of a known kind.
-const settleSlotsSQL = `
+var settleSlotsSQL = newStatement(`
 with asked as materialized (
-	select * from unnest($2::text[], $3::int[], $4::int[], $5::int[]) as a(lane, target, wish, used)
-	where exists (select from trapeze.pods p where p.boot = $1 and p.closed_at is null)
+	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
+	where exists (select from trapeze.pods p where p.boot = @boot and p.closed_at is null)
 ), locked as materialized (
 	select l.name, l.slots, l.granted, a.target, a.wish, a.used from trapeze.lanes l join asked a on a.lane = l.name
 	where l.slots is not null
@@ -34,32 +34,32 @@ with asked as materialized (
 	cross join lateral (select k.slots - k.granted as spare) s
 	cross join (select greatest(count(*), 1)::int as n from trapeze.pods where closed_at is null and not draining and not drained and slots > 0) p
 	cross join lateral (select k.wish > 0 and exists (select from trapeze.live j
-		where j.lane = k.name and j.state = 'pending' and j.kind = any($6::text[])) as work) w
+		where j.lane = k.name and j.state = 'pending' and j.kind = any(@kinds::text[])) as work) w
 	cross join lateral (
 		select count(g.boot) > 0 as others, m.wants_since is not null as waited,
 			count(g.boot) filter (where g.wants_since < coalesce(m.wants_since, now()))::int as before
-		from (select (select g.wants_since from trapeze.slot_grants g where g.lane = k.name and g.boot = $1)) m(wants_since)
+		from (select (select g.wants_since from trapeze.slot_grants g where g.lane = k.name and g.boot = @boot)) m(wants_since)
 		left join (trapeze.slot_grants g join trapeze.pods o on o.boot = g.boot and o.closed_at is null)
-			on g.lane = k.name and g.boot <> $1 and g.wants_since is not null
+			on g.lane = k.name and g.boot <> @boot and g.wants_since is not null
 		group by m.wants_since
 	) q
 ), held as (
 	insert into trapeze.slot_grants as g (lane, boot, slots, asked, wants_since)
-	select r.name, $1, n.slots, $7::bigint, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
+	select r.name, @boot, n.slots, @asked::bigint, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
 	from room r cross join lateral (select greatest(least(r.target, r.free), r.used) as slots) n
 	on conflict (lane, boot) do update set (was, slots, asked, wants_since) = (
-		select g.slots, n.slots, $7,
+		select g.slots, n.slots, @asked,
 			case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then coalesce(g.wants_since, now()) end
 		from room r cross join lateral (select case when r.target <= g.slots then r.target
 			else greatest(least(r.target, g.slots + r.free), r.used) end as slots) n
 		where r.name = g.lane)
-	where g.asked < $7
+	where g.asked < @asked
 	returning g.lane, g.slots, g.was, g.wants_since
 ), settled as (
 	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
 )
 select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work
-from held h join room r on r.name = h.lane`
+from held h join room r on r.name = h.lane`)
 
 // Slots is what a pod has of a limited lane.
 type Slots struct {
@@ -92,7 +92,7 @@ func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds 
 	for i, a := range asks {
 		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used)
 	}
-	held, err := rows(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, boot, lanes, targets, wishes, used, kinds, s.stream<<streamShift+s.asked.Add(1))
+	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"boot", boot}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}
@@ -102,24 +102,24 @@ func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds 
 // voidSlotsSQL takes back all slots of closed pods. Lanes first, in the order of every other statement. A statement of the
 // closed pod that was in flight may still grant it some: the next look after the pod finds them.
 // Plan: slot_grants_of_pod.
-const voidSlotsSQL = `
+var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l
-	where l.name in (select g.lane from trapeze.slot_grants g where g.boot = any($1::uuid[]))
+	where l.name in (select g.lane from trapeze.slot_grants g where g.boot = any(@boots::uuid[]))
 	order by l.name for update
 ), gone as (
 	delete from trapeze.slot_grants g using locked k
-	where g.lane = k.name and g.boot = any($1::uuid[])
+	where g.lane = k.name and g.boot = any(@boots::uuid[])
 		and exists (select from trapeze.pods p where p.boot = g.boot and p.closed_at is not null)
 	returning g.lane, g.slots
 )
 update trapeze.lanes l set granted = greatest(l.granted - g.slots, 0)
 from (select lane, sum(slots)::int as slots from gone group by lane) g where l.name = g.lane
-returning l.name`
+returning l.name`)
 
 // VoidSlots takes back the slots of closed pods whose jobs have been recovered, and names their lanes.
 func (s *Store) VoidSlots(ctx context.Context, boots []string) ([]string, error) {
-	lanes, err := rows(ctx, s, pgx.RowTo[string], voidSlotsSQL, boots)
+	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"boots", boots}})
 	if err != nil {
 		return nil, fmt.Errorf("take back slots: %w", err)
 	}

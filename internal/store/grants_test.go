@@ -148,10 +148,10 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.limited(3)
 	w.is.Equal(w.settle(a, 3, 3, 0).Held, 3)
-	late := w.asked.Add(1) // gives two back, and is on its way
+	late := w.Asked().Add(1) // gives two back, and is on its way
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
-	held, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[Slots], settleSlotsSQL, a, []string{"default"}, []int32{1}, []int32{1}, []int32{1},
-		[]string{"k"}, late)
+	held, err := Run(w.ctx(), w.Store, pgx.RowToStructByPos[Slots], SettleSlotsSQL, By("boot", a, "lanes", []string{"default"},
+		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod goes on with three

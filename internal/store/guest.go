@@ -24,36 +24,36 @@ type GuestRow struct {
 // openGuestSQL opens the row of a remote worker, or takes over one that is open: the stream before is superseded. A lapse that
 // nobody recovered is renewed, as by a heartbeat. Nothing is returned for a row that is closed, is no remote worker's or is
 // somebody else's. Plan: pods_pkey, remote_workers_pkey; both are small.
-const openGuestSQL = `
+var openGuestSQL = newStatement(`
 with mine as (
-	update trapeze.remote_workers w set stream = w.stream + 1, policies = $9
-	from trapeze.pods p where w.boot = $1::uuid and p.boot = w.boot and p.closed_at is null and w.owner = $7
+	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
+	from trapeze.pods p where w.boot = @boot::uuid and p.boot = w.boot and p.closed_at is null and w.owner = @owner
 	returning w.boot, w.stream, w.stream_key, w.acknowledged
 ), known as (
-	update trapeze.pods p set name = $2, version = $3, kinds = $4, slots = $5, draining = false,
-		lease_until = now() + $6::bigint * interval '1 millisecond'
+	update trapeze.pods p set name = @name, version = @version, kinds = @kinds, slots = @slots, draining = false,
+		lease_until = now() + @lease::bigint * interval '1 millisecond'
 	from mine m where p.boot = m.boot and p.closed_at is null
 	returning m.stream, m.stream_key, m.acknowledged
 ), joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
-	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
-		coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.started_at desc limit 1), false)
-	where not exists (select from trapeze.pods where boot = $1)
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, now() + @lease::bigint * interval '1 millisecond',
+		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.started_at desc limit 1), false)
+	where not exists (select from trapeze.pods where boot = @boot)
 	on conflict (boot) do nothing
 	returning boot
 ), signed as (
-	insert into trapeze.remote_workers (boot, owner, stream_key, policies) select boot, $7::text, $8::bytea, $9::jsonb from joined returning stream, stream_key, acknowledged
+	insert into trapeze.remote_workers (boot, owner, stream_key, policies) select boot, @owner::text, @key::bytea, @policies::jsonb from joined returning stream, stream_key, acknowledged
 ), events as (
-	insert into trapeze.job_events (event_no, boot, event, message) select 1, boot, 'pod.joined', $2 from joined
+	insert into trapeze.job_events (event_no, boot, event, message) select 1, boot, 'pod.joined', @name from joined
 )
-select stream, stream_key, $7::text, true, acknowledged from known union all select stream, stream_key, $7::text, true, acknowledged from signed`
+select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
 
 // OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
 // kept for [Store.GuestPolicies].
 // [job.ErrLeaseLost]: the row is closed, or somebody else's.
 func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (GuestRow, error) {
 	for last := false; ; last = true {
-		found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), owner, key, policies)
+		found, err := run(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
 		if err != nil {
 			return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
 		}
@@ -69,13 +69,13 @@ func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []by
 }
 
 // guestSQL reads the row of a remote worker. Plan: primary keys, one row.
-const guestSQL = `
+var guestSQL = newStatement(`
 select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
-where w.boot = $1`
+where w.boot = @boot`)
 
 // Guest reads the row of a remote worker: [job.ErrNotFound] when there is none.
 func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
-	found, err := rows(ctx, s, pgx.RowToStructByPos[GuestRow], guestSQL, boot)
+	found, err := run(ctx, s, pgx.RowToStructByPos[GuestRow], guestSQL, args{{"boot", boot}})
 	if err != nil {
 		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, err)
 	}
@@ -86,7 +86,7 @@ func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
 }
 
 // acknowledgeSQL keeps what a heartbeat listed on another pod than the stream's. Plan: remote_workers_pkey, one row.
-const acknowledgeSQL = `update trapeze.remote_workers set acknowledged = $2 where boot = $1 and acknowledged <> $2 returning stream`
+var acknowledgeSQL = newStatement(`update trapeze.remote_workers set acknowledged = @claims where boot = @boot and acknowledged <> @claims returning stream`)
 
 // Acknowledge keeps what a worker's heartbeat listed, for the pod that serves its stream: [GuestRow].Acknowledged.
 func (s *Store) Acknowledge(ctx context.Context, boot string, claims []job.Lease) error {
@@ -94,18 +94,18 @@ func (s *Store) Acknowledge(ctx context.Context, boot string, claims []job.Lease
 	for _, c := range claims {
 		list = append(list, c.JobID, c.Fence)
 	}
-	if _, err := rows(ctx, s, pgx.RowTo[int64], acknowledgeSQL, boot, list); err != nil {
+	if _, err := run(ctx, s, pgx.RowTo[int64], acknowledgeSQL, args{{"boot", boot}, {"claims", list}}); err != nil {
 		return fmt.Errorf("keep what worker %s listed: %w", boot, err)
 	}
 	return nil
 }
 
 // guestPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
-const guestPoliciesSQL = `select policies from trapeze.remote_workers where boot = $1`
+var guestPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
 
 // GuestPolicies reads the policies that [Store.OpenGuest] kept: [job.ErrNotFound] when there is no such worker.
 func (s *Store) GuestPolicies(ctx context.Context, boot string) (json.RawMessage, error) {
-	found, err := rows(ctx, s, pgx.RowTo[[]byte], guestPoliciesSQL, boot)
+	found, err := run(ctx, s, pgx.RowTo[[]byte], guestPoliciesSQL, args{{"boot", boot}})
 	if err != nil {
 		return nil, fmt.Errorf("read the policies of worker %s: %w", boot, err)
 	}
@@ -123,16 +123,16 @@ func (s *Store) GuestHeartbeat(ctx context.Context, boot string, lease time.Dura
 
 // adoptSQL reads claims as they were claimed, so that they can go on elsewhere than where they were claimed. Plan: primary keys, a
 // row of live and of jobs for each.
-const adoptSQL = `
+var adoptSQL = newStatement(`
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
 	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id), j.group_id, j.child_no, j.impaired,
 	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested,
 	(extract(epoch from now() - l.claimed_at) * 1000)::bigint
-from unnest($2::bigint[], $3::bigint[]) as w(id, fence)
+from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 join trapeze.live l on l.id = w.id
 join trapeze.jobs j on j.id = l.id
-where l.fence = w.fence and l.pod = $1::uuid`
+where l.fence = w.fence and l.pod = @boot::uuid`)
 
 // Adopted is a claim that goes on under another roof.
 type Adopted struct {
@@ -147,7 +147,7 @@ func (s *Store) Adopt(ctx context.Context, boot string, claims []job.Lease) ([]A
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
 	}
-	list, err := rows(ctx, s, scanAdopted, adoptSQL, boot, ids, fences)
+	list, err := run(ctx, s, scanAdopted, adoptSQL, args{{"boot", boot}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("read the claims of worker %s: %w", boot, err)
 	}
@@ -167,14 +167,14 @@ func scanAdopted(row pgx.CollectableRow) (a Adopted, err error) {
 }
 
 // fateSQL finds what became of one claim of a pod, by its fence. Plan: primary-key and done_by_id probes.
-const fateSQL = `
-select coalesce((select true from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod = $3::uuid limit 1), false),
-	coalesce((select true from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod is null limit 1), false),
-	coalesce((select true from trapeze.parked p where p.id = $1 and p.fence = $2 limit 1), false),
-	coalesce((select true from trapeze.fan_outs f where f.id = $1 and f.fence = $2 limit 1), false),
-	(select d.state from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid limit 1),
-	(select d.reason from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid limit 1),
-	(select d.result from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid limit 1)`
+var fateSQL = newStatement(`
+select coalesce((select true from trapeze.live l where l.id = @id and l.fence = @fence and l.pod = @boot::uuid limit 1), false),
+	coalesce((select true from trapeze.live l where l.id = @id and l.fence = @fence and l.pod is null limit 1), false),
+	coalesce((select true from trapeze.parked p where p.id = @id and p.fence = @fence limit 1), false),
+	coalesce((select true from trapeze.fan_outs f where f.id = @id and f.fence = @fence limit 1), false),
+	(select d.state from trapeze.done d where d.id = @id and d.fence = @fence and d.pod = @boot::uuid limit 1),
+	(select d.reason from trapeze.done d where d.id = @id and d.fence = @fence and d.pod = @boot::uuid limit 1),
+	(select d.result from trapeze.done d where d.id = @id and d.fence = @fence and d.pod = @boot::uuid limit 1)`)
 
 // Fate is what became of a claim.
 type Fate struct {
@@ -189,7 +189,7 @@ type Fate struct {
 
 // Fate reads what became of a claim.
 func (s *Store) Fate(ctx context.Context, l job.Lease) (Fate, error) {
-	found, err := rows(ctx, s, scanFate, fateSQL, l.JobID, l.Fence, l.Pod)
+	found, err := run(ctx, s, scanFate, fateSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {
 		return Fate{}, fmt.Errorf("read what became of job %d: %w", l.JobID, err)
 	}

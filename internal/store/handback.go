@@ -12,11 +12,11 @@ import (
 // handBackSQL gives jobs back to their lanes: no attempt is spent, the fence stays, the next claim takes them with a new
 // one. A job whose cancel was committed is not among them. A pod that lost a lease holds an old fence and matches no row.
 // Plan: Index Scan on live_pkey; HOT, because no index of live mentions a column that is set here.
-const handBackSQL = `
+var handBackSQL = newStatement(`
 with mine as materialized (
-	select l.id from unnest($3::bigint[], $4::bigint[]) as w(id, fence)
+	select l.id from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 	join trapeze.live l on l.id = w.id
-	where l.fence = w.fence and l.pod = $1 and not l.cancel_requested
+	where l.fence = w.fence and l.pod = @boot and not l.cancel_requested
 	order by l.id for update of l
 ), back as (
 	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
@@ -27,9 +27,9 @@ with mine as materialized (
 	where b.subject <> '' and c.kind = b.kind and c.subject = b.subject and c.job_id = b.id and c.state = 'running'
 ), events as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, message)
-	select id, event_no, claim_xid, fence, $1, 'running', 'pending', 'job.handed_back', $2 from back
+	select id, event_no, claim_xid, fence, @boot, 'running', 'pending', 'job.handed_back', @message from back
 )
-select id from back`
+select id from back`)
 
 // HandBack returns claims to their lanes, unspent, and tells which ones it could: the others have lost their lease or
 // are to be cancelled.
@@ -38,7 +38,7 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
 	}
-	found, err := rows(ctx, s, pgx.RowTo[int64], handBackSQL, boot, why, ids, fences)
+	found, err := run(ctx, s, pgx.RowTo[int64], handBackSQL, args{{"boot", boot}, {"message", why}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("hand back: %w", err)
 	}
@@ -51,9 +51,9 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 
 // heldSQL lists what the table gives to some pods. Plan: one pass over live, by its primary key, however many they are; jobs_pkey for what is
 // theirs. It runs only after a reply was lost, or when remote workers came from another pod.
-const heldSQL = `
+var heldSQL = newStatement(`
 select l.pod::text, l.id, l.fence, l.cancel_requested, j.group_id, j.child_no, j.impaired
-from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any($1::uuid[]) order by l.id`
+from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@boots::uuid[]) order by l.id`)
 
 // Held is a claim that the table gives to a pod.
 type Held struct {
@@ -65,7 +65,7 @@ type Held struct {
 
 // Held lists the claims that the table gives to some pods, whether their processes know of them or not.
 func (s *Store) Held(ctx context.Context, boots ...string) ([]Held, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[Held], heldSQL, boots)
+	list, err := run(ctx, s, pgx.RowToStructByPos[Held], heldSQL, args{{"boots", boots}})
 	if err != nil {
 		return nil, fmt.Errorf("list the claims of pods %v: %w", boots, err)
 	}

@@ -25,21 +25,21 @@ type PodInfo struct {
 // that was, whatever became of the process, until it is resumed. A process that comes back with another boot id goes by its row
 // of before, which tells it from others of its name. It holds that row to its commit: see lockPods. Plan: pods is small, and this
 // runs once a start.
-const registerSQL = `
+var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
-	select $1::uuid, $2::text, $3::text, $4::text[], $5::int, now() + $6::bigint * interval '1 millisecond',
-		coalesce((select o.drained from trapeze.pods o where o.name = $2 order by o.boot = $7::uuid desc nulls last, o.started_at desc limit 1
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, now() + @lease::bigint * interval '1 millisecond',
+		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.boot = @before::uuid desc nulls last, o.started_at desc limit 1
 			for no key update), false)
 	on conflict (boot) do nothing
 	returning boot
 )
 insert into trapeze.job_events (event_no, boot, event, message)
-select 1, boot, 'pod.joined', $2 from joined`
+select 1, boot, 'pod.joined', @name from joined`)
 
 // Register opens the row of a pod with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := rows(ctx, s, pgx.RowTo[int], registerSQL, p.Boot, p.Name, p.Version, p.Kinds, p.Slots, lease.Milliseconds(), some(p.Before))
+	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"before", some(p.Before)}})
 	if err != nil {
 		return fmt.Errorf("register pod %s: %w", p.Boot, err)
 	}
@@ -100,39 +100,64 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
 // heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody
-// recovered is renewed; a closed row stays closed, and that of a remote worker is closed to who serves an older stream ($4) of it; who
-// serves the latest may ask without renewing ($5). A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
+// recovered is renewed; a closed row stays closed, and that of a remote worker is closed to who serves an older stream of it; who
+// serves the latest may ask without renewing. A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
 // Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
-const heartbeatSQL = `
-with beat as (
-	update trapeze.pods set draining = $3,
-		lease_until = case when $5 then now() + $2::bigint * interval '1 millisecond' else lease_until end
-	where boot = $1 and closed_at is null
-		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = $1), 0) = $4
+var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
+
+// dueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
+const dueAt = `(case when s.planned then s.next_at else '-infinity' end)`
+
+// firing are the schedules s that fire.
+const firing = `from trapeze.schedules s where not s.paused and not s.removed`
+
+// The columns of a heartbeat's answer, in the order of [scanBeat].
+const (
+	// beatRenewed renews the lease of the open row. Plan: pods_pkey, one narrow row; remote_workers_pkey.
+	beatRenewed = `beat as (
+	update trapeze.pods set draining = @draining,
+		lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end
+	where boot = @boot and closed_at is null
+		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
 	returning boot, drained, lease_until
-)
-select exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
-	coalesce((select drained from beat), false),
+)`
+	// beatLease says whether beat found the row, what time it is, whether the gate is closed and whether the pod is drained.
+	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
+	coalesce((select drained from beat), false)`
+	// beatSettings is lanes, with the pod's part of each, and lane_kinds: a page each. Plan: slot_grants_pkey.
+	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
-				where g.lane = n.name and g.boot <> $1 and g.wants_since is not null),
+				where g.lane = n.name and g.boot <> @boot and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.slots is not null then coalesce((
-				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = $1), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
+				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
-	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text,
+	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
+	// beatCancels is what the pod is told about its claims. Plan: cancel_requests_pkey.
+	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
-		from trapeze.cancel_requests where pod = $1), '[]')::text,
+		from trapeze.cancel_requests where pod = @boot), '[]')::text`
+	// beatMoments is when the next job becomes due, by the first row of parked_for_promotion, and when the next lease lapses.
+	beatMoments = `
 	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
 		order by p.run_after limit 1),
-	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond'
-			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> $1),
+	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond'
+			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> @boot)`
+	// beatWork is whether a sweep is due, and whether a fan-out is off balance. Plan: pods_to_sweep, fan_outs_off_balance.
+	beatWork = `
 	exists (select from trapeze.pods p where ` + sweepDue + `),
-	exists (select from trapeze.fan_outs f where ` + offBalance + `),
-	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0),
-	(select case when s.planned then s.next_at else now() end ` + firing + ` and s.kind = any($6::text[]) order by ` + dueAt + ` limit 1),
+	exists (select from trapeze.fan_outs f where ` + offBalance + `)`
+	// beatLeft is the milliseconds left of the lease, as beat renewed it.
+	beatLeft = `
+	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0)`
+	// beatFire is when the earliest schedule fires. Plan: schedules is a page.
+	beatFire = `
+	(select case when s.planned then s.next_at else now() end ` + firing + ` and s.kind = any(@fires::text[]) order by ` + dueAt + ` limit 1)`
+	beatHistory = `
 	coalesce((select trapeze.history())::text, '')`
+)
 
 // Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
 // kinds in fires.
@@ -141,7 +166,8 @@ func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration,
 }
 
 func (s *Store) beat(ctx context.Context, boot string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
-	found, err := rows(ctx, s, scanBeat, heartbeatSQL, boot, lease.Milliseconds(), draining, stream, renew, fires)
+	found, err := run(ctx, s, scanBeat, heartbeatSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()},
+		{"draining", draining}, {"stream", stream}, {"renew", renew}, {"fires", fires}})
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
 	}
@@ -176,16 +202,16 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 }
 
 // leaveSQL closes a pod's row for good. Jobs that it still had are found by the sweep.
-const leaveSQL = `
+var leaveSQL = newStatement(`
 with closed as (
-	update trapeze.pods set closed_at = now(), closed = 'left' where boot = $1 and closed_at is null returning boot, name
+	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and closed_at is null returning boot, name
 )
 insert into trapeze.job_events (event_no, boot, event, message)
-select 1, boot, 'pod.left', name from closed`
+select 1, boot, 'pod.left', name from closed`)
 
 // Leave closes the pod's row.
 func (s *Store) Leave(ctx context.Context, boot string) error {
-	if _, err := rows(ctx, s, pgx.RowTo[int], leaveSQL, boot); err != nil {
+	if _, err := run(ctx, s, pgx.RowTo[int], leaveSQL, args{{"boot", boot}}); err != nil {
 		return fmt.Errorf("close pod %s: %w", boot, err)
 	}
 	return nil

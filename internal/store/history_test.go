@@ -51,7 +51,7 @@ func (w *world) checkHistory() {
 			w.t.Errorf("job %d: event %d %s goes on from %q, the one before ended in %q", e.Job, e.No, e.Event, e.From, was.state)
 		case !note && !job.CanMove(e.From, e.To):
 			w.t.Errorf("job %d: event %d %s moves from %q to %q", e.Job, e.No, e.Event, e.From, e.To)
-		case !note && e.To == job.Running && (e.Fence == nil || *e.Fence%fencesPerEpoch != was.fence%fencesPerEpoch+1 || *e.Fence <= was.fence):
+		case !note && e.To == job.Running && (e.Fence == nil || *e.Fence%FencesPerEpoch != was.fence%FencesPerEpoch+1 || *e.Fence <= was.fence):
 			w.t.Errorf("job %d: event %d %s claims with fence %v after %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
 		case !note && e.From == job.Running && (e.Fence == nil || *e.Fence != was.fence):
 			w.t.Errorf("job %d: event %d %s leaves running with fence %v, claimed with %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)

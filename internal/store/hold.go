@@ -14,9 +14,9 @@ import (
 // passes it by. So that a frozen process cannot hold it for ever, the server ends the transaction when it has been idle
 // for a lease. The count of such transactions answers, after a lost reply to COMMIT, what came of it.
 // Plan: Index Scan on live_pkey, one row; HOT.
-const holdSQL = `
-update trapeze.live set writes = writes + 1 where id = $1 and fence = $2 and pod = $3
-returning cancel_requested, writes, set_config('idle_in_transaction_session_timeout', $4::bigint::text, true)`
+var holdSQL = newStatement(`
+update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
+returning cancel_requested, writes, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 
 // Hold checks a lease in the caller's transaction, keeps it until that ends, and returns the transaction's number among
 // those that held the job. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before.
@@ -26,11 +26,8 @@ func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration
 		Number    int
 		Idle      string
 	}
-	result, err := db.Query(ctx, s.in(holdSQL), l.JobID, l.Fence, l.Pod, idle.Milliseconds())
-	if err != nil {
-		return 0, fmt.Errorf("hold job %d: %w", l.JobID, err)
-	}
-	found, err := pgx.CollectRows(result, pgx.RowToStructByPos[hold])
+	found, err := askFor(ctx, s, db, pgx.RowToStructByPos[hold], holdSQL,
+		args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"idle", idle.Milliseconds()}})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("hold job %d: %w", l.JobID, err)
@@ -45,12 +42,12 @@ func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration
 // settledSQL reads how many transactions have held a claim. It locks the row, so that it waits for the one in doubt,
 // should that still be at work. The id of a transaction would not do: after a crash PostgreSQL gives the ids of those
 // whose log was lost to others. Plan: Index Scan on live_pkey, one row.
-const settledSQL = `select writes from trapeze.live where id = $1 and fence = $2 and pod = $3 for no key update`
+var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
 
 // Settled returns how many transactions that held a claim were committed, once none is under way; held is false when the
 // claim is not the job's latest any more, or has ended.
 func (s *Store) Settled(ctx context.Context, l job.Lease) (writes int, held bool, err error) {
-	found, err := rows(ctx, s, pgx.RowTo[int], settledSQL, l.JobID, l.Fence, l.Pod)
+	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {
 		return 0, false, fmt.Errorf("settle a commit of job %d: %w", l.JobID, err)
 	}

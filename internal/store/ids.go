@@ -13,15 +13,15 @@ import (
 const blockSize = 1000
 
 // idBlocksSQL reserves blocks of ids, with the history in which they are ours and whether a job has an id of a block already, as after a
-// restore that left the sequence behind. It reserves nothing when the history is to be settled, unless $2. The history is read first:
+// restore that left the sequence behind. It reserves nothing when the history is to be settled, unless it was settled just now. The history is read first:
 // a block that was reserved before another pod settled the history is from before the sequence was moved.
 // Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
-const idBlocksSQL = `
+var idBlocksSQL = newStatement(`
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
-b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, $1::int) where h.history <> '' or $2)
+b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, @blocks::int) where h.history <> '' or @settled)
 select b.first, b.history,
 	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 order by j.id limit 1), false)
-from b`
+from b`)
 
 // advanceIDsSQL moves the sequence far above an id that is in use. Plan: jobs_pkey backwards, one row.
 const advanceIDsSQL = `select trapeze.advance_job_ids($1)`
@@ -84,7 +84,7 @@ type idBlock struct {
 func (s *Store) reserveBlocks(ctx context.Context, n int) (spans []span, history string, err error) {
 	settled := ""
 	for range 5 {
-		list, err := rows(ctx, s, scanBlock, idBlocksSQL, n, settled != "")
+		list, err := run(ctx, s, scanBlock, idBlocksSQL, args{{"blocks", n}, {"settled", settled != ""}})
 		if err != nil {
 			return nil, "", err
 		}

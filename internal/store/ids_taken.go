@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -26,18 +25,12 @@ func (s *Store) IDTaken(err error) bool {
 	return false
 }
 
-// enqueueFreeSQL is enqueueSQL that passes by the ids that are in use, so that the caller's transaction can go on.
-// Plan: as enqueueSQL; a probe of jobs_pkey a job.
-var enqueueFreeSQL = strings.Replace(enqueueSQL, "traceparent, needs_approval)\n", `traceparent, needs_approval)
-	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)
-`, 1)
-
 // submittedSQL reads which jobs went in, after a reply was lost: those with the id, and with all that the caller asked for.
 // Plan: jobs_pkey.
-const submittedSQL = `
-select j.id from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[]) as w(id, kind, subject, unique_key, args)
+var submittedSQL = newStatement(`
+select j.id from unnest(@ids::bigint[], @kinds::text[], @subjects::text[], @unique_keys::text[], @args::text[]) as w(id, kind, subject, unique_key, args)
 join trapeze.jobs j on j.id = w.id
-where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`
+where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
 
 // Submitted returns those of new jobs that were inserted. Another job under the id of one, as after a failover that lost commits, is not it.
 func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, error) {
@@ -45,7 +38,7 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 	for _, n := range list {
 		c.add(n)
 	}
-	found, err := rows(ctx, s, pgx.RowTo[int64], submittedSQL, c.ids, c.kinds, c.subjects, c.uniqueKeys, c.args)
+	found, err := run(ctx, s, pgx.RowTo[int64], submittedSQL, args{{"ids", c.ids}, {"kinds", c.kinds}, {"subjects", c.subjects}, {"unique_keys", c.uniqueKeys}, {"args", c.args}})
 	if err != nil {
 		return nil, fmt.Errorf("read back jobs: %w", err)
 	}
@@ -57,11 +50,11 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 }
 
 // renameKeySQL gives a unique key that was taken in this transaction to another job. Plan: primary key.
-const renameKeySQL = `update trapeze.unique_keys set job_id = $3 where kind = $1 and key = $2`
+var renameKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
 
 // RenameKey makes a unique key that was taken in this transaction that of a job with another id.
 func (s *Store) RenameKey(ctx context.Context, db DB, kind, key string, id int64) error {
-	if _, err := db.Exec(ctx, s.in(renameKeySQL), kind, key, id); err != nil {
+	if _, err := do(ctx, s, db, renameKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve unique key %q: %w", key, err)
 	}
 	return nil

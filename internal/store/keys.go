@@ -12,18 +12,18 @@ import (
 // transaction has committed what it wants that job to see. A key whose job has ended is taken over: its end could not free
 // it while such a transaction was open.
 // Plan: primary keys.
-const (
-	reserveKeySQL = `insert into trapeze.unique_keys (kind, key, job_id) values ($1, $2, $3) on conflict (kind, key) do nothing`
-	lockKeySQL    = `select job_id from trapeze.unique_keys where kind = $1 and key = $2 for update`
-	inheritKeySQL = `
-update trapeze.unique_keys k set job_id = $3 where k.kind = $1 and k.key = $2
+var (
+	reserveKeySQL = newStatement(`insert into trapeze.unique_keys (kind, key, job_id) values (@kind, @key, @id) on conflict (kind, key) do nothing`)
+	lockKeySQL    = newStatement(`select job_id from trapeze.unique_keys where kind = @kind and key = @key for update`)
+	inheritKeySQL = newStatement(`
+update trapeze.unique_keys k set job_id = @id where k.kind = @kind and k.key = @key
 	and not exists (select from trapeze.live l where l.id = k.job_id)
-	and not exists (select from trapeze.parked p where p.id = k.job_id)`
+	and not exists (select from trapeze.parked p where p.id = k.job_id)`)
 )
 
-// freeKeysTailSQL frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
+// freeKeys frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
 // an end must not wait for the host's transactions; reserveKeySQL says what becomes of it. Plan: unique_keys_of_job.
-const freeKeysTailSQL = `freed as (
+const freeKeys = `freed as (
 	delete from trapeze.unique_keys k using (
 		select u.kind, u.key from gone g join trapeze.unique_keys u on u.job_id = g.id
 		where g.unique_while is not null for update of u skip locked
@@ -34,20 +34,20 @@ const freeKeysTailSQL = `freed as (
 // and locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
 func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int64) (holder int64, err error) {
 	for range 100 {
-		tag, err := db.Exec(ctx, s.in(reserveKeySQL), kind, key, id)
+		taken, err := do(ctx, s, db, reserveKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}})
 		if err != nil {
 			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
 		}
-		if tag.RowsAffected() == 1 {
+		if taken == 1 {
 			return id, nil
 		}
-		err = db.QueryRow(ctx, s.in(lockKeySQL), kind, key).Scan(&holder)
+		err = db.QueryRow(ctx, s.in(lockKeySQL.text), kind, key).Scan(&holder)
 		if err == nil {
-			tag, err := db.Exec(ctx, s.in(inheritKeySQL), kind, key, id)
+			inherited, err := do(ctx, s, db, inheritKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}})
 			if err != nil {
 				return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
 			}
-			if tag.RowsAffected() == 1 {
+			if inherited == 1 {
 				return id, nil
 			}
 			return holder, nil
@@ -62,22 +62,22 @@ func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int6
 
 // reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, inheritKeysSQL takes over those whose job has
 // ended: as of [Store.ReserveKey]. Always in the order of the keys. Plan: primary keys.
-const (
-	reserveKeysSQL = `
+var (
+	reserveKeysSQL = newStatement(`
 insert into trapeze.unique_keys (kind, key, job_id)
-select kind, key, job_id from unnest($1::text[], $2::text[], $3::bigint[]) as w(kind, key, job_id) order by kind, key, job_id
-on conflict (kind, key) do nothing returning job_id`
-	lockKeysSQL = `
-select k.kind, k.key, k.job_id from unnest($1::text[], $2::text[]) as w(kind, key)
+select kind, key, job_id from unnest(@kinds::text[], @keys::text[], @ids::bigint[]) as w(kind, key, job_id) order by kind, key, job_id
+on conflict (kind, key) do nothing returning job_id`)
+	lockKeysSQL = newStatement(`
+select k.kind, k.key, k.job_id from unnest(@kinds::text[], @keys::text[]) as w(kind, key)
 join trapeze.unique_keys k on k.kind = w.kind and k.key = w.key
-order by k.kind, k.key for update of k`
-	inheritKeysSQL = `
+order by k.kind, k.key for update of k`)
+	inheritKeysSQL = newStatement(`
 update trapeze.unique_keys k set job_id = w.job_id
-from unnest($1::text[], $2::text[], $3::bigint[]) as w(kind, key, job_id)
+from unnest(@kinds::text[], @keys::text[], @ids::bigint[]) as w(kind, key, job_id)
 where k.kind = w.kind and k.key = w.key
 	and not exists (select from trapeze.live l where l.id = k.job_id)
 	and not exists (select from trapeze.parked p where p.id = k.job_id)
-returning w.job_id`
+returning w.job_id`)
 )
 
 // reserveKeys takes the unique keys of new jobs in the caller's transaction, and returns the jobs that have theirs, and those
@@ -97,13 +97,13 @@ func (s *Store) reserveKeys(ctx context.Context, tx pgx.Tx, list []NewJob) ([]Ne
 		return list, nil
 	}
 	owned := map[int64]bool{}
-	take := func(sql string) error {
+	take := func(sql *statement) error {
 		var kinds, keys []string
 		var ids []int64
 		for k, id := range wanted {
 			kinds, keys, ids = append(kinds, k.Kind), append(keys, k.Key), append(ids, id)
 		}
-		taken, err := pinnedIn(ctx, tx, pgx.RowTo[int64], s.in(sql), []any{kinds, keys, ids})
+		taken, err := runIn(ctx, s, tx, pgx.RowTo[int64], sql, args{{"kinds", kinds}, {"keys", keys}, {"ids", ids}})
 		for _, id := range taken {
 			owned[id] = true
 		}
@@ -132,7 +132,7 @@ func (s *Store) reserveKeys(ctx context.Context, tx pgx.Tx, list []NewJob) ([]Ne
 			Kind, Key string
 			Job       int64
 		}
-		locked, err := pinnedIn(ctx, tx, pgx.RowToStructByPos[held], s.in(lockKeysSQL), []any{kinds, keys})
+		locked, err := runIn(ctx, s, tx, pgx.RowToStructByPos[held], lockKeysSQL, args{{"kinds", kinds}, {"keys", keys}})
 		if err == nil {
 			err = take(inheritKeysSQL)
 		}

@@ -74,7 +74,7 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first, last := w.ended("k", 2*forgetAtOnce+10)
+	first, last := w.ended("k", 4_000+10)
 	lost := errors.New("the lead is lost")
 	batches := 0
 	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, func(context.Context) error {
@@ -83,11 +83,11 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 		}
 		return nil
 	})
-	w.is.True(errors.Is(err, lost))     // it stops at once
-	w.is.Equal(n, 2*forgetAtOnce)       // with what it has done
-	jobs, ends := w.left(first, last)   //
-	w.is.Equal(jobs, 10)                //
-	w.is.Equal(ends, 2*forgetAtOnce+10) // the day stays
+	w.is.True(errors.Is(err, lost))   // it stops at once
+	w.is.Equal(n, 4_000)              // with what it has done
+	jobs, ends := w.left(first, last) //
+	w.is.Equal(jobs, 10)              //
+	w.is.Equal(ends, 4_000+10)        // the day stays
 	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 10) // nothing is counted twice

@@ -24,18 +24,18 @@ select case when ` + accepts + ` then exists (select from pg_locks l where l.loc
 )
 
 // TakeLead takes the lead on a connection that is used for nothing else, if nobody has it. Ask once a connection.
-func (s *Store) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
-	return s.lead(ctx, conn, takeLeadSQL)
+func (db *Database) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	return db.lead(ctx, conn, takeLeadSQL)
 }
 
 // HasLead reports whether the connection has the lead.
-func (s *Store) HasLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
-	return s.lead(ctx, conn, hasLeadSQL)
+func (db *Database) HasLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	return db.lead(ctx, conn, hasLeadSQL)
 }
 
-func (s *Store) lead(ctx context.Context, conn *pgx.Conn, sql string) (bool, error) {
+func (db *Database) lead(ctx context.Context, conn *pgx.Conn, sql string) (bool, error) {
 	var has *bool
-	err := conn.QueryRow(ctx, sql, s.schema).Scan(&has)
+	err := conn.QueryRow(ctx, sql, db.schema).Scan(&has)
 	if err == nil && has == nil {
 		err = dburl.ErrReadOnly
 	}

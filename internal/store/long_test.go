@@ -5,6 +5,8 @@ package store
 import (
 	"fmt"
 	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
 func TestAJobBornRunningBehindABacklogOf300000IsRecoveredInOneSweep(t *testing.T) {
@@ -17,7 +19,7 @@ func TestAClaimBehind200000BlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.
 
 // bounds are what one statement may touch, whatever waits and whatever has ended. About twice what was measured on
 // PostgreSQL 15 with one million pending and one million finished jobs; the claim is of 50 jobs, all else of one.
-var bounds = map[string]touched{
+var bounds = map[string]plantest.Touched{
 	"claim":     {Buffers: 3000, Rows: 1200},
 	"enqueue":   {Buffers: 120, Rows: 25},
 	"finish":    {Buffers: 400, Rows: 50},
@@ -40,7 +42,7 @@ func TestTheHotStatementsTouchNoMoreRowsInABigDatabase(t *testing.T) {
 }
 
 // measure runs each hot statement once in a database with n pending, n finished and n/10 parked jobs.
-func measure(t *testing.T, n int) map[string]touched {
+func measure(t *testing.T, n int) map[string]plantest.Touched {
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
@@ -56,27 +58,22 @@ func measure(t *testing.T, n int) map[string]touched {
 	for _, table := range []string{"jobs", "live", "done", "parked", "current_runs", "pods", "job_events"} {
 		w.exec(`vacuum analyze trapeze.` + table)
 	}
-	conn := pinned(t, w.pool.Config().ConnString())
+	conn := plantest.Pinned(t, w.Pool())
 	id := func() int64 { ids, err := w.NewIDs(w.ctx(), 1); w.is.NoErr(err); return ids[0] }
-	child := func(id int64, parent string) []string {
-		return literals(fmt.Sprintf("{%d}", id), "{k}", "{default}", "{s}", `{"{}"}`, fmt.Sprintf("{%d}", id), "{"+parent+"}", "{0}",
-			"{null}", "{null}", "{null}", "{ann}", "{ann}", "{null}", "{null}", "{60}", "{0}", "{t}")
-	}
-	found := map[string]touched{}
-	for name, args := range map[string][]string{
-		"claim":     literals(boot, "{default}", "{50}", "{k}", "true"),
-		"enqueue":   append(child(id(), "null"), literals(boot)...),
-		"heartbeat": literals(boot, "60000", "false"),
-		"promote":   literals("50"),
-		"finish": append(append(literals(fmt.Sprintf("{%d}", parent.ID), "{1}", "{succeeded}", "{ok}", "{ok}", "{null}", "{null}", "{1}"),
-			child(id(), fmt.Sprint(parent.ID))...), literals(boot)...),
-	} {
+	found := map[string]plantest.Touched{}
+	for name, st := range map[string]*Statement{"claim": ClaimSQL, "enqueue": EnqueueSQL, "heartbeat": HeartbeatSQL, "promote": PromoteSQL, "finish": FinishSQL} {
+		child := id()
+		by := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
+			"stream": "0", "renew": "true", "limit": "50", "ids": fmt.Sprintf("'{%d}'", parent.ID), "fences": "'{1}'", "states": "'{succeeded}'",
+			"outcomes": "'{ok}'", "reasons": "'{ok}'", "new_ids": fmt.Sprintf("'{%d}'", child), "kinds": "'{k}'", "subjects": "'{s}'", "args": `'{"{}"}'`,
+			"pipelines": fmt.Sprintf("'{%d}'", child), "parents": "'{null}'", "steps": "'{0}'", "submitters": "'{ann}'", "actors": "'{ann}'",
+			"priorities": "'{60}'", "delays": "'{0}'", "starts": "'{t}'", "impaired": "'{f}'"}
 		_, err := conn.Exec(t.Context(), "begin")
 		w.is.NoErr(err)
-		plan := explain(t, conn, name, hot[name], "analyze, buffers, format json", args...)
+		plan := plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...)
 		_, err = conn.Exec(t.Context(), "rollback")
 		w.is.NoErr(err)
-		found[name] = read(t, plan)
+		found[name] = plantest.Read(t, plan)
 	}
 	w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.current_runs`)
 	return found

@@ -13,19 +13,19 @@ import (
 // whose first two hundred rows cannot be claimed it is that of the last of them.
 // Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment) that stops at two hundred rows. Rows
 // touched: these, and the dead and running ones since the moment given, which is what the look is for.
-const marksSQL = `
+var marksSQL = newStatement(`
 select w.lane, least(min(r.moment), ` + freshSince + `), ` + tookMicros + `
-from unnest($1::text[], $2::timestamptz[]) as w(lane, since)
+from unnest(@lanes::text[], @since::timestamptz[]) as w(lane, since)
 cross join ` + allRanks + `
 left join lateral (
 	select coalesce(min(p.ready_at) filter (where p.ok), case when count(*) = 200 then max(p.ready_at) end) as moment
 	from (
-		select l.ready_at, l.kind = any($3::text[]) and ` + subjectRests + ` as ok from trapeze.live l
+		select l.ready_at, l.kind = any(@kinds::text[]) and ` + subjectRests + ` as ok from trapeze.live l
 		where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= w.since and l.state = 'pending'
 		order by l.lane, (-l.priority), l.ready_at, l.id limit 200
 	) p
 ) r on true
-group by w.lane`
+group by w.lane`)
 
 // Marks returns, for each lane, a moment before which nothing became ready that could be claimed at the moment of the look,
 // and how long the look took in the server. It looks at what became ready since the moments given (zero: at everything).
@@ -40,7 +40,7 @@ func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []s
 		Moment time.Time
 		Micros int64
 	}
-	found, err := rows(ctx, s, pgx.RowToStructByPos[mark], marksSQL, lanes, moments, kinds)
+	found, err := run(ctx, s, pgx.RowToStructByPos[mark], marksSQL, args{{"lanes", lanes}, {"since", moments}, {"kinds", kinds}})
 	if err != nil {
 		return nil, 0, fmt.Errorf("mark what has been passed: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -136,9 +137,11 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		_, err := w.Finish(w.ctx(), boot, ends)
 		w.is.NoErr(err)
 	}
-	conn := pinned(t, w.pool.Config().ConnString())
-	pages := func(name, sql string, args ...string) int {
-		plan := explain(t, conn, name, sql, "analyze, buffers, costs off, timing off", args...)
+	conn := plantest.Pinned(t, w.Pool())
+	literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
+		"since": `array[now() + interval '1 second']`}
+	pages := func(name string, sql *Statement) int {
+		plan := plantest.Explain(t, conn, name, sql.Text(), "analyze, buffers, costs off, timing off", sql.InOrder(literals)...)
 		found := buffers.FindStringSubmatch(plan)
 		if found == nil {
 			t.Fatalf("%s tells no buffers:\n%s", name, plan)
@@ -147,12 +150,11 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		w.is.NoErr(err)
 		return n
 	}
-	claim := []string{fmt.Sprintf("'%s'", boot), "'{default}'", "'{5}'", "'{k}'", "true"}
 	var whole, since []int
 	for i, n := range []int{500, 9500} {
 		workOff(n)
-		whole = append(whole, pages(fmt.Sprint("claim", i), claimSQL, claim...))
-		since = append(since, pages(fmt.Sprint("claim_since", i), claimSinceSQL, append(claim, `array[now() + interval '1 second']`)...))
+		whole = append(whole, pages(fmt.Sprint("claim", i), ClaimSQL))
+		since = append(since, pages(fmt.Sprint("claim_since", i), ClaimSinceSQL))
 	}
 	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one page more a rank, when the index grows by a level
 		t.Errorf("over 500 and 10,000 dead rows a claim touches %d pages, and %d from a mark on", whole, since)

@@ -134,7 +134,7 @@ func promotes(limit int) verb {
 func changesLane(l Lane) verb {
 	return bare(fmt.Sprintf("lane %s", told(l)),
 		func(ctx context.Context, s *Store) error {
-			_, err := s.pool.Exec(ctx, `update trapeze.lanes set slots_per_pod = $2, enabled = $3, drained = $4 where name = $1`,
+			_, err := s.Pool().Exec(ctx, `update trapeze.lanes set slots_per_pod = $2, enabled = $3, drained = $4 where name = $1`,
 				l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
 			return err
 		},
@@ -144,7 +144,7 @@ func changesLane(l Lane) verb {
 func pauses(paused bool) verb {
 	return bare(fmt.Sprintf("gate paused %v", paused),
 		func(ctx context.Context, s *Store) error {
-			_, err := s.pool.Exec(ctx, `update trapeze.gate set paused = $1`, paused)
+			_, err := s.Pool().Exec(ctx, `update trapeze.gate set paused = $1`, paused)
 			return err
 		},
 		func(m *model) error { m.paused = paused; return nil })
@@ -183,7 +183,7 @@ func forgetsEvents() verb {
 func lapses(boot string) verb {
 	return bare("lapse of "+boot,
 		func(ctx context.Context, s *Store) error {
-			_, err := s.pool.Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
+			_, err := s.Pool().Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
 			return err
 		},
 		func(m *model) error { m.pods[boot].lapsed = true; return nil })
@@ -193,7 +193,7 @@ func lapses(boot string) verb {
 func comesDue(id int64) verb {
 	return bare(fmt.Sprintf("job %d comes due", id),
 		func(ctx context.Context, s *Store) error {
-			_, err := s.pool.Exec(ctx, `update trapeze.parked set run_after = now() where id = $1`, id)
+			_, err := s.Pool().Exec(ctx, `update trapeze.parked set run_after = now() where id = $1`, id)
 			return err
 		},
 		func(m *model) error { m.jobs[id].at = m.now; return nil })
@@ -207,9 +207,9 @@ func ages(ids ...int64) verb {
 				return err
 			}
 			at := time.Now().UTC().AddDate(0, 0, -oldDay)
-			_, err := s.pool.Exec(ctx, `update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)
+			_, err := s.Pool().Exec(ctx, `update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)
 			if err == nil {
-				err = ageEvents(ctx, s.pool, ids, at)
+				err = ageEvents(ctx, s.Pool(), ids, at)
 			}
 			return err
 		},
@@ -248,7 +248,7 @@ func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Tim
 func makeOldDay(ctx context.Context, s *Store) error {
 	day := time.Now().UTC().AddDate(0, 0, -oldDay)
 	for _, parent := range []string{"done_succeeded", "done_failed", "done_cancelled", "job_events"} {
-		_, err := s.pool.Exec(ctx, fmt.Sprintf(`do $$ begin
+		_, err := s.Pool().Exec(ctx, fmt.Sprintf(`do $$ begin
 			if to_regclass('trapeze.%[1]s_%[2]s') is null then
 				create table trapeze.%[1]s_%[2]s (like trapeze.%[1]s including all);
 				alter table trapeze.%[1]s attach partition trapeze.%[1]s_%[2]s for values from ('%[3]s 00:00:00+00') to ('%[4]s 00:00:00+00');

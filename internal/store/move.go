@@ -74,7 +74,7 @@ const movePage = 5000
 func (s *Store) Move(ctx context.Context, m Moving, actor string) (moved, passed int, err error) {
 	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
 		for after := int64(0); ; {
-			p, err := s.movePage(ctx, s.pool, sql, m, after, actor)
+			p, err := s.movePage(ctx, s.Pool(), sql, m, after, actor)
 			moved, passed = moved+p.Moved, passed+p.Passed
 			if err != nil {
 				return moved, passed, fmt.Errorf("move jobs of lane %q: %w", m.From, err)
@@ -97,7 +97,7 @@ type movedPage struct {
 
 func (s *Store) movePage(ctx context.Context, db DB, sql string, m Moving, after int64, actor string) (p movedPage, err error) {
 	args := []any{m.From, after, movePage, m.Kinds, some(m.To), actor}
-	if db == DB(s.pool) {
+	if db == DB(s.Pool()) {
 		list, err := rows(ctx, s, pgx.RowToStructByPos[movedPage], sql, args...)
 		if err != nil {
 			return p, err

@@ -90,7 +90,7 @@ func (s *Store) Nice(ctx context.Context, id int64, priority int, chain bool, ac
 func (s *Store) niceOnce(ctx context.Context, id int64, priority int, chain bool, actor string) (found bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = false
-		if _, err := tx.Exec(ctx, shortWaitSQL, s.shortWait.Milliseconds()); err != nil {
+		if err := s.boundLocks(ctx, tx); err != nil {
 			return err
 		}
 		for _, sql := range []string{niceLiveSQL, niceParkedSQL} {

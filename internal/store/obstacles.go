@@ -28,8 +28,8 @@ left join trapeze.gate g on true
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
 	select count(*)::int as alive, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
-		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + aliveTailSQL + `) as boots,
-		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + aliveTailSQL + `) as slots
+		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + alivePod + `) as boots,
+		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + alivePod + `) as slots
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
 left join lateral (

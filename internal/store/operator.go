@@ -38,26 +38,5 @@ func (s *Store) operates(ctx context.Context, tx pgx.Tx, o operation) error {
 	return s.NotifySettings(ctx, tx)
 }
 
-// ask collects the rows of a statement on db.
-func ask[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	result, err := db.Query(ctx, s.in(sql), args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(result, scan)
-}
-
-// askOne is ask for the only row of a statement; without it the error is none.
-func askOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
-	list, err := ask(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
-	if err == nil && len(list) == 0 {
-		err = none
-	}
-	if err != nil {
-		return row, err
-	}
-	return list[0], nil
-}
-
 // errDry ends the transaction of a dry run, with nothing done.
 var errDry = errors.New("dry run")

@@ -71,14 +71,14 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 }
 
 // attempt runs do, which uses a connection of the store's pool.
-func (s *Store) attempt(do func() error) error {
-	err := s.connections.outage.try(s.steady,
-		func() bool { return s.pool.Stat().IdleConns() > 0 },
-		func() bool { return s.pool.Stat().ConstructingConns() > 0 }, do)
-	if s.steady {
-		s.connections.beaten(err == nil)
+func (db *Database) attempt(do func() error) error {
+	err := db.connections.outage.try(db.steady,
+		func() bool { return db.pool.Stat().IdleConns() > 0 },
+		func() bool { return db.pool.Stat().ConstructingConns() > 0 }, do)
+	if db.steady {
+		db.connections.beaten(err == nil)
 	}
-	return s.connections.explain(err)
+	return db.connections.explain(err)
 }
 
 // tooMany is the SQLSTATE of a server that has no connection left: too_many_connections.

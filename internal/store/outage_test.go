@@ -27,17 +27,17 @@ func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	proxy.Refuse()
-	for began := time.Now(); time.Since(began) <= outageAfter+attemptsApart; { // a single failure is no outage
+	for began := time.Now(); time.Since(began) <= OutageAfter+AttemptsApart; { // a single failure is no outage
 		_, err = s.Pods(t.Context(), true)
 		is.True(Transient(err))
 	}
-	before := s.pool.Stat().NewConnsCount()
+	before := s.Pool().Stat().NewConnsCount()
 	failed := 0
 	for began := time.Now(); failed < 1000 && time.Since(began) < 10*time.Second; failed++ {
 		_, err := s.Pods(t.Context(), true)
 		is.True(Transient(err) && !Unknown(err)) // nothing was sent
 	}
-	dials := int(s.pool.Stat().NewConnsCount() - before)
+	dials := int(s.Pool().Stat().NewConnsCount() - before)
 	t.Logf("%d requests dialled %d times", failed, dials)
 	is.True(dials < failed/3)
 	proxy.Pass()
@@ -61,7 +61,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
 	var taken []*pgx.Conn
 	for {
 		conn, err := pgx.Connect(t.Context(), server.URL())
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == tooMany {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == TooMany {
 			break
 		}
 		is.NoErr(err)

@@ -48,14 +48,14 @@ with old as materialized (
 		lane, started_at, claim_xid)
 	select id, ends, 'error', why, error, class, fence, pod, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		claim_xid from gone
-), ` + freeKeysTailSQL + `, ended_runs as (
+), ` + freeKeys + `, ended_runs as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
-), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
+), ` + failedBranches + `, ` + noParents + `, ` + countBranches + `
 select id, fence, pod::text, ends, kind from gone
 union all
 select id, fence, pod::text, null, '' from old where id not in (select id from gone)`

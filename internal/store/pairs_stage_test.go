@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 	}
 	// However slow the machine, nobody's patience ends while the first is held.
 	for _, s := range []*Store{w.Store, held} {
-		s.wait, s.shortWait = 5*time.Minute, 5*time.Minute
+		s.Wait(5 * time.Minute)
 	}
 	t.Cleanup(func() {
 		held.Close()

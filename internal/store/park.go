@@ -13,19 +13,19 @@ import (
 // parkSQL ends one claim for now: the job waits in parked until its moment. A retry has spent its attempt, a retry later
 // gets it back and is counted in job_progress. A job whose cancel was committed is not matched: cancel wins over retry.
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; for a retry nothing of job_progress.
-const parkSQL = `
+var parkSQL = newStatement(`
 with gone as (
-	delete from trapeze.live where id = $1 and fence = $2 and pod = $3 and not cancel_requested
+	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
 	returning *
 ), parked as (
 	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated,
 		unique_while, lane, kind, subject)
-	select id, $4, now() + $5::bigint * interval '1 millisecond', started_at, fence, event_no + 1, epoch,
-		case when $4 = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
+	select id, @why, now() + @wait::bigint * interval '1 millisecond', started_at, fence, event_no + 1, epoch,
+		case when @why = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
 	from gone
 	returning run_after
 ), put_off as (
-	insert into trapeze.job_progress (id, put_off) select id, $7::int from gone where $7::int > 0
+	insert into trapeze.job_progress (id, put_off) select id, @times::int from gone where @times::int > 0
 	on conflict (id) do update set put_off = excluded.put_off
 ), ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
@@ -33,11 +33,11 @@ with gone as (
 ), event as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, level, message,
 		fields)
-	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when $4 = 'retry' then 'job.retried' else 'job.retry_later' end,
-		'handler', 'warn', $6, case when $4 = 'retry' then json_build_object('attempt', attempt, 'delay_ms', $5::bigint, 'error_class', $8::text, 'error_code', $9::text)
-		else json_build_object('count', $7::int, 'delay_ms', $5::bigint) end from gone
+	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when @why = 'retry' then 'job.retried' else 'job.retry_later' end,
+		'handler', 'warn', @message, case when @why = 'retry' then json_build_object('attempt', attempt, 'delay_ms', @wait::bigint, 'error_class', @class::text, 'error_code', @code::text)
+		else json_build_object('count', @times::int, 'delay_ms', @wait::bigint) end from gone
 )
-select run_after from parked`
+select run_after from parked`)
 
 // Retry is why a job is tried again.
 type Retry struct {
@@ -59,8 +59,7 @@ func (s *Store) PutOff(ctx context.Context, l job.Lease, times int, wait time.Du
 }
 
 func (s *Store) park(ctx context.Context, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
-	due, err := rows(ctx, s, pgx.RowTo[time.Time], parkSQL, l.JobID, l.Fence, l.Pod, place, wait.Milliseconds(), why.Message, times,
-		some(string(why.Class)), some(why.Code))
+	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", some(string(why.Class))}, {"code", some(why.Code)}})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}
@@ -72,11 +71,11 @@ func (s *Store) park(ctx context.Context, l job.Lease, place string, times int, 
 
 // promoteSQL moves jobs whose moment has come into live, in the order in which they became due; ready_at is that moment,
 // so that a late promotion costs them no place. Plan: Index Scan on parked_for_promotion, stops at the limit.
-const promoteSQL = `
+var promoteSQL = newStatement(`
 with due as materialized (
 	select p.id from trapeze.parked p
 	where p.why in ('scheduled', 'retry', 'retry_later') and p.run_after <= now()
-	order by p.run_after, p.id limit $1 for update skip locked
+	order by p.run_after, p.id limit @limit for update skip locked
 ), moved as (
 	delete from trapeze.parked p using due d where p.id = d.id returning p.*
 ), placed as (
@@ -88,11 +87,11 @@ with due as materialized (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.promoted' from moved
 )
-select count(*) from moved`
+select count(*) from moved`)
 
 // Promote makes parked jobs pending whose moment has come, at most limit of them, and returns how many.
 func (s *Store) Promote(ctx context.Context, limit int) (int, error) {
-	n, err := rows(ctx, s, pgx.RowTo[int], promoteSQL, limit)
+	n, err := run(ctx, s, pgx.RowTo[int], promoteSQL, args{{"limit", limit}})
 	if err != nil {
 		return 0, fmt.Errorf("promote: %w", err)
 	}

@@ -136,7 +136,7 @@ func (s *Store) walkPipelines(ctx context.Context, args []any, owner string, lim
 			from.At = &made[0]
 		}
 	}
-	return walk(s.lookFor, limit, from, pipelineBytes, func(from looked, n int) ([]looked, error) {
+	return walk(s.SearchFor, limit, from, pipelineBytes, func(from looked, n int) ([]looked, error) {
 		return rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[2], from.At, from.ID, n}, whose...)...)
 	}, func(from looked, down *looked, limit int) ([]job.Pipeline, bool, error) {
 		args[3], args[4], args[5] = from.At, from.ID, limit
@@ -154,23 +154,6 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 		p.Progress = &progress
 	}
 	return p, err
-}
-
-// openOfPipelineSQL lists jobs of a pipeline that have neither ended nor been asked to. Plan: jobs_of_pipeline; primary keys.
-const openOfPipelineSQL = `
-select j.id from (
-	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
-	union all
-	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
-) j where ` + isOpen + ` limit $2`
-
-// OpenOfPipeline lists jobs of a pipeline that have neither ended nor been asked to, at most limit.
-func (s *Store) OpenOfPipeline(ctx context.Context, id int64, limit int) ([]int64, error) {
-	list, err := rows(ctx, s, pgx.RowTo[int64], openOfPipelineSQL, id, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list the open jobs of pipeline %d: %w", id, err)
-	}
-	return list, nil
 }
 
 // spineSQL reads the jobs of a pipeline that no fan-out contains, in their order, without their plans: each holds all that follows it, so
@@ -199,13 +182,6 @@ const branchStatesSQL = `
 select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
 from (` + branchTails + `) b join ` + jobOf + ` v on v.id = b.id
 group by v.state`
-
-// branchTails are the last jobs of the branches of the fan-out $2 in the pipeline $1.
-const branchTails = `
-	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.id, j.child_no, j.kind, j.subject, j.impaired
-	from trapeze.jobs j
-	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0
-	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc`
 
 // BranchState counts the branches of a fan-out whose last job is in a state.
 type BranchState struct {

@@ -70,8 +70,9 @@ const (
 	PlacedAwaiting Place = "awaiting_approval"
 )
 
-// placeSQL is the tail of every statement that inserts jobs. It reads the CTE wish and puts each of its rows into jobs and
-// into live (pending or born running) or parked, with its events.
+// placeParts are the parts of every statement that inserts jobs. They read the CTE wish and put each of its rows into jobs and
+// into live (pending or born running) or parked, with its events: wish → may → born_runs → placed, and from placed the rest.
+// ahead is what goes before a job in its lane.
 //
 // A row may be born running when it asks for it; its pod's row is open, because a closed one's jobs are looked for only a
 // while; nothing pending in its lane has a rank of ahead or less (rank is the negated priority; live_for_claim, first
@@ -81,36 +82,57 @@ const (
 // wait for each other. Ended rows of a subject that was taken are deleted here.
 //
 // A row that needs approval is parked, whatever else it asks for; run_after is then when it would have become due.
-const placeSQL = `
-may as materialized (
-	select w.*, w.starts and w.delay_ms = 0 and not w.approval
+func placeParts(ahead string) string {
+	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced,
+		placeJobs, placePipelines, placeLive, placeParked, placeEvents)
+}
+
+// mayStart is the rows of wish, and whether each is free to start. Plan: a probe of pods, live_for_claim and
+// current_runs_one_running for each row that asks to start.
+func mayStart(ahead string) string {
+	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
 		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
-		and not exists (` + goesAhead + `)
+		and not exists (` + ahead + `)
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
 			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free
-	from wish w
-), born_runs as (
+	from wish w`
+}
+
+const (
+	// placeRuns takes the subjects of the rows of may that are free. Plan: an insert a subject.
+	placeRuns = `born_runs as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
 	select kind, subject, id, 1, 'running' from may where free and subject <> '' and not handed order by kind, subject, id
 	on conflict (kind, subject) where state = 'running' do nothing
 	returning kind, subject, job_id
-), superseded as (
+)`
+
+	// placeSuperseded deletes the ended runs of the subjects of born_runs. Plan: current_runs_of_subject.
+	placeSuperseded = `superseded as (
 	delete from trapeze.current_runs c using born_runs r
 	where c.kind = r.kind and c.subject = r.subject and c.state = 'ended'
-), placed as materialized (
+)`
+
+	// placePlaced decides where each row of may goes. A free one runs if born_runs took its subject.
+	placePlaced = `placed as materialized (
 	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
 		when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then 'running'
 		else 'pending' end as place
 	from may m
-), new_jobs as (
+)`
+
+	// placeJobs, placePipelines, placeLive, placeParked and placeEvents insert the rows of placed. Plans: inserts.
+	placeJobs = `new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
 		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, traceparent)
 	select id, kind, lane, subject, args::json, pipeline_id, parent_id, step, planned::json, max_attempts,
 		max_crashes, submitter, unique_key, pg_current_xact_id(), group_id, child_no, impaired, traceparent from placed
-), new_pipelines as (
+)`
+	placePipelines = `new_pipelines as (
 	insert into trapeze.pipelines (id, name) select pipeline_id, pipeline from placed where pipeline is not null
 	on conflict (id) do nothing
-), new_live as (
+)`
+	placeLive = `new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
 		unique_while, lane, kind, subject, claim_xid)
 	select id, now(), born_at, born_at, born, case when born = 1 then boot end, 1 + born, born, priority, place,
@@ -119,12 +141,14 @@ may as materialized (
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
 			case place when 'running' then now() end as born_at
 		from placed p where place in ('pending', 'running')) p
-), new_parked as (
+)`
+	placeParked = `new_parked as (
 	insert into trapeze.parked (id, why, run_after, event_no, priority, unique_while, lane, kind, subject)
 	select id, case when approval then 'approval' else 'scheduled' end, now() + delay_ms * interval '1 millisecond', 1, priority,
 		unique_while, lane, kind, subject
 	from placed where place in ('parked', 'awaiting_approval')
-), new_events as (
+)`
+	placeEvents = `new_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, actor, fields)
 	select array_agg(id), array_agg(1), null, null, '', case when approval then 'awaiting_approval' else 'pending' end,
 		'job.enqueued', actor, null
@@ -134,6 +158,7 @@ may as materialized (
 		'{"path":"fast"}'::json
 	from placed where place = 'running' group by boot
 )`
+)
 
 // goesAhead is what goes before a job in its lane. goesAheadSince looks only at what became ready since a moment, for the
 // reason of [claimSinceSQL].
@@ -141,8 +166,17 @@ const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
 	goesAheadSince = `select from ` + allRanks + ` cross join lateral (select from trapeze.live l
-			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $26::timestamptz and l.state = 'pending' limit 1) l
+			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= @since::timestamptz and l.state = 'pending' limit 1) l
 			where rank <= w.ahead`
+)
+
+// newJobArrays are new jobs, and newJobColumns the columns that they become.
+const (
+	newJobArrays = `@new_ids::bigint[], @kinds::text[], @lanes::text[], @subjects::text[], @args::text[], @pipelines::bigint[], @parents::bigint[], @steps::int[],
+		@planned::text[], @max_attempts::int[], @max_crashes::int[], @submitters::text[], @actors::text[], @unique_keys::text[], @unique_whiles::text[], @priorities::int[], @delays::bigint[],
+		@starts::boolean[], @pipeline_names::text[], @groups::bigint[], @child_nos::int[], @impaired::boolean[], @traces::text[]`
+	newJobColumns = `id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor,
+		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 )
 
 // columns are the arrays that unnest turns back into rows.
@@ -192,10 +226,13 @@ func (c *columns) add(n NewJob) {
 	}
 }
 
-func (c *columns) all() []any {
-	return []any{c.ids, c.kinds, c.lanes, c.subjects, c.args, c.pipelines, c.parents, c.steps, c.planned, c.maxAttempts,
-		c.maxCrashes, c.submitters, c.actors, c.uniqueKeys, c.uniqueWhiles, c.priorities, c.delays, c.starts, c.pipelineNames,
-		c.groups, c.childNos, c.impaired, c.traces}
+// named adds the arguments of newJobArrays.
+func (c *columns) named(by args) args {
+	return append(by, args{{"new_ids", c.ids}, {"kinds", c.kinds}, {"lanes", c.lanes}, {"subjects", c.subjects}, {"args", c.args},
+		{"pipelines", c.pipelines}, {"parents", c.parents}, {"steps", c.steps}, {"planned", c.planned}, {"max_attempts", c.maxAttempts},
+		{"max_crashes", c.maxCrashes}, {"submitters", c.submitters}, {"actors", c.actors}, {"unique_keys", c.uniqueKeys},
+		{"unique_whiles", c.uniqueWhiles}, {"priorities", c.priorities}, {"delays", c.delays}, {"starts", c.starts},
+		{"pipeline_names", c.pipelineNames}, {"groups", c.groups}, {"child_nos", c.childNos}, {"impaired", c.impaired}, {"traces", c.traces}}...)
 }
 
 var yes, no = true, false
@@ -217,6 +254,16 @@ func text(raw json.RawMessage) *string {
 	}
 	s := string(raw)
 	return &s
+}
+
+// some returns v by its address: nil, which costs nothing, for the zero value, as PostgreSQL's null.
+func some[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	kept := v // the address of v itself would cost an allocation also where there is nothing
+	return &kept
 }
 
 func narrow(n *int) *int32 {

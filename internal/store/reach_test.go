@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -54,29 +56,32 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				w.exec(`vacuum analyze trapeze.` + table)
 			}
 			w.exec(`insert into trapeze.remote_workers (boot, owner, stream, stream_key) values ($1, 'ann', 1, '')`, boot)
-			conn := pinned(t, w.pool.Config().ConnString())
+			conn := plantest.Pinned(t, w.Pool())
 			var id int64
 			var at string
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select id, ready_at::text from trapeze.live where state = 'pending' order by id offset $1::int limit 1`,
 				n/2).Scan(&id, &at))
-			claim := literals(boot, "{default}", "{10}", "{k}", "true")
-			mark := append(slices.Clone(claim), "array[now() - interval '1 hour']", "'{-101}'", "'{0001-01-01}'", "'{0}'", "'{1000}'")
-			middle := append(slices.Clone(claim), "'{0001-01-01}'", "'{-10}'",
-				literals(fmt.Sprintf("{%q}", at))[0], fmt.Sprintf("'{%d}'", id), "'{1000}'")
-			stream := literals("1")
+			literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{10}'", "kinds": "'{k}'", "isolated": "true",
+				"since": "array[now() - interval '1 hour']", "after_ranks": "'{-101}'", "after_ready": "'{0001-01-01}'", "after_ids": "'{0}'",
+				"reach": "'{1000}'", "above": "'{101}'", "stream": "1"}
+			middle := maps.Clone(literals)
+			middle["since"], middle["after_ranks"] = "'{0001-01-01}'", "'{-10}'"
+			middle["after_ready"], middle["after_ids"] = fmt.Sprintf("'{%q}'", at), fmt.Sprintf("'{%d}'", id)
+			first := maps.Clone(literals)
+			first["since"] = "'{0001-01-01}'"
 			for name, one := range map[string]struct {
-				sql  string
-				args []string
+				sql *Statement
+				by  map[string]string
 			}{
-				"claim":               {claimSQL, claim},
-				"claim_since":         {claimSinceSQL, mark},
-				"claim_from_position": {claimSinceSQL, middle},
-				"worker_claim":        {guestClaimSQL, append(slices.Clone(claim), stream...)},
-				"worker_claim_since":  {guestSinceSQL, append(slices.Clone(mark), stream...)},
-				"marks":               {marksSQL, literals("{default}", "{0001-01-01}", "{k}")},
+				"claim":               {ClaimSQL, literals},
+				"claim_since":         {ClaimSinceSQL, literals},
+				"claim_from_position": {ClaimSinceSQL, middle},
+				"worker_claim":        {GuestClaimSQL, literals},
+				"worker_claim_since":  {GuestSinceSQL, literals},
+				"marks":               {MarksSQL, first},
 			} {
-				plan := explain(t, conn, name, one.sql, "analyze, buffers, format json", one.args...)
-				found := read(t, plan)
+				plan := plantest.Explain(t, conn, name, one.sql.Text(), "analyze, buffers, format json", one.sql.InOrder(one.by)...)
+				found := plantest.Read(t, plan)
 				t.Logf("%s: %+v", name, found)
 				// Each row is read, filtered, and tried with its subject; where the page ends it is read once more.
 				if found.Rows > 5*ClaimReach || found.Buffers > 12*ClaimReach {
@@ -311,7 +316,7 @@ func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(w.ctx()) }()
-	_, err = tx.Exec(w.ctx(), claimSQL, boot, []string{"default"}, []int32{5}, []string{"k"}, true)
+	_, err = Do(w.ctx(), w.Store, tx, ClaimSQL, fiveOf(boot))
 	w.is.NoErr(err)
 	var locked []int64
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select array_agg(id) from (select id from trapeze.live where state = 'pending'

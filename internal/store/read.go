@@ -105,7 +105,7 @@ func (s *Store) Jobs(ctx context.Context, f Filter) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	args := []any{states, some(f.Kind), some(f.Lane), some(f.Subject), someID(f.Pipeline), someID(f.Parent), since,
+	args := []any{states, some(f.Kind), some(f.Lane), some(f.Subject), some(f.Pipeline), some(f.Parent), since,
 		at, before, limit, f.Current || f.WithChildren(), some(string(f.Reason)), some(string(f.ErrorClass)), some(f.ErrorCode)}
 	list, full, until, err := s.chosen(ctx, f, args, at, limit)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Store) ExportJobs(ctx context.Context, db DB, do func(job.Job) error) e
 
 // Snapshot runs do in a read-only transaction that sees one moment of the database.
 func (s *Store) Snapshot(ctx context.Context, do func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
+	return pgx.BeginTxFunc(ctx, s.Pool(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
 }
 
 func each[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], do func(T) error, sql string, args ...any) error {
@@ -198,13 +198,6 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 		j.Progress = &p
 	}
 	return j, err
-}
-
-func someID(id int64) *int64 {
-	if id == 0 {
-		return nil
-	}
-	return &id
 }
 
 // foreignLaneSQL reads what a submission of a kind without a handler here needs to know.

@@ -32,3 +32,44 @@ func (f Filter) Possible() []job.State {
 	}
 	return f.Reason.States()
 }
+
+// Any reports whether a filter selects less than everything. Children of fan-outs, in or out, are no selection.
+func (f Filter) Any() bool {
+	f.Children = nil
+	return len(f.Asked()) > 0
+}
+
+// WithChildren reports whether the filter selects children of fan-outs too. A list of everything is easier to read without them. With
+// any filter they count, so that a list shows what a command with the same filter is for.
+func (f Filter) WithChildren() bool {
+	if f.Children != nil {
+		return *f.Children
+	}
+	return f.Any()
+}
+
+// Asked says what a filter asks for, in words as of the HTTP API.
+func (f Filter) Asked() map[string]any {
+	asked := map[string]any{}
+	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject, "reason": string(f.Reason),
+		"error_class": string(f.ErrorClass), "error_code": f.ErrorCode} {
+		if value != "" {
+			asked[name] = value
+		}
+	}
+	for name, id := range map[string]int64{"pipeline": f.Pipeline, "parent": f.Parent} {
+		if id != 0 {
+			asked[name] = fmt.Sprint(id)
+		}
+	}
+	if len(f.States) > 0 {
+		asked["state"] = f.States
+	}
+	if !f.Since.IsZero() {
+		asked["since"] = f.Since
+	}
+	if f.Children != nil {
+		asked["children"] = *f.Children
+	}
+	return asked
+}

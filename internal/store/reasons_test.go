@@ -26,7 +26,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
-	w.lookFor = 0 // a walk through all jobs ends each page early: these lists begin with the few that failed, were cancelled, or are open
+	w.SearchFor = 0 // a walk through all jobs ends each page early: these lists begin with the few that failed, were cancelled, or are open
 	for name, one := range map[string]struct {
 		f     Filter
 		where string

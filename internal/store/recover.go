@@ -9,14 +9,14 @@ import (
 )
 
 // closeLapsedSQL closes the rows of pods whose lease has ended, or ends later than now + 2 leases because a clock jumped. Leases
-// that end at $3 or later are spared: an outage had begun then, and their pods may still be reconnecting.
+// that end at spared or later are left alone: an outage had begun then, and their pods may still be reconnecting.
 // skip locked: a heartbeat or another pod is at it. Plan: pods_open; a handful of rows.
-const closeLapsedSQL = `
+var closeLapsedSQL = newStatement(`
 with lapsed as materialized (
 	select p.boot from trapeze.pods p
-	where p.closed_at is null and p.boot <> $1
-		and (p.lease_until < now() or p.lease_until > now() + 2 * $2::bigint * interval '1 millisecond')
-		and ($3::timestamptz is null or p.lease_until < $3)
+	where p.closed_at is null and p.boot <> @boot
+		and (p.lease_until < now() or p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond')
+		and (@spared::timestamptz is null or p.lease_until < @spared)
 	order by p.boot for update skip locked
 ), closed as (
 	update trapeze.pods p set closed_at = now(), closed = 'lapsed' from lapsed l where p.boot = l.boot
@@ -25,7 +25,7 @@ with lapsed as materialized (
 	insert into trapeze.job_events (event_no, boot, event, level, message)
 	select row_number() over (order by boot), boot, 'pod.lapsed', 'warn', name from closed
 )
-select boot::text, name, lease_until from closed`
+select boot::text, name, lease_until from closed`)
 
 // Lapsed is a pod whose row has been closed because its lease ended.
 type Lapsed struct {
@@ -37,16 +37,16 @@ type Lapsed struct {
 // CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused. Leases that end at
 // spared or later are left alone; zero: none is.
 func (s *Store) CloseLapsed(ctx context.Context, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, boot, lease.Milliseconds(), someTime(spared))
+	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", some(spared)}})
 	if err != nil {
 		return nil, fmt.Errorf("close lapsed pods: %w", err)
 	}
 	return list, nil
 }
 
-const (
+var (
 	sweepsDueSQL = `select p.boot::text from trapeze.pods p where ` + sweepDue + ` order by p.boot`
-	sweptSQL     = `update trapeze.pods set swept_at = now() where boot = any($1::uuid[])`
+	sweptSQL     = newStatement(`update trapeze.pods set swept_at = now() where boot = any(@boots::uuid[])`)
 )
 
 // SweepsDue lists the closed pods whose jobs are to be looked for now.
@@ -60,7 +60,7 @@ func (s *Store) SweepsDue(ctx context.Context) ([]string, error) {
 
 // Swept notes that the jobs of closed pods have been looked for.
 func (s *Store) Swept(ctx context.Context, boots []string) error {
-	if _, err := rows(ctx, s, pgx.RowTo[int], sweptSQL, boots); err != nil {
+	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"boots", boots}}); err != nil {
 		return fmt.Errorf("note sweep: %w", err)
 	}
 	return nil
@@ -74,27 +74,45 @@ func (s *Store) Swept(ctx context.Context, boots []string) error {
 // A job whose next crash would be its last, and any job with two, is isolated: a pod runs one such at a time, so that the
 // one which kills its pods does not convict the others beside it.
 // Plan: Index Scan on live_pkey over the page, in id order, so that it costs the same whatever the statistics say.
-const recoverPageSQL = `
-with page as materialized (
-	select l.id, l.pod from trapeze.live l where l.id > $2 order by l.id limit $3
-), hit as materialized (
-	select l.id, l.crashes + 1 as crashes, coalesce(j.max_crashes, $4) as max_crashes, l.cancel_requested, l.pod, o.name
+var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, freeKeys, recoverRuns, recoverEvents,
+	failedBranches, noParents, countBranches), `
+select coalesce((select max(id) from page), @after), (select count(*) from page),
+	(select count(*) from again), array(select kind from gone where not cancel_requested order by kind),
+	array(select kind from gone where cancel_requested order by kind),
+	(select count(*) from page where pod = any(@boots::uuid[])) - (select count(*) from hit)`)
+
+const (
+	// recoverRead reads the page, without locks. Plan: live_pkey, stops at the limit.
+	recoverRead = `page as materialized (
+	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
+)`
+
+	// recoverHit locks the rows of page that closed pods own. Plan: live_pkey, jobs_pkey, pods_pkey, a row each.
+	recoverHit = `hit as materialized (
+	select l.id, l.crashes + 1 as crashes, coalesce(j.max_crashes, @max_crashes) as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
 	join trapeze.live l on l.id = p.id
 	join trapeze.jobs j on j.id = p.id
 	join trapeze.pods o on o.boot = p.pod
-	where p.pod = any($1::uuid[]) and l.pod = any($1::uuid[]) and o.closed_at is not null
+	where p.pod = any(@boots::uuid[]) and l.pod = any(@boots::uuid[]) and o.closed_at is not null
 	order by l.id for update of l skip locked
-), again as (
+)`
+
+	// recoverAgain makes those of hit pending again that may be tried again. Plan: live_pkey.
+	recoverAgain = `again as (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
 	from hit h where l.id = h.id and not h.cancel_requested and h.crashes < h.max_crashes
 	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
-), gone as (
+)`
+
+	// recoverGone and recoverDone end the others of hit. Plan: live_pkey; an insert.
+	recoverGone = `gone as (
 	delete from trapeze.live l using hit h
 	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
 	returning l.*, h.crashes as crashes_now, h.name as pod_name
-), ended as (
+)`
+	recoverDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, error, error_class, fence, pod, event_no, epoch, attempt, crashes, priority,
 		lane, started_at, claim_xid)
 	select id, case when cancel_requested then 'cancelled' else 'failed' end, 'error',
@@ -103,12 +121,18 @@ with page as materialized (
 		case when not cancel_requested then 'crash_limit' end, fence, pod, event_no + 1, epoch, attempt,
 		crashes_now, priority, lane, started_at, claim_xid
 	from gone
-), ` + freeKeysTailSQL + `, over as materialized (
+)`
+
+	// recoverRuns ends the runs of the subjects of again and gone. Plan: current_runs_of_subject.
+	recoverRuns = `over as materialized (
 	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
 ), ended_runs as (
 	update trapeze.current_runs c set state = 'ended' from over r
 	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
-), events as (
+)`
+
+	// recoverEvents writes the events of again and gone.
+	recoverEvents = `events as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, fields)
 	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
 		json_build_object('reason', 'lease_lapsed', 'pod', name, 'boot', pod, 'crashes', crashes) from again
@@ -117,11 +141,8 @@ with page as materialized (
 		case when cancel_requested then 'job.cancelled' else 'job.failed' end, 'error',
 		json_build_object('reason', case when cancel_requested then 'cancelled' else 'crashed' end, 'pod', pod_name,
 			'boot', pod, 'crashes', crashes_now, 'error_class', case when not cancel_requested then 'crash_limit' end) from gone
-), ` + failedBranchesTailSQL + noParentsTailSQL + countTailSQL + `
-select coalesce((select max(id) from page), $2), (select count(*) from page),
-	(select count(*) from again), array(select kind from gone where not cancel_requested order by kind),
-	array(select kind from gone where cancel_requested order by kind),
-	(select count(*) from page where pod = any($1::uuid[])) - (select count(*) from hit)`
+)`
+)
 
 // RecoveredPage is what one page of a recovery did.
 type RecoveredPage struct {
@@ -136,7 +157,8 @@ type RecoveredPage struct {
 // RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the
 // limit of jobs that have none of their own. Safe to run on several pods at once.
 func (s *Store) RecoverPage(ctx context.Context, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
-	page, err := rows(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL, boots, after, limit, maxCrashes)
+	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
+		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})
 	if err != nil {
 		return RecoveredPage{}, fmt.Errorf("recover: %w", err)
 	}

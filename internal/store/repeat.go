@@ -9,13 +9,13 @@ import (
 )
 
 // idempotent are the statements that write and may be sent twice: a block of ids that nobody uses is no loss.
-var idempotent = map[string]bool{heartbeatSQL: true, idBlocksSQL: true, advanceIDsSQL: true, settleHistorySQL: true}
+var idempotent = map[string]bool{heartbeatSQL.text: true, idBlocksSQL.text: true, advanceIDsSQL: true, settleHistorySQL: true}
 
 // repeatable reports whether a statement whose connection broke under it may be sent again, whatever became of it: it reads
 // only, or doing it twice is as good as once. The first use of a connection after a failover fails so; the write reaches a socket whose other
 // end is gone.
 func repeatable(ctx context.Context, sql string, err error) bool {
-	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (idempotent[sql] || readsOnly(sql))
+	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (idempotent[sql] || ReadsOnly(sql))
 }
 
 // writes matches what a statement of ours that changes something, or takes a lock, has in it: our own functions as well.
@@ -25,7 +25,8 @@ var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update\s+trapeze|delete\s+
 // reading remembers which statements only read.
 var reading sync.Map // statement → bool
 
-func readsOnly(sql string) bool {
+// ReadsOnly reports whether a statement reads only, and so is sent again when its connection breaks.
+func ReadsOnly(sql string) bool {
 	if known, ok := reading.Load(sql); ok {
 		return known.(bool)
 	}

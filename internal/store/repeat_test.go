@@ -1,47 +1,14 @@
 package store
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
-
-func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	reads := 0
-	for name, sql := range statements {
-		if !readsOnly(sql) {
-			continue
-		}
-		reads++
-		err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			described, err := tx.Prepare(t.Context(), "", sql)
-			if err != nil {
-				return err
-			}
-			_, err = tx.Conn().PgConn().ExecParams(t.Context(), sql, make([][]byte, len(described.ParamOIDs)), nil, nil, nil).Close()
-			return err
-		})
-		// Other errors are those of a statement whose every parameter is null.
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == readOnly {
-			t.Errorf("%s writes: %v", name, err)
-		}
-	}
-	is.True(reads > 50)
-	is.True(readsOnly(jobSQL))
-	is.True(readsOnly(feedPageSQL))
-	is.True(!readsOnly(claimSQL))
-	is.True(!readsOnly(idBlocksSQL))
-}
 
 func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T) {
 	t.Parallel()

@@ -50,13 +50,13 @@ const analyzeFor = 2 * time.Second
 
 // suspect takes note of how long a statement took. One that begins a new round of planning has the tables analyzed that the planner takes
 // for empty. A role that may not do that goes without, until autovacuum comes by.
-func (s *Store) suspect(ctx context.Context, took time.Duration) {
-	if !s.plans.ran(took) {
+func (db *Database) suspect(ctx context.Context, took time.Duration) {
+	if !db.plans.ran(took) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), analyzeFor)
 	defer cancel()
-	_, _ = s.pool.Exec(ctx, s.in(analyzeEmptiedSQL), pgx.QueryExecModeSimpleProtocol)
+	_, _ = db.pool.Exec(ctx, db.in(analyzeEmptiedSQL), pgx.QueryExecModeSimpleProtocol)
 }
 
 func (p *plans) now() int {

@@ -39,7 +39,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
 	w := newWorldOn(t, pool, Options{Connections: 1})
-	w.plans.slow = time.Hour // a busy machine is none of it
+	w.SlowFrom(time.Hour) // a busy machine is none of it
 	boot := w.pod("a")
 	w.put(plain)
 	w.claims(boot, 1)
@@ -48,9 +48,9 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	is.Equal(heard.n.Load(), before) // nothing was slow
 	is.True(asked.Load() > 0)        // the host's own hook is asked as well
 
-	w.plans.at = time.Time{}
-	is.True(w.plans.ran(time.Hour))
-	is.True(!w.plans.ran(time.Hour)) // within the same rest
+	w.SlowFrom(time.Hour)
+	is.True(w.Ran(time.Hour))
+	is.True(!w.Ran(time.Hour)) // within the same rest
 	w.claims(boot, 1)
 	w.claims(boot, 1)
 	is.Equal(heard.n.Load(), before+1)

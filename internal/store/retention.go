@@ -37,7 +37,7 @@ func (d pastDay) over(keep time.Duration) bool {
 }
 
 func (s *Store) oldDays(ctx context.Context, table string) ([]pastDay, error) {
-	days, err := rows(ctx, s, pgx.RowToStructByPos[pastDay], daysSQL, s.schema+"."+table)
+	days, err := rows(ctx, s, pgx.RowToStructByPos[pastDay], daysSQL, s.Schema()+"."+table)
 	if err != nil {
 		return nil, fmt.Errorf("list old days of %s: %w", table, err)
 	}

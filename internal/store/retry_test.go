@@ -24,7 +24,7 @@ func (w *world) failing(boot string, changes ...func(*NewJob)) int64 {
 func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.shortWait = time.Minute
+	w.ShortWait(time.Minute)
 	boot := w.pod("a")
 	other, id := w.failing(boot), w.failing(boot)
 	w.age(other, id)
@@ -229,7 +229,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.shortWait = time.Minute
+	w.ShortWait(time.Minute)
 	boot := w.pod("a")
 	w.put(plain)
 	other := w.one(boot)

@@ -59,7 +59,7 @@ func (s *Store) RevokeRole(ctx context.Context, g RoleGrant, actor string) error
 
 func (s *Store) changeGrant(ctx context.Context, d Deed, g RoleGrant, sql string) error {
 	return s.audited(ctx, d, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
-		changed, err := inTx(ctx, s, tx, pgx.RowToStructByPos[RoleGrant], sql, g.Principal, g.Role)
+		changed, err := ask(ctx, s, tx, pgx.RowToStructByPos[RoleGrant], sql, g.Principal, g.Role)
 		if len(changed) == 0 {
 			d.Action = "" // nothing was done
 		}

@@ -72,7 +72,7 @@ select name, permissions, scope from was`
 // PutRole adds a role or changes it, with its row in the audit.
 func (s *Store) PutRole(ctx context.Context, r Role, actor string) error {
 	return s.audited(ctx, Deed{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
-		was, err := inTx(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
+		was, err := ask(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
 		if err == nil && len(was) == 1 {
 			d.Before = was[0]
 		}
@@ -96,7 +96,7 @@ func (s *Store) DeleteRole(ctx context.Context, name, actor string) error {
 			Scope       string   `json:"scope"`
 			Principals  []string `json:"principals"`
 		}
-		was, err := inTx(ctx, s, tx, pgx.RowToStructByPos[role], deleteRoleSQL, name)
+		was, err := ask(ctx, s, tx, pgx.RowToStructByPos[role], deleteRoleSQL, name)
 		if err == nil && len(was) == 0 {
 			err = fmt.Errorf("delete role %s: %w", name, ErrNoSuchRole)
 		}

@@ -40,7 +40,7 @@ type Plan func(s job.ScheduleSetting, anchor time.Time) (time.Time, error)
 // values are the setting as arguments of createScheduleSQL and setScheduleSQL.
 func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any {
 	return []any{name, s.Expression, s.Zone, s.Kind, string(s.Args), s.Lane, s.Subject, s.Priority, s.UniqueKey, string(s.Missed), s.CatchUp,
-		string(s.Overlap), s.Paused, text(declared)}
+		string(s.Overlap), s.Paused, some(string(declared))}
 }
 
 // SetSchedule creates a schedule or changes it. One that fires at other times than before fires from now on; one that the program

@@ -17,9 +17,6 @@ const (
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
-// firing are the schedules s that fire.
-const firing = `from trapeze.schedules s where not s.paused and not s.removed`
-
 // schedulesSQL reads schedules by name: all, or one. Plan: schedules is small.
 const schedulesSQL = `
 select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
@@ -62,7 +59,7 @@ order by n.place, f.fire_at desc`
 
 // LastFires reads the latest fires of schedules before a moment (zero: all), at most limit of each, newest first.
 func (s *Store) LastFires(ctx context.Context, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, someTime(before))
+	list, err := rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, some(before))
 	if err != nil {
 		return nil, fmt.Errorf("list fires: %w", err)
 	}
@@ -126,7 +123,7 @@ type Planned struct {
 func (s *Store) PlanSchedules(ctx context.Context, tx pgx.Tx, list ...Planned) error {
 	names, next, wrong := make([]string, len(list)), make([]*time.Time, len(list)), make([]string, len(list))
 	for i, p := range list {
-		names[i], next[i], wrong[i] = p.Name, someTime(p.Next), p.Wrong
+		names[i], next[i], wrong[i] = p.Name, some(p.Next), p.Wrong
 	}
 	if _, err := tx.Exec(ctx, s.in(planSchedulesSQL), names, next, wrong); err != nil {
 		return fmt.Errorf("plan schedules: %w", err)
@@ -146,15 +143,8 @@ func (s *Store) ScheduleWrong(ctx context.Context, tx pgx.Tx, name, wrong string
 	return tag.RowsAffected() > 0, nil
 }
 
-func someTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 // nowIn reads the database's clock.
 func (s *Store) nowIn(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
-	err = tx.QueryRow(ctx, clockSQL).Scan(&now)
+	err = tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
 	return now, err
 }

@@ -19,8 +19,7 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
 			claim := async(func() (Claims, error) {
-				return w.claim(context.Background(), gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want"),
-					boot, []string{"default"}, []int32{5}, []string{"k"}, true)
+				return RunClaim(context.Background(), w.Store, gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(boot))
 			})
 			w.waiting(1) // it has its snapshot and no row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
@@ -40,8 +39,7 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	ids := w.put(about("s"), about("t"), plain)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	claim := async(func() (Claims, error) {
-		return w.claim(context.Background(), gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want"),
-			a, []string{"default"}, []int32{5}, []string{"k"}, true)
+		return RunClaim(context.Background(), w.Store, gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(a))
 	})
 	w.waiting(1)
 	taken := w.one(b)
@@ -77,13 +75,19 @@ func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *tes
 	w.exec(`delete from trapeze.current_runs where job_id = -1`)
 }
 
-// gated is a statement whose first source of rows waits for the advisory lock 7, after the statement's snapshot was taken.
-func gated(sql, source, names string) string {
+// fiveOf are the arguments of a claim of five jobs.
+func fiveOf(boot string) Args {
+	return By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "kinds", []string{"k"}, "isolated", true)
+}
+
+// gated is a statement whose first source of rows, a part, waits for the advisory lock 7, after the statement's snapshot was taken.
+func gated(st *Statement, source, names string) *Statement {
+	source = Argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.At(name[1:])) })
 	set, alias, _ := strings.Cut(source, " as ")
 	name, _, _ := strings.Cut(alias, "(")
 	gate := fmt.Sprintf("(select %s, pg_advisory_xact_lock_shared(7) as gate from %s as u(%s)) as %s", names, set, names, name)
-	if !strings.Contains(sql, source) {
+	if !strings.Contains(st.Text(), source) {
 		panic("no such source in the statement: " + source)
 	}
-	return strings.Replace(sql, source, gate, 1)
+	return st.With(strings.Replace(st.Text(), source, gate, 1))
 }

@@ -133,21 +133,21 @@ func (c *connections) beaten(well bool) {
 
 // UntilReset returns a context that ends when the pools are reset next, or a heartbeat fails. The owner of another connection to the same address
 // checks it then.
-func (s *Store) UntilReset() context.Context {
-	s.connections.mu.Lock()
-	defer s.connections.mu.Unlock()
-	return s.connections.next
+func (db *Database) UntilReset() context.Context {
+	db.connections.mu.Lock()
+	defer db.connections.mu.Unlock()
+	return db.connections.next
 }
 
 // Resets returns how often the pools have been reset.
-func (s *Store) Resets() int {
-	s.connections.mu.Lock()
-	defer s.connections.mu.Unlock()
-	return s.connections.resets
+func (db *Database) Resets() int {
+	db.connections.mu.Lock()
+	defer db.connections.mu.Unlock()
+	return db.connections.resets
 }
 
 // Closed returns a channel with a hint that connections of the pools were closed, for one reader.
-func (s *Store) Closed() <-chan struct{} { return s.connections.closed }
+func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 
 // accepts is the condition that the server of a session accepts writes.
 const accepts = `not pg_is_in_recovery() and current_setting('transaction_read_only') = 'off'`
@@ -155,7 +155,7 @@ const accepts = `not pg_is_in_recovery() and current_setting('transaction_read_o
 const acceptsWritesSQL = `select ` + accepts
 
 // CheckWrites returns an error when the server of an open connection accepts no writes, or does not answer.
-func (s *Store) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
+func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	var accepts bool
 	if err := conn.QueryRow(ctx, acceptsWritesSQL).Scan(&accepts); err != nil {
 		return err

@@ -1,17 +1,12 @@
 package store
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -20,21 +15,21 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var statements = map[string]string{
 	"acceptsWritesSQL":     acceptsWritesSQL,
 	"madeSQL":              madeSQL,
-	"missingClaimsSQL":     missingClaimsSQL,
-	"heldPageSQL":          heldPageSQL,
-	"knownClaimsSQL":       knownClaimsSQL,
+	"missingClaimsSQL":     missingClaimsSQL.text,
+	"heldPageSQL":          heldPageSQL.text,
+	"knownClaimsSQL":       knownClaimsSQL.text,
 	"unknownWorkSQL":       unknownWorkSQL,
 	"lookedPipelinesSQL":   lookedPipelinesSQL,
 	"deleteRetentionSQL":   deleteRetentionSQL,
 	"advanceIDsSQL":        advanceIDsSQL,
 	"clusterStateSQL":      clusterStateSQL,
-	"enqueueFreeSQL":       enqueueFreeSQL,
-	"renameKeySQL":         renameKeySQL,
+	"enqueueFreeSQL":       enqueueFreeSQL.text,
+	"renameKeySQL":         renameKeySQL.text,
 	"setRetentionSQL":      setRetentionSQL,
 	"lockRetentionSQL":     lockRetentionSQL,
 	"allRetentionsSQL":     allRetentionsSQL,
-	"acknowledgeSQL":       acknowledgeSQL,
-	"adoptSQL":             adoptSQL,
+	"acknowledgeSQL":       acknowledgeSQL.text,
+	"adoptSQL":             adoptSQL.text,
 	"analyzeEmptiedSQL":    analyzeEmptiedSQL,
 	"approveSQL":           approveSQL,
 	"asksApprovalSQL":      asksApprovalSQL,
@@ -55,19 +50,19 @@ var statements = map[string]string{
 	"branchesSQL":          branchesSQL,
 	"branchJobsSQL":        branchJobsSQL,
 	"branchStatesSQL":      branchStatesSQL,
-	"bulkBegunSQL":         bulkBegunSQL,
-	"bulkRestSQL":          bulkRestSQL,
+	"bulkBegunSQL":         bulkBegunSQL.text,
+	"bulkRestSQL":          bulkRestSQL.text,
 	"cancelLiveSQL":        cancelLiveSQL,
 	"cancelManySQL":        cancelManySQL,
 	"cancelParkedSQL":      cancelParkedSQL,
 	"changePlansSQL":       changePlansSQL,
-	"checkpointSQL":        checkpointSQL,
+	"checkpointSQL":        checkpointSQL.text,
 	"checkTokenSQL":        checkTokenSQL,
-	"claimSinceSQL":        claimSinceSQL,
-	"claimSQL":             claimSQL,
-	"claimSubjectsSQL":     claimSubjectsSQL,
+	"claimSinceSQL":        claimSinceSQL.text,
+	"claimSQL":             claimSQL.text,
+	"claimSubjectsSQL":     claimSubjectsSQL.text,
 	"clockSQL":             clockSQL,
-	"closeLapsedSQL":       closeLapsedSQL,
+	"closeLapsedSQL":       closeLapsedSQL.text,
 	"completeSQL":          completeSQL,
 	"countMovesSQL":        countMovesSQL,
 	"createLaneSQL":        createLaneSQL,
@@ -87,58 +82,58 @@ var statements = map[string]string{
 	"dropDaySQL":           dropDaySQL,
 	"dropInTurnSQL":        dropInTurnSQL,
 	"dropKindsSQL":         dropKindsSQL,
-	"emitManySQL":          emitManySQL,
-	"emitSQL":              emitSQL,
-	"endBranchesSQL":       endBranchesSQL,
+	"emitManySQL":          emitManySQL.text,
+	"emitSQL":              emitSQL.text,
+	"endBranchesSQL":       endBranchesSQL.text,
 	"endedBranchesSQL":     endedBranchesSQL,
 	"endedJobsSQL":         endedJobsSQL,
-	"endSQL":               endSQL,
+	"endSQL":               endSQL.text,
 	"endStraySQL":          endStraySQL,
 	"endTurnSQL":           endTurnSQL,
-	"endWaitingSQL":        endWaitingSQL,
-	"enqueueSinceSQL":      enqueueSinceSQL,
-	"enqueueSQL":           enqueueSQL,
+	"endWaitingSQL":        endWaitingSQL.text,
+	"enqueueSinceSQL":      enqueueSinceSQL.text,
+	"enqueueSQL":           enqueueSQL.text,
 	"ensurePartitionsSQL":  ensurePartitionsSQL,
 	"expireSQL":            expireSQL,
 	"exportEventsSQL":      exportEventsSQL,
 	"exportJobsSQL":        exportJobsSQL,
-	"fannedOutSQL":         fannedOutSQL,
-	"fanOutSQL":            fanOutSQL,
-	"fateSQL":              fateSQL,
-	"goneSQL":              goneSQL,
+	"fannedOutSQL":         fannedOutSQL.text,
+	"fanOutSQL":            fanOutSQL.text,
+	"fateSQL":              fateSQL.text,
+	"goneSQL":              goneSQL.text,
 	"namedRunSQL":          namedRunSQL,
 	"feedLagSQL":           feedLagSQL,
 	"feedNowSQL":           feedNowSQL,
 	"feedPageSQL":          feedPageSQL,
 	"feedSQL":              feedSQL,
-	"finishBranchesSQL":    finishBranchesSQL,
-	"finishSQL":            finishSQL,
+	"finishBranchesSQL":    finishBranchesSQL.text,
+	"finishSQL":            finishSQL.text,
 	"fleetSQL":             fleetSQL,
 	"foreignLaneSQL":       foreignLaneSQL,
 	"forgetEndsSQL":        forgetEndsSQL,
 	"forgetJobsSQL":        forgetJobsSQL,
 	"forgetPageSQL":        forgetPageSQL,
-	"forgiveSQL":           forgiveSQL,
+	"forgiveSQL":           forgiveSQL.text,
 	"freeLooseSQL":         freeLooseSQL,
 	"gateRowSQL":           gateRowSQL,
 	"gateAtSQL":            gateAtSQL,
 	"gateSQL":              gateSQL,
 	"giveKindsSQL":         giveKindsSQL,
 	"grantRoleSQL":         grantRoleSQL,
-	"guestClaimSQL":        guestClaimSQL,
-	"guestPoliciesSQL":     guestPoliciesSQL,
-	"guestSinceSQL":        guestSinceSQL,
-	"guestSQL":             guestSQL,
-	"guestSubjectsSQL":     guestSubjectsSQL,
-	"handBackSQL":          handBackSQL,
+	"guestClaimSQL":        guestClaimSQL.text,
+	"guestPoliciesSQL":     guestPoliciesSQL.text,
+	"guestSinceSQL":        guestSinceSQL.text,
+	"guestSQL":             guestSQL.text,
+	"guestSubjectsSQL":     guestSubjectsSQL.text,
+	"handBackSQL":          handBackSQL.text,
 	"hasLeadSQL":           hasLeadSQL,
-	"heartbeatSQL":         heartbeatSQL,
-	"heldSQL":              heldSQL,
-	"holdSQL":              holdSQL,
+	"heartbeatSQL":         heartbeatSQL.text,
+	"heldSQL":              heldSQL.text,
+	"holdSQL":              holdSQL.text,
 	"horizonSQL":           horizonSQL,
-	"idBlocksSQL":          idBlocksSQL,
-	"inheritKeySQL":        inheritKeySQL,
-	"inheritKeysSQL":       inheritKeysSQL,
+	"idBlocksSQL":          idBlocksSQL.text,
+	"inheritKeySQL":        inheritKeySQL.text,
+	"inheritKeysSQL":       inheritKeysSQL.text,
 	"insertFiresSQL":       insertFiresSQL,
 	"jobEventsSQL":         jobEventsSQL,
 	"jobExistsSQL":         jobExistsSQL,
@@ -146,21 +141,21 @@ var statements = map[string]string{
 	"jobsOfSQL":            jobsOfSQL,
 	"jobSQL":               jobSQL,
 	"jobsSQL":              jobsSQL,
-	"keepSQL":              keepSQL,
+	"keepSQL":              keepSQL.text,
 	"keptEndsSQL":          keptEndsSQL,
 	"keysOfSQL":            keysOfSQL,
 	"laneGatesSQL":         laneGatesSQL,
 	"laneJobsSQL":          laneJobsSQL,
 	"laneUseSQL":           laneUseSQL,
 	"lastFiresSQL":         lastFiresSQL,
-	"leaveSQL":             leaveSQL,
-	"lockDeferralSQL":      lockDeferralSQL,
+	"leaveSQL":             leaveSQL.text,
+	"lockDeferralSQL":      lockDeferralSQL.text,
 	"lockFanOutSQL":        lockFanOutSQL,
 	"lockFreeJobsSQL":      lockFreeJobsSQL,
 	"lockGateSQL":          lockGateSQL,
 	"lockJobsSQL":          lockJobsSQL,
-	"lockKeySQL":           lockKeySQL,
-	"lockKeysSQL":          lockKeysSQL,
+	"lockKeySQL":           lockKeySQL.text,
+	"lockKeysSQL":          lockKeysSQL.text,
 	"lockKindsSQL":         lockKindsSQL,
 	"lockLaneSQL":          lockLaneSQL,
 	"lockLanesSQL":         lockLanesSQL,
@@ -169,7 +164,7 @@ var statements = map[string]string{
 	"lockScheduleSQL":      lockScheduleSQL,
 	"lookedSQL":            lookedSQL,
 	"looseKeysSQL":         looseKeysSQL,
-	"marksSQL":             marksSQL,
+	"marksSQL":             marksSQL.text,
 	"matchEndedSQL":        matchEndedSQL,
 	"matchOpenSQL":         matchOpenSQL,
 	"mendGrantsSQL":        mendGrantsSQL,
@@ -177,7 +172,7 @@ var statements = map[string]string{
 	"moveKindsSQL":         moveKindsSQL,
 	"moveLiveSQL":          moveLiveSQL,
 	"moveParkedSQL":        moveParkedSQL,
-	"nameSubmissionSQL":    nameSubmissionSQL,
+	"nameSubmissionSQL":    nameSubmissionSQL.text,
 	"newArgsSQL":           newArgsSQL,
 	"newsSQL":              newsSQL,
 	"nextFireSQL":          nextFireSQL,
@@ -187,10 +182,10 @@ var statements = map[string]string{
 	"noteThinnedSQL":       noteThinnedSQL,
 	"notifySettingsSQL":    notifySettingsSQL,
 	"notifySQL":            notifySQL,
-	"offBalanceSQL":        offBalanceSQL,
+	"offBalanceSQL":        offBalanceSQL.text,
 	"openBranchesSQL":      openBranchesSQL,
 	"openCountSQL":         openCountSQL,
-	"openGuestSQL":         openGuestSQL,
+	"openGuestSQL":         openGuestSQL.text,
 	"openIDsSQL":           openIDsSQL,
 	"openJobsSQL":          openJobsSQL,
 	"openOfPipelineSQL":    openOfPipelineSQL,
@@ -201,8 +196,8 @@ var statements = map[string]string{
 	"ownJobsSQL":           ownJobsSQL,
 	"ownLookedSQL":         ownLookedSQL,
 	"ownPipelinesSQL":      ownPipelinesSQL,
-	"parentSQL":            parentSQL,
-	"parkSQL":              parkSQL,
+	"parentSQL":            parentSQL.text,
+	"parkSQL":              parkSQL.text,
 	"partsSQL":             partsSQL,
 	"pauseScheduleSQL":     pauseScheduleSQL,
 	"pinSQL":               pinSQL,
@@ -215,8 +210,8 @@ var statements = map[string]string{
 	"plansSQL":             plansSQL,
 	"podHealthSQL":         podHealthSQL,
 	"podsSQL":              podsSQL,
-	"progressSQL":          progressSQL,
-	"promoteSQL":           promoteSQL,
+	"progressSQL":          progressSQL.text,
+	"promoteSQL":           promoteSQL.text,
 	"pruneFiresSQL":        pruneFiresSQL,
 	"prunePipelinesSQL":    prunePipelinesSQL,
 	"prunePodsSQL":         prunePodsSQL,
@@ -224,21 +219,21 @@ var statements = map[string]string{
 	"putRoleSQL":           putRoleSQL,
 	"rareCountSQL":         rareCountSQL,
 	"rarePipelinesSQL":     rarePipelinesSQL,
-	"readSubmissionSQL":    readSubmissionSQL,
+	"readSubmissionSQL":    readSubmissionSQL.text,
 	"recountSQL":           recountSQL,
-	"recoverPageSQL":       recoverPageSQL,
-	"registerSQL":          registerSQL,
+	"recoverPageSQL":       recoverPageSQL.text,
+	"registerSQL":          registerSQL.text,
 	"rejoinSQL":            rejoinSQL,
 	"removeScheduleSQL":    removeScheduleSQL,
 	"reopenSQL":            reopenSQL,
-	"reserveKeySQL":        reserveKeySQL,
-	"reserveKeysSQL":       reserveKeysSQL,
-	"reserveSubmissionSQL": reserveSubmissionSQL,
+	"reserveKeySQL":        reserveKeySQL.text,
+	"reserveKeysSQL":       reserveKeysSQL.text,
+	"reserveSubmissionSQL": reserveSubmissionSQL.text,
 	"retentionsSQL":        retentionsSQL,
 	"retryJobsSQL":         retryJobsSQL,
 	"retryStateSQL":        retryStateSQL,
-	"revokeDeferralSQL":    revokeDeferralSQL,
-	"revokePartsSQL":       revokePartsSQL,
+	"revokeDeferralSQL":    revokeDeferralSQL.text,
+	"revokePartsSQL":       revokePartsSQL.text,
 	"revokeRoleSQL":        revokeRoleSQL,
 	"roleGrantsSQL":        roleGrantsSQL,
 	"rolesOfSQL":           rolesOfSQL,
@@ -255,76 +250,50 @@ var statements = map[string]string{
 	"setGateSQL":           setGateSQL,
 	"setLaneSQL":           setLaneSQL,
 	"setScheduleSQL":       setScheduleSQL,
-	"settledSQL":           settledSQL,
+	"settledSQL":           settledSQL.text,
 	"settleFiresSQL":       settleFiresSQL,
 	"settleHistorySQL":     settleHistorySQL,
-	"settleSlotsSQL":       settleSlotsSQL,
+	"settleSlotsSQL":       settleSlotsSQL.text,
 	"shortFireSQL":         shortFireSQL,
 	"shortWaitSQL":         shortWaitSQL,
 	"slotsInUseSQL":        slotsInUseSQL,
 	"spineSQL":             spineSQL,
-	"staleResultSQL":       staleResultSQL,
+	"staleResultSQL":       staleResultSQL.text,
 	"standingSQL":          standingSQL,
 	"stillEndedSQL":        stillEndedSQL,
 	"strandedSQL":          strandedSQL,
 	"strayRunsSQL":         strayRunsSQL,
-	"submittedSQL":         submittedSQL,
+	"submittedSQL":         submittedSQL.text,
 	"sweepsDueSQL":         sweepsDueSQL,
-	"sweptSQL":             sweptSQL,
+	"sweptSQL":             sweptSQL.text,
 	"tablesSQL":            tablesSQL,
 	"takeLeadSQL":          takeLeadSQL,
 	"takeSchedulesSQL":     takeSchedulesSQL,
 	"takeTurnSQL":          takeTurnSQL,
 	"tellHandlerSQL":       tellHandlerSQL,
 	"thinnedSQL":           thinnedSQL,
-	"tokenSQL":             tokenSQL,
+	"tokenSQL":             tokenSQL.text,
 	"tracesOfFanOutSQL":    tracesOfFanOutSQL,
 	"turnsSQL":             turnsSQL,
 	"undeferSQL":           undeferSQL,
-	"voidSlotsSQL":         voidSlotsSQL,
+	"voidSlotsSQL":         voidSlotsSQL.text,
 	"waitingInLaneSQL":     waitingInLaneSQL,
 	"waitingSinceSQL":      waitingSinceSQL,
-	"waitingSQL":           waitingSQL,
+	"waitingSQL":           waitingSQL.text,
 	"waitingWorkSQL":       waitingWorkSQL,
-	"whereaboutsSQL":       whereaboutsSQL,
+	"whereaboutsSQL":       whereaboutsSQL.text,
 	"wrongGrantsSQL":       wrongGrantsSQL,
 }
 
-func TestEveryStatementIsListed(t *testing.T) {
-	is := is.New(t)
-	files, err := filepath.Glob("*.go")
-	is.NoErr(err)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		is.NoErr(err)
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			for _, id := range spec.Names {
-				if strings.HasSuffix(id.Name, "SQL") && !strings.HasSuffix(id.Name, "TailSQL") && id.Name != "placeSQL" && id.Name != "historySQL" {
-					if _, listed := statements[id.Name]; !listed {
-						t.Errorf("%s in %s is not in the list of statements", id.Name, name)
-					}
-				}
-			}
-			return true
-		})
-	}
-}
+func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
 
-func TestEveryStatementPrepares(t *testing.T) {
+func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }
+
+func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
+	t.Parallel()
+	plantest.OnlyRead(t, pgtest.Pool(t), statements, ReadsOnly)
 	is := is.New(t)
-	conn, err := pgx.Connect(t.Context(), pgtest.URL(t))
-	is.NoErr(err)
-	defer conn.Close(t.Context())
-	for name, sql := range statements {
-		if _, err := conn.Prepare(t.Context(), name, sql); err != nil {
-			t.Errorf("%s does not prepare: %v", name, err)
-		}
-	}
+	is.True(ReadsOnly(`select id from trapeze.job where id = $1`))
+	is.True(!ReadsOnly(claimSQL.text))
+	is.True(!ReadsOnly(idBlocksSQL.text))
 }

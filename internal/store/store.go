@@ -55,23 +55,29 @@ type Options struct {
 // each otherwise. One that was cut meanwhile is noticed by the statement, as on a pod that is busy.
 const restsFor = 15 * time.Second
 
-// Store runs statements on a pool of its own, so that neither the host's queries nor the handlers' can starve claims,
-// finishes and heartbeats.
+// Store is the hot statements: what a pod sends for the jobs that it claims. Its methods are for that alone; all else that is sent is a
+// function that takes the store: in this package what works in a transaction of the caller's, for remote workers or for lost leases, and
+// in the packages admin, view and upkeep the rest.
 type Store struct {
-	pool   *pgxpool.Pool
-	schema string
-	pooled bool
-	// shortWait is how long a command waits for a row that somebody holds before it tells its handler instead.
-	shortWait   time.Duration
+	*Database
+	ids     *ids
+	cluster *cluster
+	asked   *atomic.Int64 // questions for slots
+	stream  int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
+}
+
+// Database is a pool of connections of its own, so that neither the host's queries nor the handlers' can starve claims, finishes and
+// heartbeats. Statements on it have pinned plans, a deadline, and another try where they did nothing.
+type Database struct {
+	pool        *pgxpool.Pool
+	schema      string
+	pooled      bool
+	shortWait   time.Duration // see boundLocks
 	wait        time.Duration
-	lookFor     time.Duration // see walk
-	ids         *ids
-	cluster     *cluster
+	SearchFor   time.Duration // how long a list of package view searches before it returns a page that is not full; default 2s
 	plans       *plans
 	connections *connections
 	steady      bool          // for heartbeats: see Steady
-	asked       *atomic.Int64 // questions for slots
-	stream      int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
 	named       *sync.Map     // statement as written → statement in this schema
 	turns       chan struct{} // of those that read at once; nil: however many find a connection
 }
@@ -129,7 +135,8 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
 	}
 	shared.add(pool, true)
-	s := &Store{pool: pool, connections: shared, schema: o.Schema, pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, lookFor: lookFor, ids: &ids{}, cluster: &cluster{}, plans: plans, asked: &atomic.Int64{}, named: &sync.Map{}}
+	s := &Store{ids: &ids{}, cluster: &cluster{}, asked: &atomic.Int64{}, Database: &Database{pool: pool, connections: shared, schema: o.Schema,
+		pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, SearchFor: 2 * time.Second, plans: plans, named: &sync.Map{}}}
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}
@@ -153,63 +160,69 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 		return nil, fmt.Errorf("open a pool of the runner's: %w", err)
 	}
 	s.connections.add(pool, !steady)
-	clone := *s
-	clone.pool, clone.steady, clone.ids = pool, steady, &ids{} // who waits for a block of ids waits for a connection of this pool
-	return &clone, nil
+	clone := s.on(func(db *Database) { db.pool, db.steady = pool, steady })
+	clone.ids = &ids{} // who waits for a block of ids waits for a connection of this pool
+	return clone, nil
 }
 
 // Modest returns s for reads that may take long: at most n of them run at once, and the others wait for their turn, so that whoever uses s
 // finds a connection. It is closed with s.
 func (s *Store) Modest(n int) *Store {
-	modest := *s
-	modest.turns = make(chan struct{}, n)
-	return &modest
+	return s.on(func(db *Database) { db.turns = make(chan struct{}, n) })
+}
+
+// on returns s on a database that is changed.
+func (s *Store) on(change func(db *Database)) *Store {
+	clone, db := *s, *s.Database
+	change(&db)
+	clone.Database = &db
+	return &clone
 }
 
 // turn waits for the turn of a read, and returns what ends it.
-func (s *Store) turn(ctx context.Context) (end func(), err error) {
-	if s.turns == nil {
+func (db *Database) turn(ctx context.Context) (end func(), err error) {
+	if db.turns == nil {
 		return func() {}, nil
 	}
 	select {
-	case s.turns <- struct{}{}:
-		return func() { <-s.turns }, nil
+	case db.turns <- struct{}{}:
+		return func() { <-db.turns }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 // Close closes the store's own pool.
-func (s *Store) Close() {
-	s.connections.remove(s.pool)
-	s.pool.Close()
+func (db *Database) Close() {
+	db.connections.remove(db.pool)
+	db.pool.Close()
 }
 
 // Schema is the name of the schema in use.
-func (s *Store) Schema() string { return s.schema }
+func (db *Database) Schema() string { return db.schema }
 
 // Pool is the store's own pool, for statistics.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+func (db *Database) Pool() *pgxpool.Pool { return db.pool }
 
 var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
 // in returns a statement with the configured schema in the place of trapeze.
-func (s *Store) in(sql string) string {
-	if s.schema == "trapeze" {
+func (db *Database) in(sql string) string {
+	if db.schema == "trapeze" {
 		return sql
 	}
-	if named, ok := s.named.Load(sql); ok {
+	if named, ok := db.named.Load(sql); ok {
 		return named.(string)
 	}
-	named := schemaDot.ReplaceAllString(sql, s.schema+".")
-	s.named.Store(sql, named)
+	named := schemaDot.ReplaceAllString(sql, db.schema+".")
+	db.named.Store(sql, named)
 	return named
 }
 
 // bounded gives a statement its deadline. A write that a worker owes is not ended by the worker's own cancellation: pass
 // context.WithoutCancel for those.
-func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.wait)
+func (db *Database) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, db.wait)
 }
 
 // rows runs one statement on the store's own pool, pinned, and collects its rows.
@@ -377,4 +390,48 @@ func broken(err error) bool {
 	}
 	_, ok := errors.AsType[net.Error](err)
 	return ok
+}
+
+// ask collects the rows of a statement on db.
+func ask[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	result, err := db.Query(ctx, s.in(sql), args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(result, scan)
+}
+
+// askOne is ask for the only row of a statement; without it the error is none.
+func askOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
+	list, err := ask(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
+	if err == nil && len(list) == 0 {
+		err = none
+	}
+	if err != nil {
+		return row, err
+	}
+	return list[0], nil
+}
+
+// shortWaitSQL bounds how long the rest of a transaction waits for a lock.
+const shortWaitSQL = `select set_config('lock_timeout', $1::bigint::text, true)`
+
+// boundLocks has the rest of a transaction wait for locks only shortly: a job's row may be locked for as long as its handler writes.
+func (db *Database) boundLocks(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, shortWaitSQL, db.shortWait.Milliseconds())
+	return err
+}
+
+// Tx runs do in a transaction of the store's own pool and commits it. An error for which [Unknown] is true leaves the
+// commit in doubt.
+func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
+	ctx, cancel := db.bounded(ctx)
+	defer cancel()
+	for try := 0; ; try++ {
+		err := db.attempt(func() error { return pgx.BeginFunc(ctx, db.pool, do) })
+		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
+			continue
+		}
+		return err
+	}
 }

@@ -123,9 +123,9 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	boot := w.pod("a")
 	w.submit("sync", "pending")
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
-	sql := gated(claimSQL, "unnest($2::text[], $3::int[]) as w(lane, want)", "lane, want")
+	sql := gated(ClaimSQL, LanesWanted, "lane, want")
 	claim := async(func() (Claims, error) {
-		return w.claim(context.Background(), sql, boot, []string{"default"}, []int32{5}, []string{"k"}, true)
+		return RunClaim(context.Background(), w.Store, sql, fiveOf(boot))
 	})
 	w.waiting(1)
 	release(false)

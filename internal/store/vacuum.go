@@ -52,7 +52,7 @@ type Behind struct {
 // Behind lists the small hot tables that have more than so many rows dead, or changed since they were last analyzed, and of those more
 // than twice as many as those at which autovacuum comes by.
 func (s *Store) Behind(ctx context.Context, atLeast int) ([]Behind, error) {
-	list, err := rows(ctx, s, pgx.RowToStructByPos[Behind], behindSQL, s.schema, atLeast, hotTables)
+	list, err := rows(ctx, s, pgx.RowToStructByPos[Behind], behindSQL, s.Schema(), atLeast, hotTables)
 	if err != nil {
 		return nil, fmt.Errorf("look for tables that autovacuum does not keep up with: %w", err)
 	}
@@ -71,7 +71,7 @@ func (s *Store) Vacuum(ctx context.Context, b Behind) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, vacuumFor)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, sql+pgx.Identifier{s.schema, b.Name}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
+	_, err := s.Pool().Exec(ctx, sql+pgx.Identifier{s.Schema(), b.Name}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("vacuum %s: %w", b.Name, err)
 	}

@@ -16,8 +16,6 @@ import (
 const (
 	// lookFirst is how many jobs the first part holds for each that is listed, lookAtOnce how many the others hold.
 	lookFirst, lookAtOnce = 20, 20_000
-	// lookFor is how long a list looks before it begins no further part.
-	lookFor = 2 * time.Second
 )
 
 // lookedSQL and ownLookedSQL tell with which job a part of the walk ends, those of one submitter: the one after as many as $4 further
@@ -84,7 +82,7 @@ func (s *Store) walkJobs(ctx context.Context, args []any, owner string, limit in
 	if owner != "" {
 		sql, ends, whose = ownJobsSQL, ownLookedSQL, []any{owner}
 	}
-	return walk(s.lookFor, limit, looked{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from looked, n int) ([]looked, error) {
+	return walk(s.SearchFor, limit, looked{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from looked, n int) ([]looked, error) {
 		return rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
 	}, func(from looked, down *looked, limit int) ([]job.Job, bool, error) {
 		args[7], args[8], args[9] = from.At, from.ID, limit

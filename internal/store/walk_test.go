@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -62,7 +61,7 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 		one.f.Limit = 2
 		want := w.truth(one.where)
 		for _, lookFor := range []time.Duration{0, time.Hour} {
-			w.lookFor = lookFor
+			w.SearchFor = lookFor
 			got, early := w.paged(one.f)
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, looking for %s: %v, want %v", name, lookFor, got, want)
@@ -76,7 +75,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.lookFor = 0 // were it a walk it would end early
+	w.SearchFor = 0 // were it a walk it would end early
 	for name, one := range map[string]struct {
 		f     Filter
 		where string
@@ -96,38 +95,6 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 			t.Errorf("%s: %v, want %v; %d pages ended early", name, got, want, early)
 		}
 	}
-}
-
-func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
-	t.Parallel()
-	look := func(n int) touched {
-		w := newWorld(t)
-		w.seedEnded(n, 20)
-		conn := pinned(t, w.pool.Config().ConnString())
-		return read(t, explain(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL, "analyze, buffers, format json",
-			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"))
-	}
-	small, large := look(500), look(20_000)
-	t.Logf("small %+v, large %+v", small, large)
-	if large.Rows > small.Rows+20 || large.Buffers > 2*small.Buffers {
-		t.Errorf("it touches %+v of a long history, %+v of a short one", large, small)
-	}
-}
-
-func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.seedEnded(20_000, 20)
-	w.exec(`vacuum analyze trapeze.jobs`)
-	conn := pinned(t, w.pool.Config().ConnString())
-	at, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[looked], lookedSQL, nil, nil, 0, 999)
-	w.is.NoErr(err)
-	found := read(t, explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
-		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
-	w.is.Equal(found.Rows, 1000)
-	ends := read(t, explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
-	w.is.Equal(ends.Rows, 1000)
-	w.is.True(ends.Buffers < 50) // of the index alone
 }
 
 func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
@@ -155,7 +122,7 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 			order by j.created_at desc, j.id desc`)
 		w.is.NoErr(err)
 		for _, lookFor := range []time.Duration{0, time.Hour} {
-			w.lookFor = lookFor
+			w.SearchFor = lookFor
 			var got []int64
 			early := 0
 			for f := one.f; ; {

@@ -10,15 +10,15 @@ import (
 // Warm opens connections of the store's own pool and has PostgreSQL plan the hot statements on each of them, by executing
 // them without a row, side by side. The first claim of a connection that has not seen one takes ten times as long as the
 // second. Behind a pooler there is nothing to keep, and it does nothing.
-func (s *Store) Warm(ctx context.Context, connections int) error {
-	if s.pooled {
+func (db *Database) Warm(ctx context.Context, connections int) error {
+	if db.pooled {
 		return nil
 	}
-	ctx, cancel := s.bounded(ctx)
+	ctx, cancel := db.bounded(ctx)
 	defer cancel()
 	errs := make(chan error, connections)
 	for range connections {
-		go func() { errs <- s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return s.plan(ctx, c) }) }()
+		go func() { errs <- db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return db.plan(ctx, c) }) }()
 	}
 	var failed error
 	for range connections {
@@ -30,19 +30,9 @@ func (s *Store) Warm(ctx context.Context, connections int) error {
 }
 
 // plan executes each hot statement without a row.
-func (s *Store) plan(ctx context.Context, conn *pgxpool.Conn) error {
-	ends := []any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
-	var none columns
-	for _, hot := range []struct {
-		sql  string
-		args []any
-	}{
-		{claimSQL, []any{nil, nil, nil, nil, nil}},
-		{endSQL, ends},
-		{finishSQL, append(ends, none.all()...)},
-		{enqueueSQL, append(none.all(), nil, nil)},
-	} {
-		if _, err := conn.Exec(ctx, s.in(hot.sql), hot.args...); err != nil {
+func (db *Database) plan(ctx context.Context, conn *pgxpool.Conn) error {
+	for _, hot := range []*statement{claimSQL, endSQL, finishSQL, enqueueSQL} {
+		if _, err := conn.Exec(ctx, db.in(hot.text), make([]any, len(hot.names))...); err != nil {
 			return err
 		}
 	}

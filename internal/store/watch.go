@@ -16,10 +16,10 @@ const (
 // Effects lists the statements that touch claims which handlers run, as they are sent for a schema, but not those inside the
 // transaction of a claim that is held. The ids of the jobs are the first argument of each: see [JobsOf].
 func Effects(schema string) map[string]Effect {
-	s := &Store{schema: schema, named: &sync.Map{}}
-	effects := map[string]Effect{s.in(holdSQL): Holds, s.in(keepSQL): Keeps}
-	for _, sql := range []string{endSQL, endBranchesSQL, finishSQL, finishBranchesSQL, parkSQL} {
-		effects[s.in(sql)] = Ends
+	db := &Database{schema: schema, named: &sync.Map{}}
+	effects := map[string]Effect{db.in(holdSQL.text): Holds, db.in(keepSQL.text): Keeps}
+	for _, sql := range []*statement{endSQL, endBranchesSQL, finishSQL, finishBranchesSQL, parkSQL} {
+		effects[db.in(sql.text)] = Ends
 	}
 	return effects
 }

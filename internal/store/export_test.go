@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// What the tests of package store_test need of the inside.
+
+type (
+	Statement = statement
+	Args      = args
+)
+
+var (
+	AdvanceIDsSQL    = advanceIDsSQL
+	ClaimSQL         = claimSQL
+	ClaimSinceSQL    = claimSinceSQL
+	EnqueueSQL       = enqueueSQL
+	FinishSQL        = finishSQL
+	GuestClaimSQL    = guestClaimSQL
+	GuestSinceSQL    = guestSinceSQL
+	HeartbeatSQL     = heartbeatSQL
+	HeldPageSQL      = heldPageSQL
+	MarksSQL         = marksSQL
+	MissingClaimsSQL = missingClaimsSQL
+	PromoteSQL       = promoteSQL
+	RegisterSQL      = registerSQL
+	SettleSlotsSQL   = settleSlotsSQL
+
+	Argument = argument
+	Do       = do
+	Hot      = hot
+	Pins     = pins
+)
+
+const (
+	AttemptsApart  = attemptsApart
+	BlockSize      = blockSize
+	BulkFrom       = bulkFrom
+	FencesPerEpoch = fencesPerEpoch
+	LanesWanted    = lanesWanted
+	OutageAfter    = outageAfter
+	TooMany        = tooMany
+)
+
+// By makes arguments of names and values.
+func By(pairs ...any) (list Args) {
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, args{{pairs[i].(string), pairs[i+1]}}...)
+	}
+	return list
+}
+
+// With returns the statement with another text.
+func (s *statement) With(text string) *Statement {
+	with := *s
+	with.text = text
+	return &with
+}
+
+func (s *statement) Text() string         { return s.text }
+func (s *statement) At(name string) int   { return s.at[name] + 1 }
+func (s *statement) Names() []string      { return s.names }
+func (s *Store) Asked() *atomic.Int64     { return s.asked }
+func (s *Store) ForgetCluster()           { s.cluster = &cluster{} }
+func (db *Database) Wait(d time.Duration) { db.wait, db.shortWait = d, d }
+
+// ShortWait sets how long commands wait for a row that is locked.
+func (db *Database) ShortWait(d time.Duration) { db.shortWait = d }
+
+// SlowFrom sets from how long on a statement is slow, and forgets when plans were last discarded.
+func (db *Database) SlowFrom(d time.Duration) { db.plans.slow, db.plans.at = d, time.Time{} }
+
+// Ran reports whether a statement that took so long has plans made anew.
+func (db *Database) Ran(took time.Duration) bool { return db.plans.ran(took) }
+
+// Run runs a statement with named arguments.
+func Run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *Statement, by Args) ([]T, error) {
+	return run(ctx, s, scan, st, by)
+}
+
+// RunClaim runs a statement as a claim.
+func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, error) {
+	return s.claim(ctx, st, by)
+}

@@ -1,0 +1,312 @@
+// Package plantest holds statements to what is asked of them, for the tests of the packages of the store: each is listed, prepares on a
+// migrated database, and keeps its plan if it is hot; and some read no more of a long history than of a short one.
+package plantest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var update = flag.Bool("update", false, "write the plans of testdata/explain anew")
+
+// Listed reports the statements of the package in this folder, by their names, that are not in a list.
+func Listed(t *testing.T, statements map[string]string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for _, id := range spec.Names {
+				if _, listed := statements[id.Name]; !listed && strings.HasSuffix(id.Name, "SQL") && id.Name != "historySQL" {
+					t.Errorf("%s in %s is not in the list of statements", id.Name, name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// Prepare reports the statements that do not prepare.
+func Prepare(t *testing.T, url string, statements map[string]string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for name, sql := range statements {
+		if _, err := conn.Prepare(t.Context(), name, sql); err != nil {
+			t.Errorf("%s does not prepare: %v", name, err)
+		}
+	}
+}
+
+// whole finds scans of a table that grows with the work in which no index says where to begin, and bitmaps over one, which
+// gather all rows before the first is used.
+var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b` +
+	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b.*\n +[^I ].*`)
+
+// Keep compares the plans of hot statements with those of testdata/explain, and reports scans of whole tables.
+func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
+	t.Helper()
+	var major int
+	if err := conn.QueryRow(t.Context(), `select current_setting('server_version_num')::int / 10000`).Scan(&major); err != nil {
+		t.Fatal(err)
+	}
+	for name, sql := range hot {
+		plan := Explain(t, conn, name, sql, "costs off")
+		for _, found := range whole.FindAllString(plan, -1) {
+			if name == "heartbeat" && strings.Contains(found, "parked_for_promotion") {
+				continue // its first row, by the order of the index
+			}
+			t.Errorf("%s reads a whole table: %s:\n%s", name, found, plan)
+		}
+		golden := filepath.Join("testdata", "explain", name+".txt")
+		plan = fmt.Sprintf("PostgreSQL %d\n%s", major, steady(plan))
+		if *update {
+			if err := os.WriteFile(golden, []byte(plan), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version, _, _ := strings.Cut(string(want), "\n")
+		if version != fmt.Sprintf("PostgreSQL %d", major) {
+			continue // another release plans differently; that it scans no table whole was checked
+		}
+		if plan != string(want) {
+			t.Errorf("%s has another plan; look at it, then go test -run Plans -update in its package\ngot:\n%s\nwant:\n%s", name, plan, want)
+		}
+	}
+}
+
+// OnlyRead reports the statements that write, of those that a store sends again after a broken connection.
+func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
+	t.Helper()
+	for name, sql := range statements {
+		if !again(sql) {
+			continue
+		}
+		err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			described, err := tx.Prepare(t.Context(), "", sql)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Conn().PgConn().ExecParams(t.Context(), sql, make([][]byte, len(described.ParamOIDs)), nil, nil, nil).Close()
+			return err
+		})
+		// Other errors are those of a statement whose every parameter is null.
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "25006" {
+			t.Errorf("%s writes: %v", name, err)
+		}
+	}
+}
+
+// Pinned connects as the pool of a store does, with its pins.
+func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(t.Context(), store.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// Explain returns the generic plan of a statement. The values of its arguments make no difference to it.
+func Explain(t testing.TB, conn *pgx.Conn, name, sql, options string, args ...string) string {
+	t.Helper()
+	prepared, err := conn.Prepare(t.Context(), name, sql)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for len(args) < len(prepared.ParamOIDs) {
+		args = append(args, "null")
+	}
+	result, err := conn.Query(t.Context(), fmt.Sprintf("explain (%s) execute %s(%s)", options, name, strings.Join(args, ", ")),
+		pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	lines, err := pgx.CollectRows(result, pgx.RowTo[string])
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// Touched is what a statement touches: pages of the shared buffers, and rows that left a scan.
+type Touched struct{ Buffers, Rows int }
+
+// LongAsShort reports the statements that touch more of a long history than of a short one.
+func LongAsShort(t *testing.T, small, large map[string]Touched) {
+	t.Helper()
+	for name, s := range small {
+		t.Logf("%-15s small %+v, large %+v", name, s, large[name])
+		if l := large[name]; l.Rows > s.Rows+20 || l.Buffers > 2*s.Buffers {
+			t.Errorf("%s touches %+v of a history fifty times as long, %+v of a short one", name, l, s)
+		}
+	}
+}
+
+// Literals quotes values.
+func Literals(values ...string) []string {
+	for i, v := range values {
+		values[i] = "'" + strings.ReplaceAll(v, "'", "''") + "'"
+	}
+	return values
+}
+
+type node struct {
+	Type    string  `json:"Node Type"`
+	Parent  string  `json:"Parent Relationship"`
+	Hit     int     `json:"Shared Hit Blocks"`
+	Read    int     `json:"Shared Read Blocks"`
+	Rows    float64 `json:"Actual Rows"`
+	Loops   float64 `json:"Actual Loops"`
+	Removed float64 `json:"Rows Removed by Filter"`
+	Plans   []node  `json:"Plans"`
+}
+
+// Read adds up a plan. A node's buffers hold those of the nodes below it, except of a part of the statement that writes and
+// is run last; so each part counts, some twice.
+func Read(t *testing.T, plan string) (sum Touched) {
+	t.Helper()
+	var tops []struct{ Plan node }
+	if err := json.Unmarshal([]byte(plan), &tops); err != nil {
+		t.Fatalf("%v in %s", err, plan)
+	}
+	var walk func(n node)
+	walk = func(n node) {
+		if n.Parent == "" || n.Parent == "InitPlan" {
+			sum.Buffers += n.Hit + n.Read
+		}
+		if strings.Contains(n.Type, "Scan") {
+			sum.Rows += int((n.Rows + n.Removed) * n.Loops)
+		}
+		for _, below := range n.Plans {
+			walk(below)
+		}
+	}
+	walk(tops[0].Plan)
+	return sum
+}
+
+var (
+	dayName  = regexp.MustCompile(`_\d{8}`)
+	dayAlias = regexp.MustCompile(`\b([a-z]\w*)_\d+\b`)
+)
+
+// steady takes out of a plan what changes with the calendar: the names of days, and the repeats of a plan for each day.
+func steady(plan string) string {
+	plan = dayAlias.ReplaceAllString(dayName.ReplaceAllString(plan, "_DAY"), "${1}_n")
+	lines := strings.Split(strings.TrimSuffix(plan, "\n"), "\n")
+	for size := 1; size <= 3; size++ {
+		var kept []string
+		for i := 0; i < len(lines); {
+			end := min(i+size, len(lines))
+			block := lines[i:end]
+			kept = append(kept, block...)
+			for i += len(block); i+size <= len(lines) && len(block) == size && slices.Equal(lines[i:i+size], block); i += size {
+			}
+			if size > 1 && len(block) == size && !(i-end >= size) {
+				// No repeat begins here: go on with the next line.
+				kept, i = kept[:len(kept)-size+1], end-size+1
+			}
+		}
+		lines = kept
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// Exec runs a statement of a test's.
+func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%v in %s", err, sql)
+	}
+}
+
+// SeedEnded puts n jobs into the history that ended in the past days, of which one in every failed.
+func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
+	t.Helper()
+	for d := range 10 {
+		for _, table := range []string{"done_succeeded", "done_failed", "done_cancelled"} {
+			day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -d)
+			name := table + "_" + day.Format("20060102")
+			if d > 1 {
+				Exec(t, pool, `create table trapeze.`+name+` (like trapeze.`+table+` including all)`)
+				Exec(t, pool, `alter table trapeze.`+table+` attach partition trapeze.`+name+` for values from ('`+
+					day.Format(time.RFC3339)+`') to ('`+day.AddDate(0, 0, 1).Format(time.RFC3339)+`')`)
+			}
+		}
+	}
+	Exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, step, submitter, created_at)
+		select g, 'k' || g / 10 % 3, 'default', '{}', g - case g % 10 when 1 then 1 else 0 end, case g % 10 when 1 then g - 1 end,
+			case g % 10 when 1 then 1 else 0 end, case g % 4 when 0 then 'ana' else '' end,
+			now() - interval '1 minute' - (g / 2) * (interval '18 days' / $1::int)
+		from generate_series(1, $1::int) g`, n)
+	Exec(t, pool, `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, finished_at)
+		select j.id, s.state, 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default', j.created_at + interval '20 seconds'
+		from trapeze.jobs j cross join lateral (select case when j.id % $1::int = 1 then 'failed' when j.id % (2 * $1::int) = 0 then 'cancelled' else 'succeeded' end as state) s`, every)
+	Exec(t, pool, `insert into trapeze.pipelines (id, name, created_at) select pipeline_id, 'p' || pipeline_id % 3, created_at from trapeze.jobs where step = 1`)
+	t.Cleanup(func() {
+		Exec(t, pool, `truncate trapeze.jobs, trapeze.done, trapeze.pipelines, trapeze.live, trapeze.parked`)
+	})
+}
+
+// Empty analyzes live and parked while they hold nothing, and fills them with n jobs each then, which no plan learns of.
+func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	fill := func(n int) {
+		Exec(t, pool, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject, fence)
+			select g, now(), 1, 10, 'pending', 'default', 'k', 's' || g % 100, 1 from generate_series(1000001, 1000000 + $1::int) g`, n)
+		Exec(t, pool, `insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
+			select g, 'retry', now(), 1, 10, 'default', 'k', '' from generate_series(2000001, 2000000 + $1::int) g`, n)
+	}
+	fill(n)
+	Exec(t, pool, `delete from trapeze.live`)
+	Exec(t, pool, `delete from trapeze.parked`)
+	for _, table := range []string{"live", "parked", "job_progress", "fan_outs", "current_runs"} {
+		Exec(t, pool, `alter table trapeze.`+table+` set (autovacuum_enabled = false)`)
+		Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
+	}
+	fill(n)
+	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // they have no jobs
+}
+
+// Wide finds scans of live and parked that no index begins at the job that is asked for.
+var Wide = regexp.MustCompile(`Scan( Backward)? (using (live_for_\w+|\w+) )?on (live|parked)\b.*\n +(Filter|->|SubPlan).*|using live_for_\w+ on live\b.*\n +Index Cond: \(id = .*`)

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// statement is SQL whose arguments have names: a hot statement is a list of parts, each a constant that writes an argument as
+// @name, and [newStatement] gives every argument its number once, when the process starts. So a part can be in any statement, at
+// any place, and a statement has only the parts that its batch needs. pgx.NamedArgs has the same syntax, but reads the text
+// of the statement again at every call: for a finish with next steps 129 µs and 98 allocations, against 1.3 µs and 1.
+type statement struct {
+	text  string
+	names []string       // of the arguments, in the order of their numbers
+	at    map[string]int // name → index in names
+}
+
+// argument matches the name of an argument in a part. No statement has a text constant with an @ in it.
+var argument = regexp.MustCompile(`@[a-z]\w*`)
+
+// newStatement makes a statement of its texts. An argument gets its number where it occurs first.
+func newStatement(texts ...string) *statement {
+	s := &statement{at: map[string]int{}}
+	s.text = argument.ReplaceAllStringFunc(strings.Join(texts, ""), func(name string) string {
+		name = name[1:]
+		i, ok := s.at[name]
+		if !ok {
+			i = len(s.names)
+			s.names, s.at[name] = append(s.names, name), i
+		}
+		return fmt.Sprintf("$%d", i+1)
+	})
+	if len(s.names) > 64 {
+		panic("a statement with more arguments than bind can check: " + s.text)
+	}
+	return s
+}
+
+// with makes the WITH clause of a statement of its parts, each a CTE with its name. A part reads parts before it.
+func with(parts ...string) string { return "with " + list(parts...) + "\n" }
+
+// list joins parts, for a clause or for a longer list.
+func list(parts ...string) string { return strings.Join(parts, ", ") }
+
+// args are the arguments of a call by their names, in any order.
+type args []struct {
+	name  string
+	value any
+}
+
+// bind puts arguments in the order of their numbers. Each name must be given once, and no other.
+func (s *statement) bind(by args) ([]any, error) {
+	values := make([]any, len(s.names))
+	var given uint64
+	for _, a := range by {
+		i, ok := s.at[a.name]
+		if !ok || given&(1<<i) != 0 {
+			return nil, fmt.Errorf("the statement has no argument %q, or has it twice", a.name)
+		}
+		values[i], given = a.value, given|1<<i
+	}
+	if len(by) != len(values) {
+		return nil, fmt.Errorf("%d arguments for a statement that has %d: %q", len(by), len(values), s.names)
+	}
+	return values, nil
+}
+
+// run is [rows] for a statement with named arguments.
+func run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *statement, by args) ([]T, error) {
+	values, err := st.bind(by)
+	if err != nil {
+		return nil, err
+	}
+	return rows(ctx, s, scan, st.text, values...)
+}
+
+// runIn is [run] in a transaction of the caller's, which is pinned from here on.
+func runIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], st *statement, by args) ([]T, error) {
+	values, err := st.bind(by)
+	if err != nil {
+		return nil, err
+	}
+	return pinnedIn(ctx, db, scan, s.in(st.text), values)
+}
+
+// askFor is [run] in a transaction of the caller's, with the caller's plans.
+func askFor[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], st *statement, by args) ([]T, error) {
+	values, err := st.bind(by)
+	if err != nil {
+		return nil, err
+	}
+	return ask(ctx, s, db, scan, st.text, values...)
+}
+
+// do runs a statement without rows in a transaction of the caller's, and returns how many rows it wrote.
+func do(ctx context.Context, s *Store, db DB, st *statement, by args) (int64, error) {
+	values, err := st.bind(by)
+	if err != nil {
+		return 0, err
+	}
+	tag, err := db.Exec(ctx, s.in(st.text), values...)
+	return tag.RowsAffected(), err
+}
