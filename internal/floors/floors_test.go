@@ -58,6 +58,7 @@ var plan = []floor{
 	{folder: "internal/migrate", imports: "migrations internal/dburl"},
 	{folder: "internal/pgembed"},
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
+	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // statements, their plans and the rows they touch
 	{folder: "internal/floors"},
 
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
@@ -104,7 +105,7 @@ var plan = []floor{
 }
 
 // forTests is what every package's tests may import as well.
-var forTests = []string{"internal/failpoint", "internal/faultnet", "internal/migrate", "internal/pgembed", "internal/pgtest"}
+var forTests = []string{"internal/failpoint", "internal/faultnet", "internal/migrate", "internal/pgembed", "internal/pgtest", "internal/store/plantest"}
 
 // neverLinked are packages that no program of ours may contain.
 var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rapid"}
