@@ -97,8 +97,8 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				}})
 				id := begun(t, r, of("wait"))
 				if deleted {
-					exec(t, pool, `delete from trapeze.live where id = $1`, id)
-					exec(t, pool, `delete from trapeze.jobs where id = $1`, id)
+					// At once: a heartbeat between the two would take the claim for lost.
+					exec(t, pool, `with claim as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
 				} else {
 					exec(t, pool, `update trapeze.live set fence = fence + 1, pod = gen_random_uuid() where id = $1`, id)
 				}
