@@ -45,7 +45,6 @@ var plan = []floor{
 
 	// hands and clocks
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait"},
-	{folder: "internal/store/plantest", testOnly: true},                                                       // the plans of statements
 	{folder: "internal/store/view", imports: "job internal/shell internal/store"},                             // what people read
 	{folder: "internal/store/upkeep", imports: "job internal/store"},                                          // what maintenance runs
 	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // what operators change
@@ -62,6 +61,7 @@ var plan = []floor{
 	{folder: "internal/migrate", imports: "migrations internal/dburl"},
 	{folder: "internal/pgembed"},
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
+	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // statements, their plans and the rows they touch
 	{folder: "internal/floors"},
 
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
