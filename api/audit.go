@@ -7,12 +7,12 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 var auditRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/audit", Needs: access.AuditRead, Summary: "List who did what, or was refused it, newest first",
-		query: []string{"actor", "action", "target", "before", "limit", "cursor"}, out: page("audit", of[store.AuditRow]()), do: listAudit},
+		query: []string{"actor", "action", "target", "before", "limit", "cursor"}, out: page("audit", of[admin.AuditRow]()), do: listAudit},
 }
 
 func listAudit(c *call) (any, error) {
@@ -20,13 +20,13 @@ func listAudit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.lists.AuditTrail(c.ctx(), f)
-	return pageOf("audit", found, f.Limit, func(last store.AuditRow) string { return cursor.Sealed("audit", idText(last.ID)) }), err
+	found, err := admin.AuditTrail(c.ctx(), c.lists, f)
+	return pageOf("audit", found, f.Limit, func(last admin.AuditRow) string { return cursor.Sealed("audit", idText(last.ID)) }), err
 }
 
 // auditFilterOf reads the filters of the audit.
-func auditFilterOf(c echo.Context) (store.AuditFilter, error) {
-	f := store.AuditFilter{Limit: 50}
+func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
+	f := admin.AuditFilter{Limit: 50}
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "actor":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -113,7 +114,7 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 	if err != nil {
 		return err
 	}
-	owner, err := d.store.Owner(ctx, id)
+	owner, err := storeview.Owner(ctx, d.store, id)
 	if err == nil && owner != p.Name {
 		p := *problemOf(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
 		p.refused = true

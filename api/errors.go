@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -56,7 +57,7 @@ var knownErrors = []struct {
 	{job.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{job.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused"},
 	{job.ErrNotFound, http.StatusNotFound, "not_found"},
-	{store.ErrNoSuchRole, http.StatusNotFound, "not_found"},
+	{admin.ErrNoSuchRole, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
 	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
 	{job.ErrNotQueued, http.StatusConflict, "not_queued"},

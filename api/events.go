@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -33,7 +34,7 @@ func listEvents(c *call, pipeline int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.lists.Events(c.ctx(), pipeline, c.QueryParam("after"), limit)
+	found, err := storeview.Events(c.ctx(), c.lists, pipeline, c.QueryParam("after"), limit)
 	return eventsPage(found, limit), err
 }
 

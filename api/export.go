@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -39,7 +40,7 @@ const (
 func exportJobs(c *call) (any, error) {
 	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
 		shows := c.secrets.view(c.caller)
-		return from.ExportJobs(ctx, tx, func(j job.Job) error {
+		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
 			shown := shows.hideJob(j)
 			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // once, before the first secret
 				return err
@@ -51,7 +52,7 @@ func exportJobs(c *call) (any, error) {
 
 func exportEvents(c *call) (any, error) {
 	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
-		return from.ExportEvents(ctx, tx, func(e job.Event) error { return lines.Encode(e) })
+		return storeview.ExportEvents(ctx, from, tx, func(e job.Event) error { return lines.Encode(e) })
 	})
 }
 
@@ -72,7 +73,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	}
 	defer from.Close()
 	response := c.Response()
-	err = from.Snapshot(ctx, func(tx pgx.Tx) error {
+	err = storeview.Snapshot(ctx, from, func(tx pgx.Tx) error {
 		response.Header().Set(echo.HeaderContentType, ndjson)
 		buffered := bufio.NewWriterSize(&patient{response, http.NewResponseController(response.Writer), exportPatience}, 1<<16)
 		lines := json.NewEncoder(buffered)

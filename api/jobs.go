@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,7 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -41,7 +42,7 @@ func listJobs(c *call) (any, error) {
 		return nil, err
 	}
 	filter.Owner = c.caller.Owner(access.JobsRead)
-	found, err := c.lists.Jobs(c.ctx(), filter)
+	found, err := storeview.Jobs(c.ctx(), c.lists, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +50,8 @@ func listJobs(c *call) (any, error) {
 }
 
 // filterOf reads the filters of a list of jobs.
-func filterOf(c echo.Context) (store.Filter, error) {
-	var f store.Filter
+func filterOf(c echo.Context) (storeview.Filter, error) {
+	var f storeview.Filter
 	why := map[string]string{}
 	err := eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
@@ -95,7 +96,7 @@ func showCurrent(c *call) (any, error) {
 	if err != nil || subject == "" {
 		return nil, invalid("subject is missing, or no text")
 	}
-	found, err := c.lists.Current(c.ctx(), kind, subject, c.caller.Owner(access.JobsRead))
+	found, err := storeview.Current(c.ctx(), c.lists, kind, subject, c.caller.Owner(access.JobsRead))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func listObstacles(c *call, id int64) (any, error) {
 	if _, err := c.r.Get(c.ctx(), id); err != nil {
 		return nil, err
 	}
-	found, err := c.lists.Obstacles(c.ctx(), id, c.lists.BoardSlots)
+	found, err := storeview.Obstacles(c.ctx(), c.lists, id, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, c.lists) })
 	if c.caller.Owner(access.JobsRead) != "" {
 		for i := range found {
 			found[i].JobID = nil
@@ -132,13 +133,13 @@ func listJobEvents(c *call, id int64) (any, error) {
 	}
 	after := 0
 	if text := c.QueryParam("after"); text != "" {
-		if after, err = store.EventNo(text); err != nil {
+		if after, err = storeview.EventNo(text); err != nil {
 			return nil, err
 		}
 	}
 	if _, err := c.r.Get(c.ctx(), id); err != nil {
 		return nil, err
 	}
-	found, err := c.lists.JobEvents(c.ctx(), id, after, limit)
+	found, err := storeview.JobEvents(c.ctx(), c.lists, id, after, limit)
 	return eventsPage(found, limit), err
 }

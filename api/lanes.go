@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 var laneRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/workers/lanes", Needs: access.WorkersView, Summary: "List lanes: how they are set, what runs and waits in them",
-		out: object("lanes", listOf(of[store.LaneUse]())), do: listLanes},
+		out: object("lanes", listOf(of[storeview.LaneUse]())), do: listLanes},
 	{Method: http.MethodPut, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Create a lane, or set all of it",
 		query: []string{"dry_run"}, out: of[job.LaneChanged](), do: setLane(job.LaneChange.Whole)},
 	{Method: http.MethodPatch, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Change some settings of a lane",
@@ -27,7 +27,7 @@ var laneRoutes = []Route{
 }
 
 func listLanes(c *call) (any, error) {
-	found, err := c.lists.Lanes(c.ctx())
+	found, err := storeview.Lanes(c.ctx(), c.lists)
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,8 +26,8 @@ var pipelineRoutes = []Route{
 
 // Tree is the answer of GET /pipelines/:id.
 type (
-	Tree    = store.Tree
-	TreeJob = store.TreeJob
+	Tree    = storeview.Tree
+	TreeJob = storeview.TreeJob
 )
 
 func listPipelines(c *call) (any, error) {
@@ -36,7 +36,7 @@ func listPipelines(c *call) (any, error) {
 		return nil, err
 	}
 	filter.Owner = c.caller.Owner(access.JobsRead)
-	found, err := c.lists.Pipelines(c.ctx(), filter)
+	found, err := storeview.Pipelines(c.ctx(), c.lists, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func listPipelines(c *call) (any, error) {
 }
 
 // pipelineFilterOf reads the filters of a list of pipelines.
-func pipelineFilterOf(c echo.Context) (f store.PipelineFilter, err error) {
+func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "status":
@@ -77,7 +77,7 @@ func showPipeline(c *call, id int64) (any, error) {
 			return nil, invalid("branches %q: want 0 to %d", text, mostBranches)
 		}
 	}
-	tree, err := c.lists.Tree(c.ctx(), id, store.TreeLimits{Children: branches})
+	tree, err := storeview.ReadTree(c.ctx(), c.lists, id, storeview.TreeLimits{Children: branches})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,7 +26,7 @@ var podRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/unpause", Needs: access.WorkersManage, Summary: "Open the gate; a frozen one stays closed",
 		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Unpause) }},
 	{Method: http.MethodGet, Path: "/admin/workers/status", Needs: access.WorkersView, Summary: "Show the gate, lanes, pods, and what is in their slots",
-		out: of[store.Status](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
+		out: of[storeview.Status](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
 }
 
 var healthRoutes = []Route{
@@ -42,7 +42,7 @@ func listPods(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.lists.Pods(c.ctx(), closed)
+	found, err := storeview.Pods(c.ctx(), c.lists, closed)
 	return map[string]any{"pods": orEmpty(found)}, err
 }
 

@@ -214,12 +214,12 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 		}
 		id := strconv.FormatInt(ids[0], 10)
 		var a answer
-		together(i, func() { _, err := s.RecoverPage(ctx, []string{boot}, ids[0]-1, 1, 3); try(err) }, func() {
+		together(i, func() { _, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3); try(err) }, func() {
 			a = h.send("POST", "/jobs/"+id+"/retry", "")
 		})
 		fine(t, a)
 		pgtest.Wait(t, "the job is recovered", func() bool { // the pod of h sweeps, too: one of them passes by what the other has
-			passed, err := s.RecoverPage(ctx, []string{boot}, ids[0]-1, 1, 3)
+			passed, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3)
 			return try(err) && passed.Passed == 0
 		})
 		j, err := h.Get(ctx, ids[0])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
@@ -44,13 +45,13 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 		r.left.Add(1)
 		return
 	}
-	deed := store.Deed{Actor: actor, Action: to.Method + " " + to.Path, Target: bounded(request.URL.EscapedPath(), 200), Refused: p.because()}
+	deed := admin.Deed{Actor: actor, Action: to.Method + " " + to.Path, Target: bounded(request.URL.EscapedPath(), 200), Refused: p.because()}
 	if left := r.left.Swap(0); left > 0 {
 		deed.After = map[string]int64{"not_written": left}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(request.Context()), 2*time.Second)
 	defer cancel()
-	if err := r.store.Audit(ctx, deed); err != nil {
+	if err := admin.Audit(ctx, r.store, deed); err != nil {
 		slog.WarnContext(ctx, "a refusal could not be written down", "actor", actor, "action", deed.Action, telemetry.Err, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 // rightsFor is the time for which a pod trusts its last reading of the tables of roles and grants: changes through the pod hold there at
@@ -43,7 +44,7 @@ func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, err
 	if ok && now.Before(found.until) {
 		return found.rights, nil
 	}
-	granted, custom, err := r.store.RolesOf(ctx, p.Name, p.Roles)
+	granted, custom, err := admin.RolesOf(ctx, r.store, p.Name, p.Roles)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (r *rights) forget() {
 }
 
 // roleOf returns a role of the table. A permission that this release does not know allows nothing here.
-func roleOf(one store.Role) access.Role {
+func roleOf(one admin.Role) access.Role {
 	role := access.Role{Name: one.Name, Scope: access.Own}
 	if one.Scope == string(access.All) {
 		role.Scope = access.All

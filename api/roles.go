@@ -10,7 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 var roleRoutes = []Route{
@@ -21,9 +21,9 @@ var roleRoutes = []Route{
 	{Method: http.MethodDelete, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Delete a role of one's own, and its grants",
 		statuses: []int{http.StatusNoContent}, do: deleteRole},
 	{Method: http.MethodGet, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "List who was granted which role",
-		query: []string{"principal", "role", "limit", "cursor"}, out: page("grants", of[store.RoleGrant]()), do: listGrants},
+		query: []string{"principal", "role", "limit", "cursor"}, out: page("grants", of[admin.RoleGrant]()), do: listGrants},
 	{Method: http.MethodPut, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Grant a role to a principal",
-		in: store.RoleGrant{}, out: of[store.RoleGrant](), do: grantRole},
+		in: admin.RoleGrant{}, out: of[admin.RoleGrant](), do: grantRole},
 	{Method: http.MethodDelete, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Revoke a role from a principal",
 		query: []string{"principal", "role"}, statuses: []int{http.StatusNoContent}, do: revokeRole},
 }
@@ -41,7 +41,7 @@ func listRoles(c *call) (any, error) {
 	for _, one := range access.BuiltIn {
 		all = append(all, role{Name: one.Name, Permissions: permissionNames(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
 	}
-	custom, err := c.r.Store().Roles(c.ctx())
+	custom, err := admin.Roles(c.ctx(), c.r.Store())
 	for _, one := range custom {
 		all = append(all, role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope})
 	}
@@ -69,14 +69,14 @@ func putRole(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := store.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope}
+	one := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope}
 	if err := changeable(one.Name); err != nil {
 		return nil, err
 	}
 	if err := validateRole(one); err != nil {
 		return nil, invalid("role %s: %s", one.Name, err)
 	}
-	err = c.r.Store().PutRole(c.ctx(), one, c.caller.Name)
+	err = admin.PutRole(c.ctx(), c.r.Store(), one, c.caller.Name)
 	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
@@ -100,7 +100,7 @@ func changeable(name string) error {
 	return nil
 }
 
-func validateRole(one store.Role) error {
+func validateRole(one admin.Role) error {
 	if one.Scope != string(access.Own) && one.Scope != string(access.All) {
 		return fmt.Errorf("scope %q: want own or all", one.Scope)
 	}
@@ -125,11 +125,11 @@ func deleteRole(c *call) (any, error) {
 	if err := changeable(name); err != nil {
 		return nil, err
 	}
-	return nil, c.rightsChanged(c.r.Store().DeleteRole(c.ctx(), name, c.caller.Name))
+	return nil, c.rightsChanged(admin.DeleteRole(c.ctx(), c.r.Store(), name, c.caller.Name))
 }
 
 func listGrants(c *call) (any, error) {
-	f := store.RoleGrantFilter{Limit: 50}
+	f := admin.RoleGrantFilter{Limit: 50}
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "principal":
@@ -148,14 +148,14 @@ func listGrants(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.lists.RoleGrants(c.ctx(), f)
-	return pageOf("grants", found, f.Limit, func(last store.RoleGrant) string {
+	found, err := admin.RoleGrants(c.ctx(), c.lists, f)
+	return pageOf("grants", found, f.Limit, func(last admin.RoleGrant) string {
 		return cursor.Sealed("grants", last.Principal+"\n"+last.Role)
 	}), err
 }
 
 func grantRole(c *call) (any, error) {
-	g, err := readBody[store.RoleGrant](c)
+	g, err := readBody[admin.RoleGrant](c)
 	if err != nil {
 		return nil, err
 	}
@@ -163,15 +163,15 @@ func grantRole(c *call) (any, error) {
 		return nil, invalid("%s", err)
 	}
 	if _, builtIn := access.BuiltInRole(g.Role); !builtIn {
-		custom, err := c.r.Store().Roles(c.ctx())
+		custom, err := admin.Roles(c.ctx(), c.r.Store())
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(custom, func(r store.Role) bool { return r.Name == g.Role }) {
+		if !slices.ContainsFunc(custom, func(r admin.Role) bool { return r.Name == g.Role }) {
 			return nil, invalid("there is no role %q", g.Role)
 		}
 	}
-	return g, c.rightsChanged(c.r.Store().GrantRole(c.ctx(), g, c.caller.Name))
+	return g, c.rightsChanged(admin.GrantRole(c.ctx(), c.r.Store(), g, c.caller.Name))
 }
 
 // revokeRole takes the principal and the role from the query. Revoking a role that was never granted is no error.
@@ -181,5 +181,5 @@ func revokeRole(c *call) (any, error) {
 	if errors.Join(err1, err2) != nil || principal == "" || name == "" {
 		return nil, invalid("want the parameters principal and role")
 	}
-	return nil, c.rightsChanged(c.r.Store().RevokeRole(c.ctx(), store.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
+	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), c.r.Store(), admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }

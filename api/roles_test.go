@@ -9,7 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
@@ -39,7 +39,7 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	is.Equal(h.send("DELETE", "/admin/roles/keeper", "", root...).status, http.StatusNoContent)
 	is.Equal(h.send("DELETE", "/admin/roles/keeper", "", root...).status, http.StatusNotFound)
 
-	trail, err := h.Store().AuditTrail(t.Context(), store.AuditFilter{Target: "role keeper"})
+	trail, err := admin.AuditTrail(t.Context(), h.Store(), admin.AuditFilter{Target: "role keeper"})
 	is.NoErr(err)
 	var did []string
 	for _, row := range trail {
@@ -92,9 +92,9 @@ func TestTheAuditIsReadPageByPage(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	for range 5 {
-		is.NoErr(h.Store().Audit(t.Context(), store.Deed{Actor: "ana", Action: "lane.set", Target: "lane default"}))
+		is.NoErr(admin.Audit(t.Context(), h.Store(), admin.Deed{Actor: "ana", Action: "lane.set", Target: "lane default"}))
 	}
-	is.NoErr(h.Store().Audit(t.Context(), store.Deed{Actor: "bob", Action: "lane.set", Target: "lane default"}))
+	is.NoErr(admin.Audit(t.Context(), h.Store(), admin.Deed{Actor: "bob", Action: "lane.set", Target: "lane default"}))
 	cursor, seen := "", 0
 	for {
 		page := h.send("GET", "/admin/audit?actor=ana&limit=2&cursor="+cursor, "")

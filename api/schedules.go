@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -200,7 +201,7 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 	if setting.Lane != "" {
 		lanes = append(lanes, setting.Lane)
 	}
-	asks, err := c.r.Store().AsksApproval(c.ctx(), lanes, []string{setting.Kind})
+	asks, err := admin.AsksApproval(c.ctx(), c.r.Store(), lanes, []string{setting.Kind})
 	if err == nil && asks {
 		err = forbidden("its lane, or that of its kind, asks for approval: to schedule there needs the permission %s", access.JobsApprove)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -150,12 +152,12 @@ func asksApproval(c *call, body Submission) (bool, error) {
 			lanes = append(lanes, step.Lane)
 		}
 	}
-	return c.r.Store().AsksApproval(c.ctx(), lanes, kinds)
+	return admin.AsksApproval(c.ctx(), c.r.Store(), lanes, kinds)
 }
 
 // mayLearn refuses to name the job that holds the unique key of a submission to a caller who may not read it.
 func mayLearn(c *call, id int64) error {
-	owner, err := c.r.Store().Owner(c.ctx(), id)
+	owner, err := storeview.Owner(c.ctx(), c.r.Store(), id)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over
 		return nil
 	}

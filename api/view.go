@@ -10,6 +10,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -73,13 +75,13 @@ func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	return p
 }
 
-func (v *view) hideTree(t store.Tree) store.Tree {
+func (v *view) hideTree(t storeview.Tree) storeview.Tree {
 	t.Pipeline = v.hidePipeline(t.Pipeline)
 	t.Jobs = v.hideTreeJobs(t.Jobs)
 	return t
 }
 
-func (v *view) hideTreeJobs(jobs []store.TreeJob) []store.TreeJob {
+func (v *view) hideTreeJobs(jobs []storeview.TreeJob) []storeview.TreeJob {
 	shown := slices.Clone(jobs)
 	for i, one := range shown {
 		shown[i].Job = v.hideJob(one.Job)
@@ -109,7 +111,7 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 			shown[i] = v.hidePipeline(one)
 		}
 		what, target = shown, "pipelines"
-	case store.Tree:
+	case storeview.Tree:
 		what, target = v.hideTree(shows), "pipeline "+idText(shows.ID)
 	case job.ScheduleUse:
 		shows.ScheduleSetting = v.hideSetting(shows.Name, shows.ScheduleSetting)
@@ -240,9 +242,9 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	key := strings.Join(append([]string{v.to.Name, job.OriginOf(ctx).Source, target}, v.bared...), "\x00")
 	if !r.again(key, now) {
 		named := v.bared[:min(len(v.bared), mostBaredRows)]
-		deed := store.Deed{Actor: v.to.Name, Action: "job.read_args", Target: target,
+		deed := admin.Deed{Actor: v.to.Name, Action: "job.read_args", Target: target,
 			After: reading{Asked: bounded(request.RequestURI, 500), Shown: named, More: len(v.bared) - len(named)}}
-		if err := r.store.Audit(ctx, deed); err != nil {
+		if err := admin.Audit(ctx, r.store, deed); err != nil {
 			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are not shown while it cannot be written down who sees them", err: err}
 		}
 		r.remember(key, now)

@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/server"
 	"github.com/trapeze-run/trapeze/remote/worker"
@@ -46,7 +47,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})
 	is.NoErr(<-emitted) // the pod that came after took it
 	ends(t, next, id, job.Succeeded)
-	list, err := next.Store().JobEvents(t.Context(), id, 0, 100)
+	list, err := view.JobEvents(t.Context(), next.Store(), id, 0, 100)
 	is.NoErr(err)
 	told := 0
 	for _, e := range list {

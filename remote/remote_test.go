@@ -22,7 +22,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/server"
 	"github.com/trapeze-run/trapeze/remote/worker"
@@ -220,7 +220,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	id := submit(t, p, load{4})
 	ends(t, p, id, job.Succeeded)
 	var events []string
-	list, err := p.Store().JobEvents(t.Context(), id, 0, 100)
+	list, err := view.JobEvents(t.Context(), p.Store(), id, 0, 100)
 	is.NoErr(err)
 	for _, e := range list {
 		events = append(events, e.Event)
@@ -229,7 +229,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	is.True(slices.Contains(events, "job.retry_later"))
 	var total job.Job
 	pgtest.Wait(t, "the last step runs on a pod", func() bool {
-		page, err := p.Store().Jobs(t.Context(), store.Filter{Pipeline: id})
+		page, err := view.Jobs(t.Context(), p.Store(), view.Filter{Pipeline: id})
 		is.NoErr(err)
 		over := false
 		for _, j := range page.Jobs {

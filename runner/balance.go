@@ -9,6 +9,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
@@ -118,7 +120,7 @@ func (r *engine) balanceOne(ctx context.Context, id int64) (more []int64, err er
 			}
 		case !w.Waits && w.Open > 0:
 			return r.cancelOpen(ctx, job.ReasonCancelled, "system", nil, false, func(ctx context.Context, limit int) ([]int64, error) {
-				return r.store.OpenBranches(ctx, w.PipelineID, id, limit)
+				return admin.OpenBranches(ctx, r.store, w.PipelineID, id, limit)
 			}, nil)
 		default:
 			return nil, nil
@@ -244,7 +246,7 @@ func (r *engine) stepAfter(ctx context.Context, w store.Waiting, impaired bool) 
 		next.subject = &w.Subject
 	}
 	if _, heard, _ := r.lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
-		lane, _, err := r.front.LaneFor(ctx, s.Kind, "", w.Lane)
+		lane, _, err := view.LaneFor(ctx, r.front, s.Kind, "", w.Lane)
 		if err != nil {
 			return nil, err
 		}
@@ -278,7 +280,7 @@ const cancelPage = 1000
 // are held by their transactions are told; with wait their ends are waited for, one by one, without it they are left to the next
 // look: whoever sweeps has other things to do. It tells seen of every job that it cancels or asks, and returns the fan-outs that this
 // leaves off balance. The deed that this is, unless it is nil, is written down with the first of them.
-func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string, d *store.Deed, wait bool,
+func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.Deed, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
 	if seen == nil {
 		seen = func(...int64) {}
@@ -288,7 +290,7 @@ func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string
 		if err != nil || len(ids) == 0 {
 			return more, err
 		}
-		c, err := r.store.CancelMany(ctx, ids, reason, actor, d)
+		c, err := admin.CancelMany(ctx, r.store, ids, reason, actor, d)
 		if err != nil {
 			return more, err
 		}
@@ -311,7 +313,7 @@ func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string
 		// All are held by somebody, or have moved since.
 		for _, id := range ids {
 			if !wait {
-				if err := r.front.Tell(ctx, id, r.tellRun); err != nil {
+				if err := admin.Tell(ctx, r.front, id, r.tellRun); err != nil {
 					return more, err
 				}
 				continue

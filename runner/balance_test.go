@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -108,7 +109,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `select from trapeze.live where kind = 'held' for update`)
 	is.NoErr(err)
-	_, err = r.Store().Cancel(t.Context(), id, false, "me", func(job.Lease) {})
+	_, err = admin.Cancel(t.Context(), r.Store(), id, false, "me", func(job.Lease) {})
 	is.NoErr(err)
 	pgtest.Wait(t, "it is off balance", func() bool {
 		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
@@ -139,7 +140,7 @@ func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
 	var ids []int64
 	for range 8 {
 		id := begun(t, r, of("parent"))
-		is.NoErr(r.Store().Tell(t.Context(), id, func(job.Lease) {}))
+		is.NoErr(admin.Tell(t.Context(), r.Store(), id, func(job.Lease) {}))
 		ids = append(ids, id)
 	}
 	for _, id := range ids {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -45,7 +45,7 @@ func ValidateLanes(lanes []LaneSetup) error {
 // bootstrap makes the lanes that the program names and the database does not know.
 func (r *Runner) bootstrap(ctx context.Context) error {
 	for _, l := range r.opts.Lanes {
-		made, left, err := r.front.Bootstrap(ctx, store.BootLane(l))
+		made, left, err := admin.Bootstrap(ctx, r.front, admin.BootLane(l))
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -51,12 +52,12 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 		}
 		after, part := 0, ""
 		for parts := false; ; {
-			var page []store.BranchEnd
+			var page []view.BranchEnd
 			var err error
 			if parts {
-				page, err = r.front.Parts(ctx, id, part, branchPage)
+				page, err = admin.Parts(ctx, r.front, id, part, branchPage)
 			} else {
-				page, err = r.front.Branches(ctx, w.PipelineID, id, after, branchPage)
+				page, err = view.Branches(ctx, r.front, w.PipelineID, id, after, branchPage)
 			}
 			if err != nil {
 				yield(Branch{}, r.dbError(err))
@@ -79,7 +80,7 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 	}
 }
 
-func branchOf(b store.BranchEnd) Branch {
+func branchOf(b view.BranchEnd) Branch {
 	one := Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, result: b.Result}
 	if b.Outcome != nil {
 		one.Outcome = *b.Outcome

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -36,7 +37,7 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 			c, err = end(t.Context(), id, "ada")
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second time is refused
 			is.Equal(c.State, job.Cancelled)                // and tells where it ended
-			events, err := r.Store().JobEvents(t.Context(), id, 0, 10)
+			events, err := view.JobEvents(t.Context(), r.Store(), id, 0, 10)
 			is.NoErr(err)
 			is.Equal(events[len(events)-1].Actor, "ada")
 		}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -43,18 +45,18 @@ func (a Admin) endOne(ctx context.Context, id int64, stop bool, actor string) (C
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := a.r.front.Cancel(ctx, id, stop, named(actor), a.r.tellRun)
+	c, err := admin.Cancel(ctx, a.r.front, id, stop, named(actor), a.r.tellRun)
 	return a.r.ended(id, c, why, err)
 }
 
 // cancelAmong cancels one of many jobs that a command is for.
 func (r *engine) cancelAmong(ctx context.Context, id int64, actor string) (Cancelled, error) {
-	c, err := r.front.CancelAmong(ctx, id, actor, r.tellRun)
+	c, err := admin.CancelAmong(ctx, r.front, id, actor, r.tellRun)
 	return r.ended(id, c, job.ReasonCancelled, err)
 }
 
 // ended tells whoever is concerned what a cancel or stop came to.
-func (r *engine) ended(id int64, c store.Cancellation, why job.Reason, err error) (Cancelled, error) {
+func (r *engine) ended(id int64, c admin.Cancellation, why job.Reason, err error) (Cancelled, error) {
 	if store.Unknown(err) {
 		return Cancelled{}, r.commandError(err)
 	}
@@ -83,7 +85,7 @@ func (r *engine) tellRun(l job.Lease) {
 // [job.ErrNotAwaitingApproval], also when it was approved before; and [job.ErrOutcomeUnknown] when the connection was lost
 // before the answer: asking again is safe, and tells.
 func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
-	if err := a.r.front.Approve(ctx, id, named(actor)); err != nil {
+	if err := admin.Approve(ctx, a.r.front, id, named(actor)); err != nil {
 		return a.r.commandError(err)
 	}
 	a.r.wake()
@@ -92,7 +94,9 @@ func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
 }
 
 // Get reads one job: [job.ErrNotFound] when there is none.
-func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) { return r.front.Job(ctx, id) }
+func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) {
+	return view.Job(ctx, r.front, id)
+}
 
 // Feed gives what happens, as it happens, to the packages of this module that show it. It reads nothing while nobody watches.
 func (r *Runner) Feed() *feed.Feed { return r.feed }

@@ -81,7 +81,7 @@ func (r *engine) cancelMissing(ctx context.Context) error {
 	if len(asked) == 0 {
 		return nil
 	}
-	missing, err := r.store.MissingClaims(ctx, boot, asked)
+	missing, err := store.MissingClaims(ctx, r.store, boot, asked)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (r *Runner) findOrphaned(ctx context.Context) error {
 	for _, its := range of {
 		its.knows(known)
 	}
-	page, err := r.store.HeldPage(ctx, boots, r.pass.after, passPage, passAge)
+	page, err := store.ReadHeldPage(ctx, r.store, boots, r.pass.after, passPage, passAge)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (k *knownClaims) report(ctx context.Context, r *Runner) {
 	if k.since = seen; n == k.reported {
 		return
 	}
-	if err := r.store.ReportKnownClaims(ctx, k.boot, n); err != nil {
+	if err := store.ReportKnownClaims(ctx, r.store, k.boot, n); err != nil {
 		r.log.DebugContext(ctx, "the number of claims could not be noted, the next heartbeat tries again", telemetry.Err, r.dbError(err))
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -58,7 +59,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	if err != nil {
 		return fmt.Errorf("complete job %d: %w", id, err)
 	}
-	due, err := r.front.Complete(ctx, id, token, c.part, encoded, c.failure, c.by)
+	due, err := admin.Complete(ctx, r.front, id, token, c.part, encoded, c.failure, c.by)
 	if store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
 	}

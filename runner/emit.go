@@ -73,7 +73,7 @@ func (c *core) writeHeld(list []store.Emission) error {
 // emitIn writes in a transaction what was emitted while it was open.
 func (c *core) emitIn(ctx context.Context, tx pgx.Tx) error {
 	for part := range inParts(c.emissions.take(false)) {
-		if err := c.r.store.EmitIn(ctx, tx, c.lease, part...); err != nil {
+		if err := store.EmitIn(ctx, c.r.store, tx, c.lease, part...); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"errors"
@@ -185,7 +186,7 @@ func (r *engine) insertThese(ctx context.Context, boot string, list []store.NewJ
 // insertOnce inserts jobs in the way that suits their number.
 func (r *engine) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
-		if done, err := r.front.EnqueueBulk(ctx, list); err != nil || done {
+		if done, err := store.EnqueueBulk(ctx, r.front, list); err != nil || done {
 			return store.Enqueued{}, err
 		}
 	}
@@ -194,7 +195,7 @@ func (r *engine) insertOnce(ctx context.Context, boot string, list []store.NewJo
 
 // stateOf reads where a job is that has just been submitted; pending when that cannot be read.
 func (r *engine) stateOf(ctx context.Context, id int64) job.State {
-	j, err := r.front.Job(ctx, id)
+	j, err := view.Job(ctx, r.front, id)
 	if err != nil {
 		return job.Pending
 	}
@@ -260,7 +261,7 @@ func (r *engine) submitOnce(ctx context.Context, w *submission, n store.NewJob) 
 	if s.Duplicate {
 		// The key kept its job from being claimed until now; and the answer is the job as it is.
 		r.wake()
-		if held, err := r.front.Job(ctx, s.ID); err == nil {
+		if held, err := view.Job(ctx, r.front, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}
 		return s, nil
@@ -287,12 +288,12 @@ func (r *engine) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *s
 			return Submitted{}, err
 		}
 		if key := w.submissionKey(); key != "" {
-			if err := r.front.NameSubmission(ctx, tx, key, n.ID); err != nil {
+			if err := store.NameSubmission(ctx, r.front, tx, key, n.ID); err != nil {
 				return Submitted{}, err
 			}
 		}
 		if w.uniqueKey != nil {
-			if err := r.front.RenameKey(ctx, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
+			if err := store.RenameKey(ctx, r.front, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
 				return Submitted{}, err
 			}
 		}
@@ -306,17 +307,17 @@ func (r *engine) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 	holder, err := n.ID, error(nil)
 	key := w.submissionKey()
 	if key != "" {
-		holder, err = r.front.ReserveSubmission(ctx, tx, key, n.ID, store.Fingerprint(n))
+		holder, err = store.ReserveSubmission(ctx, r.front, tx, key, n.ID, store.Fingerprint(n))
 		if err != nil {
 			return Submitted{}, err
 		}
 	}
 	if holder == n.ID && w.uniqueKey != nil {
-		if holder, err = r.front.ReserveKey(ctx, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
+		if holder, err = store.ReserveKey(ctx, r.front, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
 			return Submitted{}, err
 		}
 		if holder != n.ID && key != "" {
-			if err := r.front.NameSubmission(ctx, tx, key, holder); err != nil {
+			if err := store.NameSubmission(ctx, r.front, tx, key, holder); err != nil {
 				return Submitted{}, err
 			}
 		}
@@ -329,7 +330,7 @@ func (r *engine) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store
 
 // placeIn inserts one job in a transaction, pending, whose keys are taken.
 func (r *engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
-	places, err := r.front.EnqueueIn(ctx, tx, []store.NewJob{n})
+	places, err := store.EnqueueIn(ctx, r.front, tx, []store.NewJob{n})
 	if err != nil {
 		return Submitted{}, err
 	}

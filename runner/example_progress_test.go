@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -37,7 +38,7 @@ func ExampleJob_progress() {
 		log.Fatal(err)
 	}
 	fmt.Println(*j.Progress.Done, "of", *j.Progress.Total)
-	events, err := r.Store().JobEvents(ctx, id, 0, 100)
+	events, err := view.JobEvents(ctx, r.Store(), id, 0, 100)
 	if err != nil {
 		log.Fatal(err)
 	}

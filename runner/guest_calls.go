@@ -84,7 +84,7 @@ func (g *Guest) leave(ctx context.Context) error {
 		return g.r.dbError(err)
 	}
 	g.finish(nil)
-	if lanes, err := g.host.remoteStore.VoidSlots(ctx, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
+	if lanes, err := store.VoidSlots(ctx, g.host.remoteStore, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
 		g.host.wakePeers()
 	}
 	return nil
@@ -102,7 +102,7 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
-	held, err := r.remoteStore.Adopt(ctx, id, leases)
+	held, err := store.Adopt(ctx, r.remoteStore, id, leases)
 	if err != nil {
 		return nil, r.dbError(err)
 	}
@@ -112,7 +112,7 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 		known[claimKey{h.ID, h.Fence}] = h
 		leases = append(leases, job.Lease{JobID: h.ID, Fence: h.Fence, Pod: id})
 	}
-	if err := r.remoteStore.Acknowledge(ctx, id, leases); err != nil {
+	if err := store.Acknowledge(ctx, r.remoteStore, id, leases); err != nil {
 		return nil, r.dbError(err)
 	}
 	list := make([]GuestVerdict, len(b.Running))
@@ -144,7 +144,7 @@ func (r *Runner) renewGuest(ctx context.Context, id, owner string, draining bool
 		if !row.Open {
 			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrGuestClosed)
 		}
-		beat, err := r.remoteStore.GuestHeartbeat(ctx, id, r.opts.LeaseFor, draining, row.Stream, true)
+		beat, err := store.GuestHeartbeat(ctx, r.remoteStore, id, r.opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
 			return row, r.dbError(err)
 		}
@@ -160,7 +160,7 @@ func (r *Runner) guestRow(ctx context.Context, id, owner string) (store.GuestRow
 	if !isWorker(id) {
 		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
 	}
-	row, err := r.remoteStore.Guest(ctx, id)
+	row, err := store.Guest(ctx, r.remoteStore, id)
 	switch {
 	case errors.Is(err, job.ErrNotFound):
 	case err != nil:

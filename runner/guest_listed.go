@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -65,7 +66,7 @@ func (g *Guest) giveBackUnsent() {
 func (g *Guest) listedElsewhere(claims map[claimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
-	row, err := g.host.remoteStore.Guest(ctx, g.opts.ID)
+	row, err := store.Guest(ctx, g.host.remoteStore, g.opts.ID)
 	if err != nil {
 		return false
 	}
@@ -118,7 +119,7 @@ func (g *Guest) giveBackEnded(claims map[claimKey]*proxy) bool {
 	for key := range claims {
 		leases = append(leases, job.Lease{JobID: key.id, Fence: key.fence, Pod: g.opts.ID})
 	}
-	held, err := g.host.remoteStore.Adopt(ctx, g.opts.ID, leases)
+	held, err := store.Adopt(ctx, g.host.remoteStore, g.opts.ID, leases)
 	if err != nil {
 		return false // nobody knows
 	}

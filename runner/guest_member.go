@@ -18,7 +18,7 @@ func (g *Guest) open(context.Context) error { return ErrGuestClosed }
 // heartbeat renews the lease only when the worker was heard of since the last one.
 func (g *Guest) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := g.host.remoteStore.GuestHeartbeat(ctx, boot, g.r.opts.LeaseFor, g.r.closing.Load(), g.stream, heard)
+	b, err := store.GuestHeartbeat(ctx, g.host.remoteStore, boot, g.r.opts.LeaseFor, g.r.closing.Load(), g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -33,7 +33,7 @@ func (g *Guest) apply(store.Beat) {}
 // leaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Guest) leaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
-	if row, err := g.host.remoteStore.Guest(ctx, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+	if row, err := store.Guest(ctx, g.host.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrGuestClosed
 		g.r.metrics.LeasesLost.Inc()
 	}
@@ -79,6 +79,6 @@ func (g *Guest) current(ctx context.Context) bool {
 }
 
 func (g *Guest) serves(ctx context.Context) (bool, error) {
-	row, err := g.host.remoteStore.Guest(ctx, g.opts.ID)
+	row, err := store.Guest(ctx, g.host.remoteStore, g.opts.ID)
 	return err == nil && row.Open && row.Stream == g.stream, err
 }

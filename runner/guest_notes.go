@@ -31,7 +31,7 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
 	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
-	held, err := r.remoteStore.Adopt(ctx, id, []job.Lease{lease})
+	held, err := store.Adopt(ctx, r.remoteStore, id, []job.Lease{lease})
 	if err != nil {
 		return nil, nil, r.dbError(err)
 	}

@@ -42,7 +42,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.mineAll, Slots: o.Slots}
-	row, err := r.remoteStore.OpenGuest(ctx, info, o.Owner, key, policies, r.opts.LeaseFor)
+	row, err := store.OpenGuest(ctx, r.remoteStore, info, o.Owner, key, policies, r.opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrGuestClosed)
 	}
@@ -63,13 +63,13 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := r.remoteStore.GuestHeartbeat(ctx, o.ID, r.opts.LeaseFor, false, g.stream, true)
+	b, err := store.GuestHeartbeat(ctx, r.remoteStore, o.ID, r.opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
-		adopted, err = r.remoteStore.Adopt(ctx, o.ID, g.known(o.Running))
+		adopted, err = store.Adopt(ctx, r.remoteStore, o.ID, g.known(o.Running))
 		g.crowded(len(g.known(o.Running)) - len(adopted))
 	}
 	if err != nil {

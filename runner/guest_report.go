@@ -75,7 +75,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 		g.remember(key)
 		return true, false, nil
 	}
-	fate, err := g.r.front.Fate(ctx, one.lease)
+	fate, err := store.ReadFate(ctx, g.r.front, one.lease)
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
@@ -151,12 +151,12 @@ func sameResult(reported any, kept json.RawMessage) bool {
 // and what follows are written as anywhere else.
 func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
-	held, err := r.remoteStore.Adopt(ctx, id, []job.Lease{lease})
+	held, err := store.Adopt(ctx, r.remoteStore, id, []job.Lease{lease})
 	if err != nil {
 		return false, r.dbError(err)
 	}
 	if len(held) == 0 {
-		fate, err := r.front.Fate(ctx, lease)
+		fate, err := store.ReadFate(ctx, r.front, lease)
 		if err != nil {
 			return false, r.dbError(err)
 		}
@@ -178,7 +178,7 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 // policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
 // said nothing: that is as the pod says.
 func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
-	raw, err := r.remoteStore.GuestPolicies(ctx, id)
+	raw, err := store.GuestPolicies(ctx, r.remoteStore, id)
 	if err != nil {
 		return nil, r.dbError(err)
 	}

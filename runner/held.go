@@ -88,7 +88,7 @@ func (r *engine) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 		defer cancel()
 		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
 	}()
-	number, err := r.store.Hold(ctx, tx, c.lease, r.opts.LeaseFor)
+	number, err := store.Hold(ctx, r.store, tx, c.lease, r.opts.LeaseFor)
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, true)
 		return false, err
@@ -121,7 +121,7 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 		}()
 	}
 	for backoff := wait.NewBackoff(); ; {
-		writes, held, unread := r.store.Settled(ctx, c.lease)
+		writes, held, unread := store.Settled(ctx, r.store, c.lease)
 		is := false
 		if unread == nil && !held && ended != nil {
 			is, unread = ended(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -154,7 +155,7 @@ func value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 // told lists the names of a job's events.
 func told(t *testing.T, r *runner.Runner, id int64) []string {
 	t.Helper()
-	list, err := r.Store().JobEvents(t.Context(), id, 0, 1000)
+	list, err := view.JobEvents(t.Context(), r.Store(), id, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // instruments are the pod's metrics; what is a state and not an event is read when they are collected.
@@ -27,7 +27,7 @@ func (i instruments) Collect(ch chan<- prometheus.Metric) {
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()
-	for _, b := range r.fleet.read(r.front.Fleet) {
+	for _, b := range r.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Fleet(ctx, r.front) }) {
 		m.LaneWaiting.WithLabelValues(b.Lane).Set(float64(b.Waiting))
 		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
 		m.Pods.WithLabelValues().Set(float64(b.Pods))
@@ -46,12 +46,12 @@ const (
 type fleet struct {
 	mu     sync.Mutex
 	at     time.Time
-	latest []store.Backlog
+	latest []view.Backlog
 }
 
 // read returns a reading that is at most fleetFor old: empty when the database did not answer, which is not asked again before
 // that time either.
-func (f *fleet) read(ask func(context.Context) ([]store.Backlog, error)) []store.Backlog {
+func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.at.IsZero() && time.Since(f.at) < fleetFor {

@@ -123,7 +123,7 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 		if kept, err = encode(checkpoint, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 		}
-		return c.r.store.Checkpoint(ctx, tx, c.ID(), kept)
+		return store.Checkpoint(ctx, c.r.store, tx, c.ID(), kept)
 	}, nil)
 	if err != nil {
 		return err

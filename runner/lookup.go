@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,7 +23,9 @@ func (r *engine) laneFor(ctx context.Context, w *submission) (string, error) {
 
 // laneOf finds the lane of a submission: the one named, which must exist, or its kind's.
 func (r *engine) laneOf(ctx context.Context, kind, named string) (string, error) {
-	return r.laneAsking(ctx, r.front.LaneFor, kind, named)
+	return r.laneAsking(ctx, func(ctx context.Context, kind string, name string, other string) (lane string, exists bool, err error) {
+		return view.LaneFor(ctx, r.front, kind, name, other)
+	}, kind, named)
 }
 
 // laneAsking is laneOf that asks the database in a way of the caller's, should the latest heartbeat not have told.

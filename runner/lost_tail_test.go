@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -114,7 +115,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 	for _, id := range submitted {
 		is.True(!used[id])
 		pgtest.Wait(t, "the pipeline ends", func() bool {
-			p, err := fresh.Store().Pipeline(t.Context(), id)
+			p, err := view.Pipeline(t.Context(), fresh.Store(), id)
 			return err == nil && p.Status == job.PipelineSucceeded
 		})
 	}

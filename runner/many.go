@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // Filter selects jobs; zero fields select all. Its page means nothing to commands, which are for all it selects.
-type Filter = store.Filter
+type Filter = view.Filter
 
 const (
 	// manyJobs is how many jobs one command is for at most, manySample how many of them it names.
@@ -60,8 +61,8 @@ func (a Admin) CancelMany(ctx context.Context, f Filter, dryRun bool, actor stri
 }
 
 // cancelBatch cancels one batch, those that somebody holds one by one, and returns the fan-outs that this leaves off balance.
-func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *store.Deed) (more []int64, done int, err error) {
-	c, err := a.r.front.CancelMany(ctx, ids, job.ReasonCancelled, actor, d)
+func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.Deed) (more []int64, done int, err error) {
+	c, err := admin.CancelMany(ctx, a.r.front, ids, job.ReasonCancelled, actor, d)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -103,7 +104,7 @@ func (a Admin) RetryMany(ctx context.Context, f Filter, dryRun bool, actor strin
 	}
 	d := deedOf("jobs.retry", actor, f, ids)
 	for page := range slices.Chunk(ids, retryPage) {
-		did, err := a.r.front.RetryMany(ctx, page, actor, d)
+		did, err := admin.RetryMany(ctx, a.r.front, page, actor, d)
 		d = nil
 		if err != nil {
 			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.r.commandError(err))
@@ -130,7 +131,7 @@ func (a Admin) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many,
 		f.States = []job.State{job.Failed}
 	}
 	for after := int64(0); ; {
-		page, err := a.r.front.Match(ctx, f, ended, after, min(1000, manyJobs+1-len(ids)))
+		page, err := admin.Match(ctx, a.r.front, f, ended, after, min(1000, manyJobs+1-len(ids)))
 		if err != nil {
 			return m, nil, a.r.dbError(err)
 		}
@@ -148,6 +149,6 @@ func (a Admin) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many,
 }
 
 // deedOf is a command for many jobs, as it is written down: which they are, and how many.
-func deedOf(action, actor string, f Filter, ids []int64) *store.Deed {
-	return &store.Deed{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f.Asked(), "matched": len(ids)}}
+func deedOf(action, actor string, f Filter, ids []int64) *admin.Deed {
+	return &admin.Deed{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f.Asked(), "matched": len(ids)}}
 }

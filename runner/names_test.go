@@ -7,6 +7,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -33,7 +34,7 @@ func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
 	_, err = r.Admin().SetLane(t.Context(), evil, job.LaneChange{}, "ann")
 	is.True(errors.Is(err, job.ErrInvalidSetting))
 	run(t, r)
-	pods, err := r.Store().Pods(t.Context(), false)
+	pods, err := view.Pods(t.Context(), r.Store(), false)
 	is.NoErr(err)
 	is.Equal(pods[0].Name, "x-touch-pwned")
 }

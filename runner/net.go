@@ -152,20 +152,20 @@ const recoverPage = 5000
 // handlers, for every pod can do it for all.
 func (r *engine) recover(ctx context.Context) error {
 	spared, left := r.pod.spared(r.opts.LeaseFor)
-	lapsed, err := r.store.CloseLapsed(ctx, r.boot(), r.opts.LeaseFor, spared)
+	lapsed, err := store.CloseLapsed(ctx, r.store, r.boot(), r.opts.LeaseFor, spared)
 	if err != nil {
 		return err
 	}
 	if left > 0 {
 		r.due.again(false, true, left)
 	}
-	boots, err := r.store.SweepsDue(ctx)
+	boots, err := store.SweepsDue(ctx, r.store)
 	if err != nil || len(boots) == 0 {
 		return err
 	}
 	recovered, passed, crashed := 0, 0, 0
 	for after := int64(0); ; {
-		page, err := r.store.RecoverPage(ctx, boots, after, recoverPage, r.opts.MaxCrashes)
+		page, err := store.RecoverPage(ctx, r.store, boots, after, recoverPage, r.opts.MaxCrashes)
 		if err != nil {
 			return err
 		}
@@ -183,13 +183,13 @@ func (r *engine) recover(ctx context.Context) error {
 	if passed > 0 {
 		r.due.again(false, true, time.Second) // somebody holds their rows: this was not the last look
 	} else {
-		if lanes, err := r.store.VoidSlots(ctx, boots); err != nil {
+		if lanes, err := store.VoidSlots(ctx, r.store, boots); err != nil {
 			return err
 		} else if len(lanes) > 0 {
 			r.heard.Store(true)
 			r.wakePeers()
 		}
-		if err := r.store.Swept(ctx, boots); err != nil {
+		if err := store.Swept(ctx, r.store, boots); err != nil {
 			return err
 		}
 	}

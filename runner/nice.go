@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -16,7 +17,7 @@ func (a Admin) Nice(ctx context.Context, id int64, priority int, chain bool, act
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("change the priority of job %d to %d: want %d to %d: %w", id, priority, job.MinPriority, job.MaxPriority, job.ErrInvalid)
 	}
-	if err := a.r.front.Nice(ctx, id, priority, chain, named(actor)); err != nil {
+	if err := admin.Nice(ctx, a.r.front, id, priority, chain, named(actor)); err != nil {
 		return a.r.commandError(err)
 	}
 	// A claim that met the change has passed the job by.

@@ -3,12 +3,13 @@ package runner
 import (
 	"context"
 
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // Obstacles says why a job that waits does not run: that its time has not come, its lane is drained, its subject is busy. What is its own
 // comes first. It is empty for a job that runs, has ended or does not exist. It may read all that is due; not for a loop.
 func (a Admin) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) {
-	list, err := a.r.front.Obstacles(ctx, id, a.r.front.BoardSlots)
+	list, err := view.Obstacles(ctx, a.r.front, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.r.front) })
 	return list, a.r.dbError(err)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -50,7 +52,7 @@ func (a Admin) operated(ctx context.Context, err error) error {
 // again moves none: name the lane by [Admin.SetLane] of the one they are in. A dry run tells what would change.
 // Errors: [job.ErrInvalidSetting], [job.ErrUnknownLane] when it should exist.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
-	done, moves, err := a.r.front.SetLane(ctx, name, c, by(actor))
+	done, moves, err := admin.SetLane(ctx, a.r.front, name, c, by(actor))
 	if err := a.operated(ctx, err); err != nil || c.DryRun {
 		return done, err
 	}
@@ -68,9 +70,9 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 const moveTries = 5
 
 // move moves waiting jobs to another lane, and wakes the pods for them.
-func (a Admin) move(ctx context.Context, m store.Moving, actor string) (total int, err error) {
+func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total int, err error) {
 	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
-		moved, passed, err := a.r.front.Move(ctx, m, by(actor))
+		moved, passed, err := admin.Move(ctx, a.r.front, m, by(actor))
 		if total += moved; moved > 0 {
 			a.r.wake()
 			a.r.wakePeers()
@@ -87,16 +89,16 @@ func (a Admin) move(ctx context.Context, m store.Moving, actor string) (total in
 // Errors: [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
 func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
 	// Tried first: whoever names a lane that does not exist must not move anything.
-	done, err := a.r.front.DeleteLane(ctx, name, moveTo, by(actor), moveTo != "" || dryRun)
+	done, err := admin.DeleteLane(ctx, a.r.front, name, moveTo, by(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
 		return done, a.operated(ctx, err)
 	}
 	moved := 0
 	for try, backoff := 0, wait.NewBackoff(); ; try++ {
-		n, err := a.move(ctx, store.Moving{From: name, To: moveTo}, actor)
+		n, err := a.move(ctx, admin.Moving{From: name, To: moveTo}, actor)
 		moved += n
 		if err == nil {
-			done, err = a.r.front.DeleteLane(ctx, name, moveTo, by(actor), false)
+			done, err = admin.DeleteLane(ctx, a.r.front, name, moveTo, by(actor), false)
 		}
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // somebody holds the row of a job, or submits
@@ -109,16 +111,16 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 // DrainLane closes a lane until [Admin.ResumeLane]: what runs goes on to its end, nothing new starts, next steps of chains
 // included. With a wait it waits until nothing of the lane runs. Error: [job.ErrUnknownLane].
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, err := a.r.front.DrainLane(ctx, lane, true, by(actor))
+	changed, err := admin.DrainLane(ctx, a.r.front, lane, true, by(actor))
 	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
-	return a.quiet(ctx, changed, wait, store.Scope{Lane: lane})
+	return a.quiet(ctx, changed, wait, admin.Scope{Lane: lane})
 }
 
 // ResumeLane opens a lane again, and reports whether it was drained. Error: [job.ErrUnknownLane].
 func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
-	changed, err := a.r.front.DrainLane(ctx, lane, false, by(actor))
+	changed, err := admin.DrainLane(ctx, a.r.front, lane, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
@@ -126,48 +128,48 @@ func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error)
 // and their chains leave the next step to others. They go on otherwise, and are not ready. A process that comes back under the
 // name is drained too. With a wait it waits until nothing runs there. Error: [job.ErrUnknownPod].
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, boots, err := a.r.front.DrainPod(ctx, pod, true, by(actor))
+	changed, boots, err := admin.DrainPod(ctx, a.r.front, pod, true, by(actor))
 	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
-	return a.quiet(ctx, changed, wait, store.Scope{Boots: boots})
+	return a.quiet(ctx, changed, wait, admin.Scope{Boots: boots})
 }
 
 // ResumePod lets pods start jobs again, and reports whether any was drained. Error: [job.ErrUnknownPod].
 func (a Admin) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
-	changed, _, err := a.r.front.DrainPod(ctx, pod, false, by(actor))
+	changed, _, err := admin.DrainPod(ctx, a.r.front, pod, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Pause closes the gate: nothing starts anywhere, also after restarts, until [Admin.Unpause]. It reports whether that is news.
 func (a Admin) Pause(ctx context.Context, actor string) (bool, error) {
-	changed, err := a.r.front.Pause(ctx, true, by(actor))
+	changed, err := admin.Pause(ctx, a.r.front, true, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Unpause opens the gate, and reports whether it was paused. One that is frozen stays closed.
 func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
-	changed, err := a.r.front.Pause(ctx, false, by(actor))
+	changed, err := admin.Pause(ctx, a.r.front, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Freeze closes the gate for maintenance until [Admin.Thaw]. With a wait it waits until nothing runs anywhere.
 func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, err := a.r.front.Freeze(ctx, true, by(actor))
+	changed, err := admin.Freeze(ctx, a.r.front, true, by(actor))
 	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
-	return a.quiet(ctx, changed, wait, store.Scope{})
+	return a.quiet(ctx, changed, wait, admin.Scope{})
 }
 
 // Thaw ends a freeze, and reports whether there was one. Lanes and pods that were drained stay drained, a paused gate stays closed.
 func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
-	changed, err := a.r.front.Freeze(ctx, false, by(actor))
+	changed, err := admin.Freeze(ctx, a.r.front, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
-func (a Admin) Status(ctx context.Context) (store.Status, error) {
-	now, err := a.r.front.Status(ctx)
+func (a Admin) Status(ctx context.Context) (view.Status, error) {
+	now, err := view.ReadStatus(ctx, a.r.front)
 	return now, a.r.dbError(err)
 }

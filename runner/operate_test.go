@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -37,7 +37,7 @@ func running(t *testing.T, pool *pgxpool.Pool) int {
 // audited lists what the audit says was done, oldest first.
 func audited(t *testing.T, r *runner.Runner) (actions []string) {
 	t.Helper()
-	list, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{})
+	list, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func (r *engine) release(one *run, err *released) {
 	if err.owned != nil && !err.owned(ctx) {
 		return
 	}
-	if fate, err := r.front.Fate(ctx, one.lease); err == nil && !fate.Held {
+	if fate, err := store.ReadFate(ctx, r.front, one.lease); err == nil && !fate.Held {
 		return // it has ended elsewhere, or is another claim's: nothing is discarded here
 	}
 	one.traceEvent("job.handed_back")

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // GetPipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
 func (a Admin) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) {
-	return a.r.front.Pipeline(ctx, id)
+	return view.Pipeline(ctx, a.r.front, id)
 }
 
 // AbortPipeline cancels every job of a pipeline that has not ended, and inserts no next step: those that do not run end at once,
@@ -20,7 +21,7 @@ func (a Admin) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) 
 // nothing of it is open; and [job.ErrOutcomeUnknown]: asking again is safe.
 func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
-	p, err := a.r.front.Pipeline(ctx, id)
+	p, err := view.Pipeline(ctx, a.r.front, id)
 	if err != nil {
 		return nil, a.r.dbError(err)
 	}
@@ -28,9 +29,9 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
-	d := &store.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
+	d := &admin.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
 	more, err := a.r.cancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
-		return a.r.front.OpenOfPipeline(ctx, id, limit)
+		return admin.OpenOfPipeline(ctx, a.r.front, id, limit)
 	}, func(ids ...int64) { aborted = append(aborted, ids...) })
 	if err != nil {
 		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.r.commandError(err))
@@ -54,14 +55,14 @@ func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args a
 	if err != nil {
 		return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
 	}
-	p, err := a.r.front.Pipeline(ctx, id)
+	p, err := view.Pipeline(ctx, a.r.front, id)
 	if err != nil {
 		return nil, a.r.dbError(err)
 	}
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
 		return nil, fmt.Errorf("retry pipeline %d, which is %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	again, err := a.r.front.RetryPipeline(ctx, p.LastJob, encoded, actor)
+	again, err := admin.RetryPipeline(ctx, a.r.front, p.LastJob, encoded, actor)
 	if err != nil {
 		return nil, a.r.commandError(err)
 	}

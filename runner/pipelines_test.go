@@ -11,7 +11,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -54,11 +55,11 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	p, err = r.Admin().GetPipeline(t.Context(), lone) // a single job is one of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
-	page, err := r.Store().Pipelines(t.Context(), store.PipelineFilter{})
+	page, err := view.Pipelines(t.Context(), r.Store(), view.PipelineFilter{})
 	is.NoErr(err)
 	is.Equal(len(page.Pipelines), 1) // but nobody wants them all listed
 	is.Equal(page.Pipelines[0].ID, id)
-	jobs, err := r.Store().Jobs(t.Context(), store.Filter{})
+	jobs, err := view.Jobs(t.Context(), r.Store(), view.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
 	_, err = r.Admin().GetPipeline(t.Context(), 12345678)
@@ -218,15 +219,15 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	})
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
-	last, drifts, err := r.Store().Reconcile(t.Context(), 0, 10)
+	last, drifts, err := upkeep.Reconcile(t.Context(), r.Store(), 0, 10)
 	is.NoErr(err)
 	is.Equal(len(drifts), 0) // all is well
 	is.Equal(last, int64(0))
 	exec(t, pool, `delete from trapeze.parked where kind = 'gone'`)
 	exec(t, pool, `update trapeze.fan_outs set open = 7 where id = $1`, id)
-	_, drifts, err = r.Store().Reconcile(t.Context(), 0, 10)
+	_, drifts, err = upkeep.Reconcile(t.Context(), r.Store(), 0, 10)
 	is.NoErr(err)
-	is.Equal(drifts, []store.Drift{{ID: id, OpenBefore: 7, FailedBefore: 0, Open: 3, Failed: 1}})
+	is.Equal(drifts, []upkeep.Drift{{ID: id, OpenBefore: 7, FailedBefore: 0, Open: 3, Failed: 1}})
 	open()
 	is.Equal(over(t, pool, id), "partial")
 	is.True(slices.Contains(told(t, r, id), "job.succeeded"))

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -31,12 +32,12 @@ func TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun(t *testing.T) {
 	first := one[time.Time](t, stays.Store().Pool(), beat)
 	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return one[time.Time](t, stays.Store().Pool(), beat).After(first) })
 
-	pods, err := stays.Store().Pods(t.Context(), false)
+	pods, err := view.Pods(t.Context(), stays.Store(), false)
 	is.NoErr(err)
 	is.Equal(len(pods), 1) // the one that left is not among them
 	is.Equal([]any{pods[0].Boot, pods[0].Name, pods[0].Version, pods[0].Running}, []any{stays.Boot(), "stays", "v1.2.3", 1})
 	is.True(pods[0].StartedAt.After(begin.Add(-time.Minute)))
-	all, err := stays.Store().Pods(t.Context(), true)
+	all, err := view.Pods(t.Context(), stays.Store(), true)
 	is.NoErr(err)
 	is.Equal(len(all), 2)
 	is.Equal([]string{all[1].Boot, all[1].Version}, []string{boot, "v1.0.0"})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -41,12 +41,12 @@ func (h heardBy) took(leases map[string]string) (all bool) {
 }
 
 // quiet tells what still runs where nothing is to start any more; for at most so long it waits until nothing does, and nothing can.
-func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of store.Scope) (q job.Quiet, err error) {
+func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
 	q.Changed = changed
 	heard := heardBy{}
 	for began := time.Now(); ; {
 		asked := time.Now()
-		running, leases, err := a.r.front.Running(ctx, of)
+		running, leases, err := admin.Running(ctx, a.r.front, of)
 		if err != nil {
 			return q, a.r.dbError(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -23,7 +24,7 @@ func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]i
 	if err != nil {
 		return nil, fmt.Errorf("retry job %d: encode its args: %w", id, err)
 	}
-	again, err := a.r.front.Retry(ctx, id, encoded, named(actor))
+	again, err := admin.Retry(ctx, a.r.front, id, encoded, named(actor))
 	if err != nil {
 		return nil, a.r.commandError(err)
 	}

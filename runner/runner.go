@@ -15,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
@@ -152,7 +153,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer cancel()
 	if err := r.heart.Leave(leaving, r.boot()); err != nil {
 		r.log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
-	} else if lanes, err := r.heart.VoidSlots(leaving, []string{r.boot()}); err == nil && len(lanes) > 0 && !r.deaf() {
+	} else if lanes, err := store.VoidSlots(leaving, r.heart, []string{r.boot()}); err == nil && len(lanes) > 0 && !r.deaf() {
 		_ = r.heart.Notify(leaving, r.heart.Pool()) // a hint; and where the slots were not taken back, a sweep does it
 	}
 	r.log.InfoContext(ctx, "runner stopped", telemetry.Pod, r.opts.Name)
@@ -187,7 +188,7 @@ func (r *Runner) start(ctx context.Context) error {
 	for backoff := wait.NewBackoff(); ; {
 		err := r.checkSchema(ctx)
 		if err == nil {
-			if _, err = r.heart.EnsurePartitions(ctx, maintenance.PartitionsAhead); err == nil {
+			if _, err = upkeep.EnsurePartitions(ctx, r.heart, maintenance.PartitionsAhead); err == nil {
 				if err = r.bootstrap(ctx); err == nil {
 					if err = r.declare(ctx); err == nil {
 						err = r.register(ctx)

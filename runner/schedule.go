@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
@@ -125,7 +126,7 @@ func (r *Runner) complete(d *declaration) error {
 // declare brings the declarations into the database.
 func (r *Runner) declare(ctx context.Context) error {
 	for _, d := range r.declared {
-		changed, err := r.front.DeclareSchedule(ctx, d.name, d.set)
+		changed, err := admin.DeclareSchedule(ctx, r.front, d.name, d.set)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -52,7 +53,7 @@ func (r *Runner) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule
 		return nil, err, nil
 	}
 	w.lane, err = r.laneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
-		return r.front.LaneForIn(ctx, tx, kind, named, other)
+		return view.LaneForIn(ctx, r.front, tx, kind, named, other)
 	}, w.kind, w.lane)
 	if errors.Is(err, job.ErrUnknownLane) {
 		return nil, err, nil

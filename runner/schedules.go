@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -32,7 +34,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		return job.ScheduleChanged{}, err
 	}
 	var from, next time.Time // if its times have changed
-	done, err := a.r.front.SetSchedule(ctx, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
+	done, err := admin.SetSchedule(ctx, a.r.front, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
 		next, err = a.r.calendar.First(s, anchor)
 		return next, err
@@ -41,7 +43,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		return done, a.r.dbError(err)
 	}
 	if next.IsZero() {
-		if one, err := a.r.front.Schedule(ctx, name); err == nil {
+		if one, err := admin.Schedule(ctx, a.r.front, name); err == nil {
 			from, next = one.Anchor, orZero(one.NextAt)
 		}
 	}
@@ -57,7 +59,7 @@ func (a Admin) laneOfSchedule(ctx context.Context, name string, c job.ScheduleCh
 	if c.Lane == nil || *c.Lane == "" {
 		return nil
 	}
-	_, exists, err := a.r.front.LaneFor(ctx, "", *c.Lane, job.DefaultLane)
+	_, exists, err := view.LaneFor(ctx, a.r.front, "", *c.Lane, job.DefaultLane)
 	if err == nil && !exists {
 		err = fmt.Errorf("set schedule %q: lane %q: %w", name, *c.Lane, job.ErrUnknownLane)
 	}
@@ -87,20 +89,20 @@ func orZero(t *time.Time) time.Time {
 // DeleteSchedule takes a schedule away; its last fires are kept as long as the history. One that the program declares stays away, also
 // when the program starts again, until it is set anew. Error: [job.ErrUnknownSchedule].
 func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
-	return a.operated(ctx, a.r.front.DeleteSchedule(ctx, name, by(actor)))
+	return a.operated(ctx, admin.DeleteSchedule(ctx, a.r.front, name, by(actor)))
 }
 
 // PauseSchedule keeps a schedule from firing until [Admin.ResumeSchedule], and reports whether it fired before.
 // Error: [job.ErrUnknownSchedule].
 func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := a.r.front.PauseSchedule(ctx, name, true, a.r.calendar.First, by(actor))
+	changed, err := admin.PauseSchedule(ctx, a.r.front, name, true, a.r.calendar.First, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
 // paused. Error: [job.ErrUnknownSchedule].
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := a.r.front.PauseSchedule(ctx, name, false, a.r.calendar.First, by(actor))
+	changed, err := admin.PauseSchedule(ctx, a.r.front, name, false, a.r.calendar.First, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
@@ -123,7 +125,7 @@ func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.Sched
 
 // Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.
 func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
-	list, err := a.r.front.Schedules(ctx)
+	list, err := admin.Schedules(ctx, a.r.front)
 	if err != nil {
 		return nil, a.r.dbError(err)
 	}
@@ -131,7 +133,7 @@ func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	for i, s := range list {
 		names[i] = s.Name
 	}
-	fires, err := a.r.front.LastFires(ctx, names, time.Time{}, lastFires)
+	fires, err := admin.LastFires(ctx, a.r.front, names, time.Time{}, lastFires)
 	if err != nil {
 		return nil, a.r.dbError(err)
 	}
@@ -153,11 +155,11 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 
 // ScheduleNamed reads one schedule, as [Admin.Schedules] lists it. Error: [job.ErrUnknownSchedule].
 func (a Admin) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
-	one, err := a.r.front.Schedule(ctx, name)
+	one, err := admin.Schedule(ctx, a.r.front, name)
 	if err != nil {
 		return job.ScheduleUse{}, a.r.dbError(err)
 	}
-	fires, err := a.r.front.LastFires(ctx, []string{name}, time.Time{}, lastFires)
+	fires, err := admin.LastFires(ctx, a.r.front, []string{name}, time.Time{}, lastFires)
 	if err != nil {
 		return job.ScheduleUse{}, a.r.dbError(err)
 	}
@@ -175,12 +177,12 @@ func (a Admin) ScheduleFiresBefore(ctx context.Context, name string, before time
 	if limit <= 0 {
 		limit = 50
 	}
-	fires, err := a.r.front.LastFires(ctx, []string{name}, before, min(limit, 1000))
+	fires, err := admin.LastFires(ctx, a.r.front, []string{name}, before, min(limit, 1000))
 	if err != nil {
 		return nil, a.r.dbError(err)
 	}
 	if len(fires[name]) == 0 {
-		if _, err := a.r.front.Schedule(ctx, name); err != nil {
+		if _, err := admin.Schedule(ctx, a.r.front, name); err != nil {
 			return nil, a.r.dbError(err)
 		}
 		return []job.Fire{}, nil

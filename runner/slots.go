@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
@@ -37,7 +38,7 @@ func (r *engine) settleSlots(ctx context.Context) error {
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	boot := r.boot()
-	answers, err := r.store.SettleSlots(asking, boot, asks, r.mineAll)
+	answers, err := store.SettleSlots(asking, r.store, boot, asks, r.mineAll)
 	if err != nil {
 		return err // what came of it is read by asking again
 	}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -71,7 +72,7 @@ func (r *engine) traceBranches(one *run) {
 	}
 	ctx, cancel := context.WithTimeout(one.ctx, linksWithin)
 	defer cancel()
-	found, err := r.front.TracesOfFanOut(ctx, c.PipelineID, *c.ParentID, maxLinks)
+	found, err := view.TracesOfFanOut(ctx, r.front, c.PipelineID, *c.ParentID, maxLinks)
 	if err != nil {
 		_ = r.dbError(err) // the trace is poorer, the job is not
 	}

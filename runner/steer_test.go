@@ -11,7 +11,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -19,7 +20,7 @@ import (
 // deeds lists what the audit says of a target, the oldest first, as action by actor.
 func deeds(t *testing.T, r *runner.Runner, target string) (list []string) {
 	t.Helper()
-	rows, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{Target: target})
+	rows, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{Target: target})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	parent := enqueue(t, r, of("fans"))
 	var failed []int64
 	pgtest.Wait(t, "two branches have failed", func() bool {
-		page, err := r.Store().Jobs(t.Context(), store.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
+		page, err := view.Jobs(t.Context(), r.Store(), view.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
 		is.NoErr(err)
 		failed = nil
 		for _, j := range page.Jobs {
@@ -168,7 +169,7 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	_, err = r.Admin().Cancel(ctx, running, "ann")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
 	is.Equal(deeds(t, r, fmt.Sprint("job ", running)), []string{"job.cancel by ann"})
-	rows, err := r.Store().AuditTrail(t.Context(), store.AuditFilter{})
+	rows, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{})
 	is.NoErr(err)
 	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
 

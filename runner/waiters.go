@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
@@ -185,7 +186,7 @@ func (w *waiters) look(ctx context.Context, ids []int64) (told int) {
 	if len(ids) == 0 {
 		return 0
 	}
-	over, gone, err := w.r.front.Over(ctx, ids)
+	over, gone, err := view.Over(ctx, w.r.front, ids)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -137,7 +137,7 @@ func shade(j job.Job) string {
 }
 
 // fanBoxes are the branches of a fan-out: all of them in one box, then those that run or went wrong.
-func fanBoxes(s store.TreeJob, now time.Time) []box {
+func fanBoxes(s storeview.TreeJob, now time.Time) []box {
 	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0
 	for _, c := range s.FanOut.Counts() {

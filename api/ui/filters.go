@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -113,8 +113,8 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 }
 
 // jobFilter reads the filters of the list of jobs.
-func jobFilter(f *filters, now time.Time) (s store.Filter, err error) {
-	s = store.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
+func jobFilter(f *filters, now time.Time) (s storeview.Filter, err error) {
+	s = storeview.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
 	if s.Cursor, err = f.begins(); err != nil {
 		return s, err
 	}
@@ -148,8 +148,8 @@ func jobFilter(f *filters, now time.Time) (s store.Filter, err error) {
 }
 
 // pipelineFilter reads the filters of the list of pipelines.
-func pipelineFilter(f *filters, now time.Time) (s store.PipelineFilter, err error) {
-	s = store.PipelineFilter{Name: f.Get("name"), Limit: perPage}
+func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err error) {
+	s = storeview.PipelineFilter{Name: f.Get("name"), Limit: perPage}
 	if s.Cursor, err = f.begins(); err != nil {
 		return s, err
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -63,8 +63,8 @@ func (d *dashboard) obstacles(ctx context.Context, who access.Principal, j job.J
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
 	}
-	list, err := d.o.Store.Obstacles(ctx, j.ID, func(ctx context.Context) ([]store.BoardSlots, error) {
-		return d.slots.get(ctx, false, d.o.Store.BoardSlots)
+	list, err := storeview.Obstacles(ctx, d.o.Store, j.ID, func(ctx context.Context) ([]storeview.BoardSlots, error) {
+		return d.slots.get(ctx, false, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, d.o.Store) })
 	})
 	if who.Owner(access.JobsRead) != "" {
 		for i := range list {

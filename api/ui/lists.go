@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -32,7 +33,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, err := d.o.Store.Jobs(r.Context(), filter)
+	found, err := storeview.Jobs(r.Context(), d.o.Store, filter)
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	if !found.Searched.IsZero() {
 		l.Until = &found.Searched
 	}
-	lanes, err := d.o.Store.LanesUpTo(r.Context(), 0)
+	lanes, err := storeview.LanesUpTo(r.Context(), d.o.Store, 0)
 	for _, one := range lanes {
 		l.Lanes = append(l.Lanes, one.Name)
 	}
@@ -76,7 +77,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, err := d.o.Store.Pipelines(r.Context(), filter)
+	found, err := storeview.Pipelines(r.Context(), d.o.Store, filter)
 	for _, one := range found.Pipelines {
 		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(plannedOf(one.Planned))})
 	}
@@ -94,7 +95,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 // auditList is a page of the audit.
 type auditList struct {
 	*filters
-	Rows  []store.AuditRow
+	Rows  []admin.AuditRow
 	Next  string
 	Later bool
 }
@@ -102,7 +103,7 @@ type auditList struct {
 // audit lists who did what, newest first.
 func (d *dashboard) audit(p *page, r *http.Request) error {
 	l := auditList{filters: filtersOf(r, "audit")}
-	filter := store.AuditFilter{Actor: l.Get("actor"), Action: l.Get("action"), Target: l.Get("target"), Limit: perPage}
+	filter := admin.AuditFilter{Actor: l.Get("actor"), Action: l.Get("action"), Target: l.Get("target"), Limit: perPage}
 	at, err := l.begins()
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (d *dashboard) audit(p *page, r *http.Request) error {
 		}
 		l.Later = true
 	}
-	rows, err := d.o.Store.AuditTrail(r.Context(), filter)
+	rows, err := admin.AuditTrail(r.Context(), d.o.Store, filter)
 	if len(rows) == perPage {
 		l.Next = l.From(strconv.FormatInt(rows[len(rows)-1].ID, 10))
 	}

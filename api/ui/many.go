@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -34,7 +34,7 @@ func (v visitor) manyOf(f *filters) (list []many) {
 			states = append(states, job.State(name))
 		}
 	} else if asked == "" {
-		states = store.Filter{Reason: job.Reason(f.Get("reason")), ErrorClass: job.ErrorClass(f.Get("error_class")), ErrorCode: f.Get("error_code")}.Possible()
+		states = storeview.Filter{Reason: job.Reason(f.Get("reason")), ErrorClass: job.ErrorClass(f.Get("error_class")), ErrorCode: f.Get("error_code")}.Possible()
 	}
 	open := slices.DeleteFunc(slices.Clone(states), job.State.Terminal)
 	over := slices.DeleteFunc(slices.Clone(states), func(s job.State) bool { return s != job.Failed && s != job.Cancelled })

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // overlay says of due jobs what their rows do not: that the gate is closed, the lane is drained, or all slots are in use.
@@ -39,7 +39,7 @@ func (b *board) overlay() {
 			w.Why = "full_pods"
 		}
 	}
-	slices.SortStableFunc(b.Waiting, func(x, y store.BoardWait) int { return strings.Compare(x.Lane, y.Lane) })
+	slices.SortStableFunc(b.Waiting, func(x, y storeview.BoardWait) int { return strings.Compare(x.Lane, y.Lane) })
 }
 
 // Open reports whether the pod takes work.

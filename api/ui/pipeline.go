@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -55,4 +55,4 @@ func plannedOf(raw json.RawMessage) (steps []job.Step) {
 func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 
 // Latest are the steps that are drawn.
-func (t tree) Latest() []store.TreeJob { return t.Jobs[t.Earlier():] }
+func (t tree) Latest() []storeview.TreeJob { return t.Jobs[t.Earlier():] }

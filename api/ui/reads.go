@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -18,7 +19,7 @@ func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) e
 	if p.Owner(access.JobsRead) == "" {
 		return nil
 	}
-	owner, err := d.o.Store.Owner(ctx, id)
+	owner, err := storeview.Owner(ctx, d.o.Store, id)
 	if err == nil && owner != p.Name {
 		err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
 	}
@@ -45,13 +46,13 @@ type board struct {
 	Pods      []pod
 	Running   []job.Slot
 	Used      int // slots, by all running jobs
-	Waiting   []store.BoardWait
-	Parked    []store.BoardWait
-	Approvals []store.BoardApproval
+	Waiting   []storeview.BoardWait
+	Parked    []storeview.BoardWait
+	Approvals []storeview.BoardApproval
 }
 
 // lane is a lane as pages show it.
-type lane struct{ store.LaneUse }
+type lane struct{ storeview.LaneUse }
 
 // pod is a pod as pages show it.
 type pod struct {
@@ -64,11 +65,11 @@ type pod struct {
 func (d *dashboard) readBoard(r *http.Request) (board, error) {
 	return d.board.get(r.Context(), r.Header.Get("X-Anew") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
-		now, err := s.StatusUpTo(ctx, store.StatusLimits{Waiting: mostCounted, Pods: mostPods, Running: mostRunning})
+		now, err := storeview.StatusUpTo(ctx, s, storeview.StatusLimits{Waiting: mostCounted, Pods: mostPods, Running: mostRunning})
 		errs := []error{err}
-		b.Waiting, b.Parked, err = s.BoardWaiting(ctx, mostLooked, mostCounted, mostGroups)
+		b.Waiting, b.Parked, err = storeview.BoardWaiting(ctx, s, mostLooked, mostCounted, mostGroups)
 		errs = append(errs, err)
-		b.Approvals, err = s.BoardApprovals(ctx, perPage)
+		b.Approvals, err = storeview.BoardApprovals(ctx, s, perPage)
 		errs = append(errs, err)
 		b.Gate = now.Gate
 		for _, l := range now.Lanes {
@@ -85,7 +86,7 @@ func (d *dashboard) readBoard(r *http.Request) (board, error) {
 
 // tree is a pipeline as its page shows it.
 type tree struct {
-	store.Tree
+	storeview.Tree
 	Planned []job.Step
 }
 
@@ -93,7 +94,7 @@ func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64
 	if err := d.mustSee(ctx, who, id); err != nil {
 		return t, err
 	}
-	t.Tree, err = d.o.Store.Tree(ctx, id, store.TreeLimits{Children: mostBranches, Latest: mostSteps, Flat: true})
+	t.Tree, err = storeview.ReadTree(ctx, d.o.Store, id, storeview.TreeLimits{Children: mostBranches, Latest: mostSteps, Flat: true})
 	t.Planned = plannedOf(t.Pipeline.Planned)
 	return t, err
 }
@@ -103,7 +104,7 @@ type history struct {
 	job.Job
 	Events  []job.Event
 	Missing int // events before those
-	Fan     *store.TreeFanOut
+	Fan     *storeview.TreeFanOut
 	PodName string
 	Guest   *store.GuestRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
 	InChain bool            // it is part of a pipeline of more than one job
@@ -113,14 +114,14 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	if err := d.mustSee(ctx, who, id); err != nil {
 		return h, err
 	}
-	if h.Job, err = d.o.Store.Job(ctx, id); err != nil {
+	if h.Job, err = storeview.Job(ctx, d.o.Store, id); err != nil {
 		return h, err
 	}
 	h.Missing = max(h.EventNo-mostEvents, 0)
-	if h.Events, err = d.o.Store.JobEvents(ctx, id, h.Missing, mostEvents); err != nil {
+	if h.Events, err = storeview.JobEvents(ctx, d.o.Store, id, h.Missing, mostEvents); err != nil {
 		return h, err
 	}
-	if h.Fan, err = d.o.Store.FanOutOf(ctx, id, 0); err != nil {
+	if h.Fan, err = storeview.FanOutOf(ctx, d.o.Store, id, 0); err != nil {
 		return h, err
 	}
 	for _, e := range h.Events {
@@ -133,7 +134,7 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	}
 	h.InChain = h.ParentID != nil || h.Fan != nil || len(plannedOf(h.Planned)) > 0 || h.Step > 0
 	if !h.InChain {
-		p, err := d.o.Store.Pipeline(ctx, h.PipelineID)
+		p, err := storeview.Pipeline(ctx, d.o.Store, h.PipelineID)
 		if err != nil && !errors.Is(err, job.ErrNotFound) {
 			return h, err
 		}
@@ -147,7 +148,7 @@ func (d *dashboard) readGuest(ctx context.Context, boot *string) (*store.GuestRo
 	if boot == nil {
 		return nil, nil
 	}
-	g, err := d.o.Store.Guest(ctx, *boot)
+	g, err := store.Guest(ctx, d.o.Store, *boot)
 	if errors.Is(err, job.ErrNotFound) {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -37,7 +38,7 @@ type dashboard struct {
 	o        Options
 	calendar *shared[[]job.ScheduleUse]
 	board    *shared[board]
-	slots    *shared[[]store.BoardSlots]
+	slots    *shared[[]storeview.BoardSlots]
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is taken off, with a slash at its end.
@@ -53,7 +54,7 @@ func New(o Options) http.Handler {
 			return s, nil
 		}
 	}
-	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]store.BoardSlots]{}}
+	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.Handle("GET /static/{folder}/{file}", files)

@@ -16,6 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -46,17 +47,17 @@ func away(t *testing.T, o Options) http.Handler {
 type calendar struct{ *store.Store }
 
 func (c calendar) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
-	_, err := c.Store.Schedules(ctx)
+	_, err := admin.Schedules(ctx, c.Store)
 	return nil, err
 }
 
 func (c calendar) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
-	_, err := c.Schedule(ctx, name)
+	_, err := admin.Schedule(ctx, c.Store, name)
 	return job.ScheduleUse{}, err
 }
 
 func (c calendar) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
-	_, err := c.LastFires(ctx, []string{name}, before, limit)
+	_, err := admin.LastFires(ctx, c.Store, []string{name}, before, limit)
 	return nil, err
 }
 

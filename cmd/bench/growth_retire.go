@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -108,7 +109,7 @@ func (h *history) retire(ctx context.Context) (r retired, err error) {
 	st := h.g.r.Store()
 	at := time.Now()
 	for state, days := range map[string]int{"succeeded": growthDays, "failed": growthDays + growthLater, "cancelled": growthDays + growthLater} {
-		n, err := st.Forget(ctx, state, h.since(h.next-days), unpaced)
+		n, err := upkeep.Forget(ctx, st, state, h.since(h.next-days), unpaced)
 		if err != nil {
 			return r, err
 		}
@@ -116,12 +117,12 @@ func (h *history) retire(ctx context.Context) (r retired, err error) {
 	}
 	r.forgetting = time.Since(at)
 	at = time.Now()
-	if _, err := st.ForgetEvents(ctx, h.since(h.next-growthEventDays), unpaced); err != nil {
+	if _, err := upkeep.ForgetEvents(ctx, st, h.since(h.next-growthEventDays), unpaced); err != nil {
 		return r, err
 	}
 	r.events = time.Since(at)
 	at = time.Now()
-	r.pipelines, err = st.PrunePipelines(ctx, time.Hour, unpaced)
+	r.pipelines, err = upkeep.PrunePipelines(ctx, st, time.Hour, unpaced)
 	r.pruning = time.Since(at)
 	return r, err
 }

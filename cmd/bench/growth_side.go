@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -129,16 +130,16 @@ func (s *growthSide) chains(ctx context.Context, n int) error {
 // reads asks what a pod asks while it has nothing to do, and what people ask.
 func (s *growthSide) reads(ctx context.Context) error {
 	st := s.g.r.Store()
-	page, err := st.Jobs(ctx, store.Filter{})
+	page, err := view.Jobs(ctx, st, view.Filter{})
 	if err != nil {
 		return err
 	}
-	list := func(f store.Filter) func() error {
-		return func() error { _, err := st.Jobs(ctx, f); return err }
+	list := func(f view.Filter) func() error {
+		return func() error { _, err := view.Jobs(ctx, st, f); return err }
 	}
 	pipelines := func(statuses ...job.Status) func() error {
 		return func() error {
-			_, err := st.Pipelines(ctx, store.PipelineFilter{Statuses: statuses})
+			_, err := view.Pipelines(ctx, st, view.PipelineFilter{Statuses: statuses})
 			return err
 		}
 	}
@@ -152,10 +153,10 @@ func (s *growthSide) reads(ctx context.Context) error {
 			return err
 		}},
 		{"page Now ms", func() error { return s.get(ctx, "/ui/") }},
-		{"newest jobs ms", list(store.Filter{})},
-		{"second page ms", list(store.Filter{Cursor: page.Cursor})},
-		{"failed jobs ms", list(store.Filter{States: []job.State{job.Failed}})},
-		{"failed jobs of a kind ms", list(store.Filter{States: []job.State{job.Failed}, Kind: "kind.2"})},
+		{"newest jobs ms", list(view.Filter{})},
+		{"second page ms", list(view.Filter{Cursor: page.Cursor})},
+		{"failed jobs ms", list(view.Filter{States: []job.State{job.Failed}})},
+		{"failed jobs of a kind ms", list(view.Filter{States: []job.State{job.Failed}, Kind: "kind.2"})},
 		{"newest pipelines ms", pipelines()},
 		{"failed pipelines ms", pipelines(job.PipelineFailed)},
 	} {

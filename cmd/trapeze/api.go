@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -47,9 +48,9 @@ func readPods(ctx context.Context, at *client.Client, closed bool) ([]job.Pod, e
 	return answer.Pods, err
 }
 
-func readLanes(ctx context.Context, at *client.Client) ([]store.LaneUse, error) {
+func readLanes(ctx context.Context, at *client.Client) ([]view.LaneUse, error) {
 	answer, err := client.Get[struct {
-		Lanes []store.LaneUse `json:"lanes"`
+		Lanes []view.LaneUse `json:"lanes"`
 	}](ctx, at, "/admin/workers/lanes", nil)
 	return answer.Lanes, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
@@ -10,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -36,7 +35,7 @@ added to. --before goes on after the last row of a list.`,
 				query.Set("before", strconv.FormatInt(before, 10))
 			}
 			return onClient(c, func(at *client.Client) error {
-				rows := client.List[store.AuditRow](c.Context(), at, "/admin/audit", "audit", query)
+				rows := client.List[admin.AuditRow](c.Context(), at, "/admin/audit", "audit", query)
 				return show.List(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", rows, auditCells)
 			})
 		},
@@ -50,7 +49,7 @@ added to. --before goes on after the last row of a list.`,
 	return c
 }
 
-func auditCells(r store.AuditRow) []string {
+func auditCells(r admin.AuditRow) []string {
 	result := "done"
 	if !r.Allowed {
 		result = "refused"
@@ -59,7 +58,7 @@ func auditCells(r store.AuditRow) []string {
 }
 
 // change shows what was before and after a deed, as far as somebody wrote it down.
-func change(r store.AuditRow) string {
+func change(r admin.AuditRow) string {
 	var parts []string
 	for _, raw := range []string{string(r.Before), string(r.After)} {
 		if raw != "" && raw != "null" {

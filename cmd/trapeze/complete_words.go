@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -114,7 +114,7 @@ var (
 	scheduleWords = asked(readSchedules,
 		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + show.Printable(s.Words)} })
 	laneWords = asked(readLanes,
-		func(l store.LaneUse) []string { return []string{l.Name} })
+		func(l view.LaneUse) []string { return []string{l.Name} })
 	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
 	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
 

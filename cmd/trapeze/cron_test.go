@@ -12,6 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -55,7 +56,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
 	is.NoErr(err)
 	defer trail.Close()
-	list, err := trail.AuditTrail(t.Context(), store.AuditFilter{Target: "schedule nightly", Limit: 100})
+	list, err := admin.AuditTrail(t.Context(), trail, admin.AuditFilter{Target: "schedule nightly", Limit: 100})
 	is.NoErr(err)
 	first := list[len(list)-1]
 	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", client.Operator()})

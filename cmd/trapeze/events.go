@@ -5,6 +5,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -56,7 +56,7 @@ it is interrupted, or, with --job, until the job has ended.`,
 				}
 				w.path = client.Path("/pipelines/:id/events", id)
 			}
-			if _, err := store.EventNo(after); err != nil {
+			if _, err := view.EventNo(after); err != nil {
 				return exit.Usage("--after: %w", err)
 			}
 			ctx, stop := exit.OnSignal(c.Context())

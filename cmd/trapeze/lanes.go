@@ -5,6 +5,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -44,15 +44,15 @@ Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
 	return c
 }
 
-func printLanes(c *cobra.Command, lanes []store.LaneUse, now time.Time) error {
-	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l store.LaneUse) []string {
+func printLanes(c *cobra.Command, lanes []view.LaneUse, now time.Time) error {
+	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l view.LaneUse) []string {
 		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l),
 			units(l.PollIntervalMS, time.Millisecond), units(l.StaleAfterS, time.Second), units(l.MaxAgeS, time.Second), show.Short(strings.Join(l.Kinds, ","), 60)}
 	})
 }
 
 // laneState says whether a lane's jobs start, and if not, why.
-func laneState(l store.LaneUse) string {
+func laneState(l view.LaneUse) string {
 	switch {
 	case l.Frozen:
 		return "frozen"
@@ -182,7 +182,7 @@ func putSetting[T any](ctx context.Context, at *client.Client, path string, dry 
 }
 
 // limitOf is how many jobs of a lane may run: on all pods together, on each.
-func limitOf(l store.LaneUse) string {
+func limitOf(l view.LaneUse) string {
 	var limits []string
 	if l.Slots != nil {
 		limits = append(limits, strconv.Itoa(*l.Slots))

@@ -9,6 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,7 +24,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "poll_interval_ms=500ms", "stale_after_s=0", "--reason", "month's end")
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
 	is.Equal(len(lines), 2)
-	lane := decoded[store.LaneUse](t, lines[1])
+	lane := decoded[view.LaneUse](t, lines[1])
 	is.Equal([]any{*lane.Slots, *lane.MaxAgeS, *lane.PollIntervalMS, *lane.StaleAfterS}, []any{3, 48 * 3600, 500, 0})
 	is.Equal(lane.Kinds, []string{"export", "report"})
 	is.True(strings.Contains(db.ok("lanes"), "48h0m0s"))
@@ -44,7 +46,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
 	is.NoErr(err)
 	defer trail.Close()
-	list, err := trail.AuditTrail(t.Context(), store.AuditFilter{Target: "lane reports"})
+	list, err := admin.AuditTrail(t.Context(), trail, admin.AuditFilter{Target: "lane reports"})
 	is.NoErr(err)
 	is.Equal(len(list), 3)
 	first := list[2]

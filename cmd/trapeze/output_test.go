@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"bytes"
 	"encoding/json"
@@ -19,7 +21,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -77,8 +78,8 @@ func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
 func TestTheAuditIsReadByPeople(t *testing.T) {
 	golden(t, "audit.txt", func(c *cobra.Command) error {
 		return show.Table(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
-			auditCells(store.AuditRow{ID: 2, At: noon, Actor: "bo", Source: "10.0.0.7", Action: "lane.set", Target: "lane default", Reason: "it needs the permission workers:manage"}),
-			auditCells(store.AuditRow{ID: 1, At: noon, Actor: "ana", Source: "cli", Action: "lane.set", Target: "lane default", Allowed: true, Reason: "month's end",
+			auditCells(admin.AuditRow{ID: 2, At: noon, Actor: "bo", Source: "10.0.0.7", Action: "lane.set", Target: "lane default", Reason: "it needs the permission workers:manage"}),
+			auditCells(admin.AuditRow{ID: 1, At: noon, Actor: "ana", Source: "cli", Action: "lane.set", Target: "lane default", Allowed: true, Reason: "month's end",
 				Before: json.RawMessage(`{"slots":2}`), After: json.RawMessage(`{"slots":4}`)}),
 		})
 	})
@@ -96,11 +97,11 @@ func TestPsShowsSlotsAndLanes(t *testing.T) {
 	limit, oldest := 2, noon.Add(-3*time.Hour)
 	golden(t, "ps.txt", func(c *cobra.Command) error {
 		j := aJob()
-		return printPs(c, store.Status{
+		return printPs(c, view.Status{
 			Gate: job.Gate{Frozen: true},
 			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Priority: j.Priority, Attempt: j.Attempt,
 				Boot: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
-			Lanes: []store.LaneUse{
+			Lanes: []view.LaneUse{
 				{Name: "default", Enabled: true, Running: 1},
 				{Name: "maintenance", Slots: &limit, SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},
 			},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 
@@ -27,7 +28,6 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -192,7 +192,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	t.Parallel()
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
-		"pod": job.Pod{}, "lane": store.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
+		"pod": job.Pod{}, "lane": view.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
 		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
 	}
@@ -227,7 +227,8 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	t.Parallel()
 	const heading = "## States, reasons, events"
 	var states []string
-	events := literals(t, "internal/store/*.go", `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule|retention)\.[a-z_]+)['"]`)
+	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule|retention)\.[a-z_]+)['"]`
+	events := append(literals(t, "internal/store/*.go", named), literals(t, "internal/store/*/*.go", named)...)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -36,7 +37,7 @@ func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) 
 	s := d.store()
 	pgtest.Wait(d.t, "job "+id+" "+what, func() bool {
 		var err error
-		j, err = s.Job(d.t.Context(), number)
+		j, err = view.Job(d.t.Context(), s, number)
 		return err == nil && wanted(j)
 	})
 	return j

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
@@ -82,7 +83,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		}
 		c.FireDue(ctx, nil)
 		// A schedule that is due even now is locked by another pod, or could not be decided: the next heartbeat reports it.
-		if now, next, err := c.o.Store.NextFire(ctx, c.o.Kinds()); err != nil {
+		if now, next, err := admin.NextFire(ctx, c.o.Store, c.o.Kinds()); err != nil {
 			_ = c.o.Count(err)
 		} else {
 			c.Apply(now, next)
@@ -146,7 +147,7 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		return job.Fire{}, err
 	}
 	trigger := func(tx pgx.Tx) error {
-		one, now, err := s.LockSchedule(ctx, tx, name, as)
+		one, now, err := admin.LockSchedule(ctx, s, tx, name, as)
 		if err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		case fires[0].Outcome == job.FireFailed:
 			return fmt.Errorf("trigger schedule %q: %s: %w", name, fires[0].Message, job.ErrInvalid)
 		}
-		return s.AuditTrigger(ctx, tx, actor, list[0].fires[0])
+		return admin.AuditTrigger(ctx, s, tx, actor, list[0].fires[0])
 	}
 	err = s.Tx(ctx, trigger)
 	for try := 0; s.IDTaken(err) && try < idTries; try++ {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -90,7 +91,7 @@ func (s *sweep) decideSome(ctx context.Context, limit int) (list []decided, err 
 	for try := 0; ; {
 		err = s.c.o.Store.Tx(ctx, func(tx pgx.Tx) error {
 			list = nil
-			due, err := s.c.o.Store.TakeDue(ctx, tx, s.c.o.Kinds(), s.passOver, s.at, limit)
+			due, err := admin.TakeDue(ctx, s.c.o.Store, tx, s.c.o.Kinds(), s.passOver, s.at, limit)
 			if err != nil || len(due) == 0 {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -40,7 +41,7 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	})
 	latest := func(name string) job.FireOutcome {
 		t.Helper()
-		fires, err := st.LastFires(t.Context(), []string{name}, time.Time{}, 1)
+		fires, err := admin.LastFires(t.Context(), st, []string{name}, time.Time{}, 1)
 		is.NoErr(err)
 		is.Equal(len(fires[name]), 1)
 		return fires[name][0].Outcome

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
@@ -26,7 +26,7 @@ type decided struct {
 }
 
 // decideSchedule decides about a schedule whose row is locked. since is the moment from which on this pod has been deciding.
-func decideSchedule(due store.Due, since time.Time) decided {
+func decideSchedule(due admin.Due, since time.Time) decided {
 	d := decided{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if errors.Is(err, scheduler.ErrOver) {
@@ -64,11 +64,11 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids 
 		return err
 	}
 	fired := false
-	var plans []store.Planned
+	var plans []admin.Planned
 	for i := range list {
 		d := &list[i]
 		if d.leave {
-			changed, err := c.o.Store.ScheduleWrong(ctx, tx, d.Name, d.wrong)
+			changed, err := admin.ScheduleWrong(ctx, c.o.Store, tx, d.Name, d.wrong)
 			if err != nil {
 				return err
 			}
@@ -84,9 +84,9 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids 
 			d.wrong = d.fires[n-1].Message
 		}
 		fired = fired || len(d.fires) > 0
-		plans = append(plans, store.Planned{Name: d.Name, Next: d.next, Wrong: d.wrong})
+		plans = append(plans, admin.Planned{Name: d.Name, Next: d.next, Wrong: d.wrong})
 	}
-	if err := c.o.Store.PlanSchedules(ctx, tx, plans...); err != nil || !fired {
+	if err := admin.PlanSchedules(ctx, c.o.Store, tx, plans...); err != nil || !fired {
 		return err
 	}
 	return failpoint.Hit(failpoint.FireSubmitted)
@@ -111,7 +111,7 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []
 	if len(all) == 0 {
 		return nil
 	}
-	ours, err := c.o.Store.InsertFires(ctx, tx, all)
+	ours, err := admin.InsertFires(ctx, c.o.Store, tx, all)
 	if err != nil {
 		return err
 	}
@@ -137,11 +137,11 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []
 		}
 	}
 	if len(refused) > 0 {
-		if err := c.o.Store.SettleFires(ctx, tx, refused); err != nil {
+		if err := admin.SettleFires(ctx, c.o.Store, tx, refused); err != nil {
 			return err
 		}
 	}
-	return c.o.Store.TellFires(ctx, tx, c.o.Boot(), actor, told)
+	return admin.TellFires(ctx, c.o.Store, tx, c.o.Boot(), actor, told)
 }
 
 // active finds those schedules whose jobs, or what follows from them, go on, where that counts.
@@ -155,7 +155,7 @@ func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decided) (map[s
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return c.o.Store.SchedulesActive(ctx, tx, names)
+	return admin.SchedulesActive(ctx, c.o.Store, tx, names)
 }
 
 // skipOverlap lets the calendar's fires of one schedule make one job, or none while there is an active one.

@@ -111,7 +111,7 @@ func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decided) ([]Jo
 // enqueueWithin inserts jobs so that the transaction goes on when they are refused.
 func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		_, err := c.o.Store.EnqueueIn(ctx, tx, jobs)
+		_, err := store.EnqueueIn(ctx, c.o.Store, tx, jobs)
 		return err
 	})
 }
@@ -134,7 +134,7 @@ func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decided) erro
 		for _, f := range d.withJobs() {
 			k := key{d.Kind, d.UniqueKey}
 			if holders[k] == 0 {
-				holder, err := c.o.Store.ReserveKey(ctx, tx, k.kind, k.key, *f.JobID)
+				holder, err := store.ReserveKey(ctx, c.o.Store, tx, k.kind, k.key, *f.JobID)
 				if err != nil {
 					return err
 				}

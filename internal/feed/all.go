@@ -3,7 +3,7 @@ package feed
 import (
 	"context"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // allRoad follows the order of transaction ids, below those that are open.
@@ -11,7 +11,7 @@ type allRoad struct {
 	feed      *Feed
 	epoch     string
 	submitter string // empty: everybody
-	at        store.Position
+	at        view.Position
 	now       bool // nothing is behind
 }
 
@@ -49,7 +49,7 @@ func (r *allRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	if r.now {
 		return nil, false, nil
 	}
-	page, err := r.feed.store.FeedPage(ctx, r.at, r.submitter, pageSize)
+	page, err := view.FeedPage(ctx, r.feed.store, r.at, r.submitter, pageSize)
 	if err != nil {
 		return nil, false, err
 	}

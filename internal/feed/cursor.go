@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -36,7 +36,7 @@ func parseCursor(text string, kind byte) (c cursor, err error) {
 
 // ofJob reads the number of the last event of a job that was seen. It takes the cursor of the event itself, too, as lists have it.
 func ofJob(text string, id int64) (epoch string, no int, err error) {
-	if at, err := store.ParsePosition(text); err == nil && text != "" && at.Job == id {
+	if at, err := view.ParsePosition(text); err == nil && text != "" && at.Job == id {
 		return "", at.EventNo, nil
 	}
 	c, err := parseCursor(text, aJob)
@@ -51,24 +51,24 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 }
 
 // ofAll reads the position of the last event that was seen. It takes the cursor of the event itself, too.
-func ofAll(text string) (epoch string, at store.Position, err error) {
+func ofAll(text string) (epoch string, at view.Position, err error) {
 	if !strings.Contains(text, "-") {
-		at, err = store.ParsePosition(text)
+		at, err = view.ParsePosition(text)
 		return "", at, err
 	}
 	c, err := parseCursor(text, everything)
 	if err != nil {
 		return "", at, err
 	}
-	at, err = store.ParsePosition(c.place)
+	at, err = view.ParsePosition(c.place)
 	return c.epoch, at, err
 }
 
 // sight is what has been seen of a pipeline: all that some transactions wrote, and of what others wrote the part up to an event.
 type sight struct {
-	seen   store.Seen
-	within *store.Seen // nil: nothing in part
-	at     store.Position
+	seen   view.Seen
+	within *view.Seen // nil: nothing in part
+	at     view.Position
 }
 
 func (s sight) String() string {
@@ -85,17 +85,17 @@ func ofPipeline(text string) (epoch string, s sight, err error) {
 		return "", s, err
 	}
 	parts := strings.Split(c.place, "~")
-	if s.seen, err = store.ParseSeen(parts[0]); err != nil || len(parts) == 1 {
+	if s.seen, err = view.ParseSeen(parts[0]); err != nil || len(parts) == 1 {
 		return c.epoch, s, err
 	}
 	if len(parts) != 3 {
 		return "", s, fmt.Errorf("cursor %.100q: %w", text, job.ErrInvalid)
 	}
-	within, err := store.ParseSeen(parts[1])
+	within, err := view.ParseSeen(parts[1])
 	if err != nil {
 		return "", s, err
 	}
-	if s.at, err = store.ParsePosition("0." + parts[2]); err != nil {
+	if s.at, err = view.ParsePosition("0." + parts[2]); err != nil {
 		return "", s, err
 	}
 	s.within = &within

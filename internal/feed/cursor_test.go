@@ -8,7 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,15 +22,15 @@ func TestCursorsAreReadAsTheyWereWritten(t *testing.T) {
 	is.Equal(no, 9)
 	_, _, err = ofJob("812.4.9", 3)
 	is.True(err != nil) // another job's
-	at := store.Position{Xid: 812, Job: 3, EventNo: 9}
+	at := view.Position{Xid: 812, Job: 3, EventNo: 9}
 	epoch, got, err := ofAll(cursor{"5f0c2a91", everything, at.String()}.String())
 	is.NoErr(err)
 	is.Equal(epoch, "5f0c2a91")
 	is.Equal(got, at)
-	within := store.Seen{Upto: 20, Open: []uint64{13}}
+	within := view.Seen{Upto: 20, Open: []uint64{13}}
 	for _, s := range []sight{
-		{seen: store.Seen{Upto: 12, Open: []uint64{3, 7}}},
-		{seen: store.Seen{Upto: 12}, within: &within, at: store.Position{Job: 3, EventNo: 9}},
+		{seen: view.Seen{Upto: 12, Open: []uint64{3, 7}}},
+		{seen: view.Seen{Upto: 12}, within: &within, at: view.Position{Job: 3, EventNo: 9}},
 	} {
 		_, got, err := ofPipeline(cursor{"5f0c2a91", aPipeline, s.String()}.String())
 		is.NoErr(err)

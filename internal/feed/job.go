@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,7 +20,7 @@ type jobRoad struct {
 // Job opens the stream of a job: after a cursor, from [Beginning], which an empty cursor is too, or from [Now]. Errors:
 // [job.ErrNotFound], [job.ErrInvalid] for what is no cursor, [ErrClosing].
 func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
-	j, err := f.store.Job(ctx, id)
+	j, err := view.Job(ctx, f.store, id)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error)
 		case r.no > j.EventNo:
 			s.Reset = unknown
 		case r.no > 0 && r.no < j.EventNo:
-			next, err := f.store.JobEvents(ctx, id, r.no, 1)
+			next, err := view.JobEvents(ctx, f.store, id, r.no, 1)
 			if err != nil {
 				return nil, err
 			}
@@ -63,13 +63,13 @@ func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error)
 func (r *jobRoad) cursor() cursor { return cursor{r.epoch, aJob, fmt.Sprint(r.no)} }
 
 func (r *jobRoad) behind(ctx context.Context) ([]Item, bool, error) {
-	page, err := r.feed.store.JobEvents(ctx, r.id, r.no, pageSize)
+	page, err := view.JobEvents(ctx, r.feed.store, r.id, r.no, pageSize)
 	if err != nil {
 		return nil, false, err
 	}
-	news := make([]store.News, len(page))
+	news := make([]view.News, len(page))
 	for i, e := range page {
-		news[i] = store.News{Event: e}
+		news[i] = view.News{Event: e}
 	}
 	events, err := encodeAll(news)
 	if err != nil {

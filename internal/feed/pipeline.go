@@ -3,7 +3,7 @@ package feed
 import (
 	"context"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -18,7 +18,7 @@ type pipelineRoad struct {
 
 // Pipeline opens the stream of all jobs of a pipeline, as [Feed.Job] does that of one.
 func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, error) {
-	if _, err := f.store.Pipeline(ctx, id); err != nil {
+	if _, err := view.Pipeline(ctx, f.store, id); err != nil {
 		return nil, err
 	}
 	r := &pipelineRoad{feed: f, id: id}
@@ -34,7 +34,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 		if after == Now {
 			r.sight.seen = now.seen
 		}
-		p, err := f.store.Pipeline(ctx, id) // not older than what is told from now on
+		p, err := view.Pipeline(ctx, f.store, id) // not older than what is told from now on
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 
 // check says what is wrong with a cursor after which events of some transactions follow, and that knows of some others; empty: nothing.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
-	now, err := f.store.FeedNow(ctx)
+	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {
 	case err != nil:
 		return "", err
@@ -83,7 +83,7 @@ func (s sight) earliest() uint64 { return s.seen.Upto }
 func (r *pipelineRoad) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
 
 func (r *pipelineRoad) behind(ctx context.Context) ([]Item, bool, error) {
-	page, now, err := r.feed.store.PipelineNews(ctx, r.id, r.sight.seen, r.sight.within, r.sight.at, pageSize)
+	page, now, err := view.PipelineNews(ctx, r.feed.store, r.id, r.sight.seen, r.sight.within, r.sight.at, pageSize)
 	if err != nil {
 		return nil, false, err
 	}
@@ -99,7 +99,7 @@ func (r *pipelineRoad) take(b *batch) []Item { return r.tell(b.events, b.seen, t
 
 // tell tells those of the events that have not been told, which transactions wrote that have been seen by now; whole says that these are
 // all of them.
-func (r *pipelineRoad) tell(events []*event, now store.Seen, whole bool) (list []Item) {
+func (r *pipelineRoad) tell(events []*event, now view.Seen, whole bool) (list []Item) {
 	var fresh []*event
 	for _, e := range events {
 		if !r.sight.seen.Has(e.Xid) {
@@ -110,7 +110,7 @@ func (r *pipelineRoad) tell(events []*event, now store.Seen, whole bool) (list [
 		if e.Status != "" {
 			r.status = e.Status
 		}
-		r.sight.within, r.sight.at = &now, store.Position{Job: *e.Job, EventNo: *e.EventNo}
+		r.sight.within, r.sight.at = &now, view.Position{Job: *e.Job, EventNo: *e.EventNo}
 		if whole && i == len(fresh)-1 {
 			r.see(now)
 		}
@@ -122,7 +122,7 @@ func (r *pipelineRoad) tell(events []*event, now store.Seen, whole bool) (list [
 	return list
 }
 
-func (r *pipelineRoad) see(now store.Seen) { r.sight = sight{seen: r.sight.seen.With(now)} }
+func (r *pipelineRoad) see(now view.Seen) { r.sight = sight{seen: r.sight.seen.With(now)} }
 
 func (r *pipelineRoad) end() any {
 	if r.status.Over() {

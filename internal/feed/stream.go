@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/bus"
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -146,7 +146,7 @@ func (e *event) item(cursor cursor) Item {
 }
 
 // encodeAll gives events their JSON.
-func encodeAll(list []store.News) ([]*event, error) {
+func encodeAll(list []view.News) ([]*event, error) {
 	events := make([]*event, len(list))
 	for i, n := range list {
 		e, err := encode(n)

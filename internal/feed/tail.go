@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -29,21 +29,21 @@ const (
 // batch is what the tail hands out under a topic.
 type batch struct {
 	events []*event
-	seen   store.Seen // of a pipeline: what has been seen with these events
-	note   []byte     // how far a job is, in JSON, instead of events
+	seen   view.Seen // of a pipeline: what has been seen with these events
+	note   []byte    // how far a job is, in JSON, instead of events
 }
 
 // event is an event and its JSON, which all streams share.
 type event struct {
-	store.News
+	view.News
 	data []byte
 }
 
 // stand is where the tail stands.
 type stand struct {
 	epoch string
-	seen  store.Seen
-	last  store.Position
+	seen  view.Seen
+	last  view.Position
 }
 
 // tail reads what is new while somebody watches. Its fields belong to its goroutine, but for now.
@@ -53,10 +53,10 @@ type tail struct {
 	ended  chan struct{}
 
 	epoch   string
-	history string          // of which epoch is, as the store knows it
-	checked time.Time       // when epoch was last read
-	seen    *store.Seen     // nil: no job and no pipeline is watched
-	last    *store.Position // nil: nobody watches everything
+	history string         // of which epoch is, as the store knows it
+	checked time.Time      // when epoch was last read
+	seen    *view.Seen     // nil: no job and no pipeline is watched
+	last    *view.Position // nil: nobody watches everything
 	notes   map[topic]string
 	noted   time.Time // when to look at notes again
 	failed  time.Time // the first of the looks that have failed since the last that did not; zero: none
@@ -157,7 +157,7 @@ func (t *tail) look(ctx context.Context, jobs, pipelines []int64, all bool) erro
 	}
 	history := t.f.store.History()
 	if some && t.seen == nil || all && t.last == nil || !t.failed.IsZero() || history != t.history || time.Since(t.checked) > checkEvery {
-		now, err := t.f.store.FeedNow(ctx)
+		now, err := view.ReadFeedNow(ctx, t.f.store)
 		if err != nil {
 			return err
 		}
@@ -193,13 +193,13 @@ func (t *tail) look(ctx context.Context, jobs, pipelines []int64, all bool) erro
 }
 
 // elsewhere reports whether the database is not the one, or not as far as the one, that was read before.
-func (t *tail) elsewhere(now store.FeedNow) bool {
+func (t *tail) elsewhere(now view.FeedNow) bool {
 	return t.epoch != "" && t.epoch != now.Epoch || t.seen != nil && t.seen.Upto >= now.Next || t.last != nil && t.last.Xid >= now.Next
 }
 
 // tellSome hands out what is new of jobs and pipelines.
 func (t *tail) tellSome(ctx context.Context, jobs, pipelines []int64) error {
-	list, seen, err := t.f.store.News(ctx, *t.seen, jobs, pipelines)
+	list, seen, err := view.ReadNews(ctx, t.f.store, *t.seen, jobs, pipelines)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (t *tail) tellSome(ctx context.Context, jobs, pipelines []int64) error {
 // tellAll hands out what has come below the horizon.
 func (t *tail) tellAll(ctx context.Context) error {
 	for {
-		page, err := t.f.store.FeedPage(ctx, *t.last, "", pageSize)
+		page, err := view.FeedPage(ctx, t.f.store, *t.last, "", pageSize)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -258,7 +258,7 @@ func (t *tail) tellAll(ctx context.Context) error {
 // tellNotes hands out how far jobs are, where that has changed, and measures the lag of the feed of all.
 func (t *tail) tellNotes(ctx context.Context, jobs, pipelines []int64, all bool) error {
 	if all {
-		lag, err := t.f.store.FeedLag(ctx)
+		lag, err := view.FeedLag(ctx, t.f.store)
 		if err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (t *tail) tellNotes(ctx context.Context, jobs, pipelines []int64, all bool)
 		t.notes = nil
 		return nil
 	}
-	list, err := t.f.store.Notes(ctx, jobs, pipelines)
+	list, err := view.Notes(ctx, t.f.store, jobs, pipelines)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ type note struct {
 }
 
 // encode gives an event its JSON: that of an export, on one line.
-func encode(n store.News) (*event, error) {
+func encode(n view.News) (*event, error) {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)

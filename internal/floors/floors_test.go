@@ -45,14 +45,17 @@ var plan = []floor{
 
 	// hands and clocks
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait"},
+	{folder: "internal/store/view", imports: "job internal/shell internal/store"},                             // what people read
+	{folder: "internal/store/upkeep", imports: "job internal/store"},                                          // what maintenance runs
+	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // what operators change
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // who may do what
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
-	{folder: "internal/slots", imports: "job internal/store poller"},
-	{folder: "internal/calendar", imports: "job internal/store internal/failpoint internal/telemetry internal/wait scheduler"},
-	{folder: "internal/maintenance", imports: "job internal/store internal/telemetry internal/wait scheduler"},
+	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep poller"},
+	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
+	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/wait scheduler"},
 
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl"},
@@ -62,12 +65,12 @@ var plan = []floor{
 	{folder: "internal/floors"},
 
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
-	{folder: "internal/feed", imports: "job internal/store internal/bus internal/telemetry internal/wait"},
+	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/slots internal/calendar internal/maintenance poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/slots internal/calendar internal/maintenance poller scheduler"},
 
-	{folder: "runner/runnertest", imports: "job internal/store runner", testOnly: true}, // for our users' tests
+	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep runner", testOnly: true}, // for our users' tests
 
 	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler of one process
 
@@ -76,12 +79,12 @@ var plan = []floor{
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
 	{folder: "internal/ha", testOnly: true},                                     // tests of failover, which know the program from outside
 	{folder: "internal/demokinds", imports: "job runner"},
-	{folder: "api/ui", imports: "job internal/store internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api", imports: "job runner internal/store internal/feed internal/access internal/cursor internal/telemetry api/ui"},
+	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
+	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job runner internal/telemetry internal/wait remote/remotepb"},
 	{folder: "remote/worker", imports: "job runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
-	{folder: "remote", imports: "job runner internal/store remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
+	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it
 	{folder: "internal/torture/history", imports: "job"},
@@ -91,13 +94,13 @@ var plan = []floor{
 	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
 
 	// the command line: each hides one thing from the commands
-	{folder: "internal/cli/exit", imports: "job internal/migrate internal/pgembed internal/store"},
-	{folder: "internal/cli/env", imports: "api runner internal/dburl internal/failpoint internal/store internal/cli/exit"},
+	{folder: "internal/cli/exit", imports: "job internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
+	{folder: "internal/cli/env", imports: "api runner internal/dburl internal/failpoint internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/cli/exit"},
-	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/cli/env internal/cli/exit"},
-	{folder: "internal/cli/server", imports: "api handlers job runner remote/server internal/dburl internal/demokinds internal/migrate internal/pgembed internal/store internal/telemetry internal/cli/env internal/cli/exit"},
-	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/migrate internal/shell internal/store internal/cli/env internal/cli/exit internal/cli/show"},
-	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/cli/env internal/cli/exit internal/cli/server internal/cli/show"},
+	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/server", imports: "api handlers job runner remote/server internal/dburl internal/demokinds internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/migrate internal/shell internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/show"},
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show"},
 
 	// roof
 	{folder: "examples/*", imports: "runner handlers"},
@@ -202,7 +205,7 @@ func judge(file, imported string) string {
 		return ""
 	case path.Dir(file) == folder: // an external test of the package itself
 		return ""
-	case isTest && slices.Contains(forTests, folder):
+	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // what is inside it stands above it
 		return ""
 	}
 	there, ok := at(folder)

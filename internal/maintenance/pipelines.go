@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
 // strayFor is the longest time for which a pipeline is kept after its last job was removed by another cause than this pod's retention: by
@@ -21,13 +21,13 @@ type pruned struct {
 }
 
 // prunePipelines removes pipelines of which no job is kept, if there may be any. The next run repeats one that is interrupted.
-func (m *Maintenance) prunePipelines(ctx context.Context, pace store.Pace) (int, error) {
+func (m *Maintenance) prunePipelines(ctx context.Context, pace upkeep.Pace) (int, error) {
 	p, now := &m.pruned, time.Now()
 	batches, read := p.batches.Load(), p.read.Load()
 	if read != 0 && batches == p.seen.Load() && now.Sub(time.Unix(0, read)) < strayFor {
 		return 0, nil
 	}
-	n, err := m.o.Store.PrunePipelines(ctx, keepPipelines, pace)
+	n, err := upkeep.PrunePipelines(ctx, m.o.Store, keepPipelines, pace)
 	if err == nil {
 		p.seen.Store(batches)
 		p.read.Store(now.UnixNano())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
@@ -21,7 +22,7 @@ func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 
 // reconcileFanOuts counts the children of waiting jobs again, a page of them each time.
 func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err error) {
-	last, drifts, err := m.o.Store.Reconcile(ctx, m.reconciled.Load(), reconcilePage)
+	last, drifts, err := upkeep.Reconcile(ctx, m.o.Store, m.reconciled.Load(), reconcilePage)
 	for _, d := range drifts {
 		m.o.Metrics.Drift.Inc()
 		m.o.Log.ErrorContext(ctx, "the branches of a waiting job were counted wrong, and are corrected: were rows changed by hand?",
@@ -36,7 +37,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 
 // reconcileRuns frees the subjects that are held by runs without a job.
 func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
-	ended, err := m.o.Store.ReconcileRuns(ctx, reconcilePage)
+	ended, err := upkeep.ReconcileRuns(ctx, m.o.Store, reconcilePage)
 	for _, run := range ended {
 		m.o.Log.ErrorContext(ctx, "a subject was held by a job that does not run, and is free: were rows changed by hand?",
 			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)
@@ -50,7 +51,7 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 
 // reconcileGrants sums up the granted slots of lanes again, and takes back those of pods that are gone.
 func (m *Maintenance) reconcileGrants(ctx context.Context) (int, error) {
-	lanes, err := m.o.Store.ReconcileGrants(ctx)
+	lanes, err := upkeep.ReconcileGrants(ctx, m.o.Store)
 	for _, lane := range lanes {
 		m.o.Log.ErrorContext(ctx, "the granted slots of a lane were wrong, and are corrected: were rows changed by hand?", telemetry.Lane, lane)
 	}

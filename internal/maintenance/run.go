@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
@@ -51,7 +51,7 @@ func (r *run) start(ctx context.Context) {
 		}
 		r.asked = time.Now()
 	}
-	mine, err := r.m.o.Store.TakeTurn(ctx, r.name, r.m.o.Pod, within)
+	mine, err := upkeep.TakeTurn(ctx, r.m.o.Store, r.name, r.m.o.Pod, within)
 	if err == nil && !mine {
 		return
 	}
@@ -69,7 +69,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Chores.WithLabelValues(r.name).Add(float64(n))
 	metrics.ChoreSeconds.WithLabelValues(r.name).Observe(took.Seconds())
-	note := store.Turn{Chore: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
+	note := upkeep.Turn{Chore: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errLeadLost):
@@ -86,7 +86,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 			log.InfoContext(ctx, "maintenance done", telemetry.Chore, r.name, telemetry.Count, n)
 		}
 	}
-	if err := r.m.o.Store.EndTurn(ctx, note); err != nil && ctx.Err() == nil {
+	if err := upkeep.EndTurn(ctx, r.m.o.Store, note); err != nil && ctx.Err() == nil {
 		log.DebugContext(ctx, "the end of a maintenance task could not be noted", telemetry.Chore, r.name, telemetry.Err, r.m.o.Count(err))
 	}
 }
@@ -101,7 +101,7 @@ func (r *run) pace(ctx context.Context) error {
 		return errLeadLost
 	}
 	if time.Since(r.noted) > r.every/2 { // a task that takes long is not overdue
-		if _, err := r.m.o.Store.TakeTurn(ctx, r.name, r.m.o.Pod, 0); err != nil {
+		if _, err := upkeep.TakeTurn(ctx, r.m.o.Store, r.name, r.m.o.Pod, 0); err != nil {
 			return err
 		}
 		r.noted = time.Now()

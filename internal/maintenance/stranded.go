@@ -3,6 +3,7 @@ package maintenance
 import (
 	"context"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
@@ -24,7 +25,7 @@ func (m *Maintenance) keepStranded(ctx context.Context) {
 }
 
 func (m *Maintenance) moveStranded(ctx context.Context) (int, error) {
-	n, err := m.o.Store.MoveStranded(ctx)
+	n, err := admin.MoveStranded(ctx, m.o.Store)
 	if n > 0 {
 		m.o.Log.WarnContext(ctx, "jobs of a lane that does not exist were moved", "jobs", n, telemetry.Pod, m.o.Pod)
 		m.o.Wake()

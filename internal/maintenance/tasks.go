@@ -5,7 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -31,30 +32,40 @@ type task struct {
 }
 
 // tasks lists all parts of the maintenance. Those that work in batches call pace before each.
-func (m *Maintenance) tasks(pace store.Pace) []task {
+func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	return []task{
-		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) { return m.o.Store.EnsurePartitions(ctx, PartitionsAhead) }},
+		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) {
+			return upkeep.EnsurePartitions(ctx, m.o.Store, PartitionsAhead)
+		}},
 		{"retention", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prune(ctx, pace) }},
-		{"events", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.o.Store.ForgetEvents(ctx, m.o.RetainEvents, pace) }},
+		{"events", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
+			return upkeep.ForgetEvents(ctx, m.o.Store, m.o.RetainEvents, pace)
+		}},
 		{"approval", time.Minute, false, func(ctx context.Context) (int, error) { return m.expire(ctx, pace) }},
 		{"deadline", time.Minute, false, func(ctx context.Context) (int, error) { return m.endOverdue(ctx, pace) }},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) {
-			return dry(ctx, pace, prunesAtOnce, keepPods, m.o.Store.PrunePods)
+			return dry(ctx, pace, prunesAtOnce, keepPods, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
+				return upkeep.PrunePods(ctx, m.o.Store, keep, limit)
+			})
 		}},
 		{"stranded", time.Minute, false, m.moveStranded},
 		{"reconcile", time.Minute, false, m.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
-			return dry(ctx, pace, prunesAtOnce, keepSubmissions, m.o.Store.PruneSubmissions)
+			return dry(ctx, pace, prunesAtOnce, keepSubmissions, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
+				return upkeep.PruneSubmissions(ctx, m.o.Store, keep, limit)
+			})
 		}},
-		{"fires", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.o.Store.PruneFires(ctx, m.o.RetainEvents, pace) }},
-		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.o.Store.PruneKeys(ctx, pace) }},
+		{"fires", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
+			return upkeep.PruneFires(ctx, m.o.Store, m.o.RetainEvents, pace)
+		}},
+		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }},
 		{"vacuum", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.vacuum(ctx, pace) }},
 	}
 }
 
 // dry goes on until a batch is not full, and returns the sum.
-func dry(ctx context.Context, pace store.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
+func dry(ctx context.Context, pace upkeep.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
 			return total, err
@@ -67,24 +78,24 @@ func dry(ctx context.Context, pace store.Pace, limit int, age time.Duration, bat
 }
 
 // expire cancels jobs that were not approved in time.
-func (m *Maintenance) expire(ctx context.Context, pace store.Pace) (total int, err error) {
+func (m *Maintenance) expire(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	if m.o.ApprovalTTL < 0 {
 		return 0, nil
 	}
 	return dry(ctx, pace, endsAtOnce, m.o.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {
-		kinds, err := m.o.Store.Expire(ctx, age, limit)
+		kinds, err := admin.Expire(ctx, m.o.Store, age, limit)
 		m.o.Ended(job.Cancelled, "", kinds...)
 		return len(kinds), err
 	})
 }
 
 // endOverdue fails jobs that are too old, and ends their handlers on this pod; other pods learn it by their heartbeat.
-func (m *Maintenance) endOverdue(ctx context.Context, pace store.Pace) (total int, err error) {
+func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
 			return total, err
 		}
-		list, err := m.o.Store.EndOverdue(ctx, m.o.MaxAge, endsAtOnce)
+		list, err := upkeep.EndOverdue(ctx, m.o.Store, m.o.MaxAge, endsAtOnce)
 		if err != nil {
 			return total, err
 		}
@@ -117,7 +128,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace store.Pace) (total in
 }
 
 // prune removes the jobs that have outlived their retention. What cannot be removed of one state holds up no other.
-func (m *Maintenance) prune(ctx context.Context, pace store.Pace) (total int, err error) {
+func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	var errs []error
 	for _, of := range []struct {
 		state job.State
@@ -127,7 +138,7 @@ func (m *Maintenance) prune(ctx context.Context, pace store.Pace) (total int, er
 			errs = append(errs, err)
 			break
 		}
-		n, err := m.o.Store.Forget(ctx, string(of.state), of.keep, pace)
+		n, err := upkeep.Forget(ctx, m.o.Store, string(of.state), of.keep, pace)
 		if n > 0 {
 			m.pruned.batches.Add(1)
 		}
@@ -141,8 +152,8 @@ func (m *Maintenance) prune(ctx context.Context, pace store.Pace) (total int, er
 const deadAtLeast = 10_000
 
 // vacuum vacuums the small hot tables that autovacuum does not keep up with. Where this pod's role may not, it logs so, once.
-func (m *Maintenance) vacuum(ctx context.Context, pace store.Pace) (done int, err error) {
-	behind, err := m.o.Store.Behind(ctx, deadAtLeast)
+func (m *Maintenance) vacuum(ctx context.Context, pace upkeep.Pace) (done int, err error) {
+	behind, err := upkeep.TablesBehind(ctx, m.o.Store, deadAtLeast)
 	if err != nil {
 		return 0, err
 	}
@@ -158,7 +169,7 @@ func (m *Maintenance) vacuum(ctx context.Context, pace store.Pace) (done int, er
 			}
 			continue
 		}
-		if err := m.o.Store.Vacuum(ctx, b); err != nil {
+		if err := upkeep.Vacuum(ctx, m.o.Store, b); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -138,7 +138,7 @@ func (c *contest) answer(n int) {
 	}
 	if c.r.IntN(6) > 0 {
 		var err error
-		p.answers, err = c.st.SettleSlots(c.ctx, p.asker, p.asks, []string{"k"})
+		p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
 		c.NoErr(err)
 		p.replied = true
 		c.note("%d is answered %+v", n, p.answers)
@@ -161,7 +161,7 @@ func (c *contest) settle(n int) {
 func (c *contest) lapse(n int) {
 	p := c.pods[n]
 	c.NoErr(c.st.Leave(c.ctx, p.boot))
-	_, err := c.st.VoidSlots(c.ctx, []string{p.boot})
+	_, err := store.VoidSlots(c.ctx, c.st, []string{p.boot})
 	c.NoErr(err)
 	p.zombies, p.running, p.beat = p.zombies+p.running, 0, nil
 	c.join(p)
@@ -241,7 +241,7 @@ func (c *contest) calm(t *testing.T) {
 			p.Touch("default")
 			p.asks, _ = p.Lanes.Asks(true, time.Now())
 			p.asker = p.boot
-			p.answers, err = c.st.SettleSlots(c.ctx, p.asker, p.asks, []string{"k"})
+			p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
 			c.NoErr(err)
 			c.settle(n)
 		}

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -9,10 +9,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func approval(n *NewJob) { n.NeedsApproval = true }
+func approval(n *store.NewJob) { n.NeedsApproval = true }
 
 func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	t.Parallel()
@@ -23,7 +26,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
 	id := list[0].ID
-	w.is.Equal(places[id], PlacedAwaiting) // not born running, though it asked for that
+	w.is.Equal(places[id], store.PlacedAwaiting) // not born running, though it asked for that
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
@@ -32,16 +35,16 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(beat.NextDue, nil) // nobody looks for it
 
-	w.is.NoErr(w.Approve(w.ctx(), id, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, "bob"))
 	w.is.Equal(w.at(id).State, job.Pending)
-	w.is.True(errors.Is(w.Approve(w.ctx(), id, "bob"), job.ErrNotAwaitingApproval)) // once is enough
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval)) // once is enough
 	c := w.one(boot)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
 	w.is.True(time.Since(c.ReadyAt) < time.Minute) // its age counts from now on
-	w.is.True(errors.Is(w.Approve(w.ctx(), id, "bob"), job.ErrNotAwaitingApproval))
-	w.is.True(errors.Is(w.Approve(w.ctx(), 1<<40, "bob"), job.ErrNotFound))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, "bob"), job.ErrNotFound))
 	w.end(boot, ending(c))
-	list2, err := w.JobEvents(w.ctx(), id, 0, 10)
+	list2, err := view.JobEvents(w.ctx(), w.Store, id, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal([]any{list2[0].To, list2[1].Event, list2[1].From, list2[1].To, list2[1].Actor},
 		[]any{job.AwaitingApproval, "job.approved", job.AwaitingApproval, job.Pending, "bob"})
@@ -52,7 +55,7 @@ func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(approval)[0]
 	release := w.freeze(`select from trapeze.parked for update`)
-	approve := func() (int, error) { return 0, w.Approve(w.ctx(), id, "bob") }
+	approve := func() (int, error) { return 0, admin.Approve(w.ctx(), w.Store, id, "bob") }
 	x, y := async(approve), async(approve)
 	w.waiting(2)
 	release(true)
@@ -72,8 +75,8 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // at once, whatever this process has heard of the lane
 	inTx := w.new(plain)
 	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
-		places, err := w.EnqueueIn(w.ctx(), tx, inTx)
-		w.is.Equal(places[inTx[0].ID], PlacedAwaiting)
+		places, err := store.EnqueueIn(w.ctx(), w.Store, tx, inTx)
+		w.is.Equal(places[inTx[0].ID], store.PlacedAwaiting)
 		return err
 	}))
 	c := w.one(boot)
@@ -81,7 +84,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	next := w.new(then(c))[0]
 	end, ok := w.end(boot, endingWith(c, next))
 	w.is.True(ok && end.ChildRunning) // nor does a step
-	child := Claimed{ID: next.ID, Fence: 1}
+	child := store.Claimed{ID: next.ID, Fence: 1}
 	w.end(boot, ending(child))
 	w.exec(`update trapeze.lanes set requires_approval = false`)
 	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule was that of its submission
@@ -92,38 +95,38 @@ func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
-	changes := make([]func(*NewJob), BulkFrom)
+	changes := make([]func(*store.NewJob), store.BulkFrom)
 	for i := range changes {
 		changes[i] = plain
 	}
-	changes[BulkFrom-1] = func(n *NewJob) { n.Lane = "careful" }
+	changes[store.BulkFrom-1] = func(n *store.NewJob) { n.Lane = "careful" }
 	list := w.new(changes...)
-	w.is.True(Bulky(list))
-	done, err := w.EnqueueBulk(w.ctx(), list)
+	w.is.True(store.Bulky(list))
+	done, err := store.EnqueueBulk(w.ctx(), w.Store, list)
 	w.is.NoErr(err)
 	w.is.True(!done)
 	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0) // nothing went in
 	places, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 	w.is.NoErr(err)
-	w.is.Equal(places[list[0].ID], PlacedPending)
-	w.is.Equal(places[list[BulkFrom-1].ID], PlacedAwaiting)
+	w.is.Equal(places[list[0].ID], store.PlacedPending)
+	w.is.Equal(places[list[store.BulkFrom-1].ID], store.PlacedAwaiting)
 	list[0].NeedsApproval = true
-	w.is.True(!Bulky(list))
+	w.is.True(!store.Bulky(list))
 }
 
 func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	delayed := func(n *NewJob) { n.NeedsApproval, n.DelayMillis = true, 3_600_000 }
+	delayed := func(n *store.NewJob) { n.NeedsApproval, n.DelayMillis = true, 3_600_000 }
 	early, late := w.put(delayed)[0], w.put(delayed)[0]
-	w.is.NoErr(w.Approve(w.ctx(), early, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, early, "bob"))
 	j := w.at(early)
 	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Pending, job.Reason("scheduled")})
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{early})
-	w.is.NoErr(w.Approve(w.ctx(), late, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, "bob"))
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // its delay was over before it was approved
 }
 
@@ -132,10 +135,10 @@ func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
 	w := newWorld(t)
 	keyed := func(id int64) (holder int64) {
 		w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) (err error) {
-			holder, err = w.ReserveKey(w.ctx(), tx, "k", "key", id)
+			holder, err = store.ReserveKey(w.ctx(), w.Store, tx, "k", "key", id)
 			if err == nil && holder == id {
-				n := NewJob{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("pending"), NeedsApproval: true}
-				err = second(w.EnqueueIn(w.ctx(), tx, []NewJob{n}))
+				n := store.NewJob{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("pending"), NeedsApproval: true}
+				err = second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}))
 			}
 			return err
 		}))
@@ -149,17 +152,17 @@ func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
 	w.exec(`update trapeze.parked set run_after = now() - interval '25 hours' where id = $1`, ids[0])
 
 	release := w.freeze(`select from trapeze.parked where id = $1 for update`, ids[0])
-	n, err := w.Expire(w.ctx(), 24*time.Hour, 10)
+	n, err := admin.Expire(w.ctx(), w.Store, 24*time.Hour, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(n), 0) // somebody is at it
 	release(false)
-	n, err = w.Expire(w.ctx(), 24*time.Hour, 10)
+	n, err = admin.Expire(w.ctx(), w.Store, 24*time.Hour, 10)
 	w.is.NoErr(err)
 	w.is.Equal(n, []string{"k"})
 	j := w.at(ids[0])
 	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Cancelled, job.ReasonExpired})
 	w.is.Equal(w.at(fresh).State, job.AwaitingApproval)
-	w.is.True(errors.Is(w.Approve(w.ctx(), ids[0], "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, ids[0], "bob"), job.ErrNotAwaitingApproval))
 	w.is.Equal(keyed(ids[2]), ids[2]) // the key is free
 }
 
@@ -167,9 +170,9 @@ func TestACancelOfWhatAwaitsApprovalIsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(approval)[0]
-	c, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	c, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Cancelled)
-	w.is.True(errors.Is(w.Approve(w.ctx(), id, "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
 	w.is.Equal(w.at(id).State, job.Cancelled)
 }

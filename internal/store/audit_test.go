@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -14,10 +15,10 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := job.WithOrigin(w.ctx(), job.Origin{Source: "cli", RequestID: "r-1", Reason: "the provider is down"})
-	w.is.NoErr(w.Audit(ctx, Deed{Actor: "ana", Action: "lane.drain", Target: "lane default", Before: map[string]bool{"drained": false}}))
-	w.is.NoErr(w.Audit(w.ctx(), Deed{Actor: "bob", Action: "job.cancel", Target: "job 7", Refused: "needs jobs:cancel"}))
+	w.is.NoErr(admin.Audit(ctx, w.Store, admin.Deed{Actor: "ana", Action: "lane.drain", Target: "lane default", Before: map[string]bool{"drained": false}}))
+	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.Deed{Actor: "bob", Action: "job.cancel", Target: "job 7", Refused: "needs jobs:cancel"}))
 
-	list, err := w.AuditTrail(w.ctx(), AuditFilter{})
+	list, err := admin.AuditTrail(w.ctx(), w.Store, admin.AuditFilter{})
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 2)
 	bob, ana := list[0], list[1] // newest first
@@ -29,10 +30,10 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 	w.is.Equal(bob.Reason, "needs jobs:cancel") // why not, rather than what for
 	w.is.Equal(bob.Source, "library")
 
-	list, err = w.AuditTrail(w.ctx(), AuditFilter{Target: "lane default"})
+	list, err = admin.AuditTrail(w.ctx(), w.Store, admin.AuditFilter{Target: "lane default"})
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 1)
-	list, err = w.AuditTrail(w.ctx(), AuditFilter{Before: bob.ID})
+	list, err = admin.AuditTrail(w.ctx(), w.Store, admin.AuditFilter{Before: bob.ID})
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 1) // the next page
 }
@@ -40,7 +41,7 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 func TestTheAuditIsOnlyAddedTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.is.NoErr(w.Audit(w.ctx(), Deed{Actor: "ana", Action: "gate.pause", Target: "gate"}))
+	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.Deed{Actor: "ana", Action: "gate.pause", Target: "gate"}))
 	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
 		_, err := w.pool.Exec(w.ctx(), sql)
 		pg, ok := errors.AsType[*pgconn.PgError](err)

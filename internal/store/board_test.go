@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -15,12 +17,12 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	pod := w.pod("web-1")
 	blocker := w.put(about("travel"))[0]
 	w.one(pod)
-	w.put(about("travel"), about("travel"), plain, func(n *NewJob) { n.Kind = "nobody" },
-		func(n *NewJob) { n.DelayMillis = time.Hour.Milliseconds() }, func(n *NewJob) { n.NeedsApproval = true })
+	w.put(about("travel"), about("travel"), plain, func(n *store.NewJob) { n.Kind = "nobody" },
+		func(n *store.NewJob) { n.DelayMillis = time.Hour.Milliseconds() }, func(n *store.NewJob) { n.NeedsApproval = true })
 
-	due, parked, err := w.BoardWaiting(w.ctx(), 100, 100, 100)
+	due, parked, err := view.BoardWaiting(w.ctx(), w.Store, 100, 100, 100)
 	w.is.NoErr(err)
-	why := map[string]BoardWait{}
+	why := map[string]view.BoardWait{}
 	for _, group := range append(due, parked...) {
 		why[group.Why] = group
 	}
@@ -35,12 +37,12 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	w.is.Equal(why["approval"].Jobs, 1)
 
 	w.exec(`update trapeze.pods set drained = true`)
-	due, _, err = w.BoardWaiting(w.ctx(), 100, 100, 100)
+	due, _, err = view.BoardWaiting(w.ctx(), w.Store, 100, 100, 100)
 	w.is.NoErr(err)
 	for _, group := range due {
 		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // the kind's pods are there, and take nothing
 	}
-	approvals, err := w.BoardApprovals(w.ctx(), 10)
+	approvals, err := view.BoardApprovals(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(approvals), 1)
 	w.is.Equal(approvals[0].ID, why["approval"].First)
@@ -53,8 +55,8 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.put(plain, plain, plain, plain, plain)
 	running := w.claims(pod, 2)
 
-	limits := StatusLimits{Waiting: 2, Pods: 10, Running: 10}
-	now, err := w.StatusUpTo(w.ctx(), limits)
+	limits := view.StatusLimits{Waiting: 2, Pods: 10, Running: 10}
+	now, err := view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(now.Lanes[0].Name, "default")
 	w.is.Equal(now.Lanes[0].Waiting, 2) // of three, up to the limit
@@ -63,11 +65,11 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.is.Equal(len(now.Pods), 1)
 	w.is.True(!now.Pods[0].Drained)
 	w.is.Equal([]int{len(now.Running), now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2, 2})
-	slots, err := w.BoardSlots(w.ctx())
+	slots, err := view.SlotsInUse(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(slots, []BoardSlots{{Lane: "default", Pod: pod, Running: 2}})
+	w.is.Equal(slots, []view.BoardSlots{{Lane: "default", Pod: pod, Running: 2}})
 	limits.Running = 1
-	now, err = w.StatusUpTo(w.ctx(), limits)
+	now, err = view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(len(now.Running), 1)
 	w.is.Equal(now.Running[0].Job, running[0].ID) // the longest
@@ -84,18 +86,18 @@ func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
 	w.is.True(beat.Paused)
-	status, err := w.Status(w.ctx())
+	status, err := view.ReadStatus(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	fleet, err := w.StatusUpTo(w.ctx(), StatusLimits{Waiting: 1, Pods: 1, Running: 1})
+	fleet, err := view.StatusUpTo(w.ctx(), w.Store, view.StatusLimits{Waiting: 1, Pods: 1, Running: 1})
 	w.is.NoErr(err)
-	for _, now := range []Status{status, fleet} {
+	for _, now := range []view.Status{status, fleet} {
 		w.is.Equal(now.Gate, job.Gate{Paused: true})
 		w.is.True(now.Lanes[0].Paused && !now.Lanes[0].Frozen)
 	}
-	lanes, err := w.Lanes(w.ctx())
+	lanes, err := view.Lanes(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.True(lanes[0].Paused)
-	gates, err := w.LaneGates(w.ctx())
+	gates, err := view.LaneGates(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(gates), len(lanes)) // the doctor examines each
 	w.is.True(gates[0].Paused && !gates[0].Frozen)
@@ -107,17 +109,17 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 	w.pod("web-1")
 	guest := uuid.NewString()
 	for range 2 { // its second stream takes the row over
-		_, err := w.OpenGuest(w.ctx(), PodInfo{Boot: guest, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+		_, err := store.OpenGuest(w.ctx(), w.Store, store.PodInfo{Boot: guest, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 		w.is.NoErr(err)
 	}
 
-	fleet, err := w.StatusUpTo(w.ctx(), StatusLimits{Pods: 10})
+	fleet, err := view.StatusUpTo(w.ctx(), w.Store, view.StatusLimits{Pods: 10})
 	w.is.NoErr(err)
 	shown := fleet.Pods
 	w.is.Equal([]string{shown[0].Name, *shown[0].Owner}, []string{"gpu-1", "gpu"})
 	w.is.Equal(*shown[0].Stream, int64(2))
 	w.is.Equal(shown[1].Owner, nil) // the pod is none
-	now, err := w.Status(w.ctx())
+	now, err := view.ReadStatus(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	remote := map[string]bool{}
 	for _, p := range now.Pods {
@@ -125,7 +127,7 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 		w.is.Equal(p.Remote, p.Owner != nil && p.Stream != nil) // each says both or neither
 	}
 	w.is.Equal(remote, map[string]bool{"web-1": false, "gpu-1": true})
-	health, err := w.PodHealth(w.ctx())
+	health, err := view.ReadPodHealth(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal([]bool{health[0].Remote, health[1].Remote}, []bool{true, false}) // gpu-1, web-1
 }

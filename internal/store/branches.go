@@ -1,11 +1,11 @@
 package store
 
-// countBranches takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
+// CountBranches takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
 // reads the CTEs branches(group, state, impaired) and parents(id). The rows of fan_outs are locked in the order of their ids,
 // after those of live and parked. due says that a fan-out is off balance: see [Store.FanOut]. When a job ends that waits for parts,
 // none is open any more: there is nothing to cancel. What ends in a fan-out that is over was counted in it before: an operator has
 // tried it again by itself. Plan: fan_outs_pkey, a row a fan-out; deferrals_pkey, a row a job of parents.
-const countBranches = `changes as materialized (
+const CountBranches = `changes as materialized (
 	select id, sum(ended)::int as ended, sum(failed)::int as failed, sum(impaired)::int as impaired, bool_or(over) as over
 	from (
 		select b.of_group as id, 1 as ended, (b.state <> 'succeeded')::int as failed,
@@ -29,15 +29,15 @@ const countBranches = `changes as materialized (
 const offBalance = `((f.open = 0) <> f.ended or (f.fail_fast and f.failed > 0 and not f.ended))`
 
 const (
-	// failedBranches are the branches of the jobs of gone, none of which has succeeded.
-	failedBranches = `branches as (
+	// FailedBranches are the branches of the jobs of gone, none of which has succeeded.
+	FailedBranches = `branches as (
 	select j.group_id, 'failed', false from gone g join trapeze.jobs j on j.id = g.id where j.group_id is not null
 )`
-	noParents = `parents as (select null::bigint as id where false)`
+	NoParents = `parents as (select null::bigint as id where false)`
 )
 
-// branchTails are the last jobs of the branches of the fan-out $2 in the pipeline $1.
-const branchTails = `
+// BranchTails are the last jobs of the branches of the fan-out $2 in the pipeline $1.
+const BranchTails = `
 	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.id, j.child_no, j.kind, j.subject, j.impaired
 	from trapeze.jobs j
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0

@@ -34,7 +34,7 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether jobs are worth [Store.EnqueueBulk]: many, of which none asks to start, is delayed or needs approval.
+// Bulky reports whether jobs are worth [EnqueueBulk]: many, of which none asks to start, is delayed or needs approval.
 func Bulky(list []NewJob) bool {
 	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
 		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval
@@ -43,9 +43,9 @@ func Bulky(list []NewJob) bool {
 
 // EnqueueBulk is [Store.Enqueue] of many jobs that are all to be pending, in one transaction: both tables by COPY. It does
 // nothing, and says so, when a lane of theirs asks for approval: that is for [Store.Enqueue].
-func (s *Store) EnqueueBulk(ctx context.Context, list []NewJob) (done bool, err error) {
+func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
-		done, err = s.enqueueBulkIn(ctx, tx, list)
+		done, err = enqueueBulkIn(ctx, s, tx, list)
 		return err
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store) EnqueueBulk(ctx context.Context, list []NewJob) (done bool, err 
 	return done, nil
 }
 
-func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (done bool, err error) {
+func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (done bool, err error) {
 	var lanes []string
 	for i := range list {
 		if list[i].ParentID == nil && (i == 0 || list[i].Lane != list[i-1].Lane) {
@@ -64,7 +64,7 @@ func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (do
 	var now time.Time
 	var xid uint64
 	var approval bool
-	if err := tx.QueryRow(ctx, s.in(bulkBegunSQL.text), lanes).Scan(&now, &xid, &approval); err != nil || approval {
+	if err := tx.QueryRow(ctx, s.In(bulkBegunSQL.text), lanes).Scan(&now, &xid, &approval); err != nil || approval {
 		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
@@ -74,7 +74,7 @@ func (s *Store) enqueueBulkIn(ctx context.Context, tx pgx.Tx, list []NewJob) (do
 		n := &list[i]
 		ids[i], actors[i], pipelines[i], names[i] = n.ID, n.actor(), n.pipeline(), n.Pipeline
 		return append(row[:0], n.ID, n.Kind, n.Lane, n.Subject, n.Args, n.pipeline(), n.ParentID, n.Step, n.Planned, n.MaxAttempts,
-			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, some(n.Trace)), nil
+			n.MaxCrashes, n.Submitter, n.UniqueKey, shared, n.Group, n.No, n.Impaired, Some(n.Trace)), nil
 	}))
 	if err != nil {
 		return false, err

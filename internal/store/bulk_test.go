@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -7,11 +7,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // mixed are jobs with every field that a pending job can have, and jobs with none.
-func mixed(i int) func(*NewJob) {
-	return func(n *NewJob) {
+func mixed(i int) func(*store.NewJob) {
+	return func(n *store.NewJob) {
 		if i%2 == 0 {
 			return
 		}
@@ -26,31 +28,31 @@ func mixed(i int) func(*NewJob) {
 func TestABulkIsWhatTheStatementInserts(t *testing.T) {
 	t.Parallel()
 	const n = 250
-	changes := make([]func(*NewJob), n)
+	changes := make([]func(*store.NewJob), n)
 	for i := range changes {
 		changes[i] = mixed(i)
 	}
-	inserted := func(put func(w *world, list []NewJob) error) (first int64, all []string) {
+	inserted := func(put func(w *world, list []store.NewJob) error) (first int64, all []string) {
 		w := newWorld(t)
 		list := w.new(changes...)
-		w.is.True(Bulky(list))
+		w.is.True(store.Bulky(list))
 		w.is.NoErr(put(w, list))
 		const sql = `
 select concat(j.id, ' ', (to_jsonb(j) - '{created_at,xid}'::text[])::text, ' ', (to_jsonb(l) - '{ready_at}'::text[])::text,
 	' ', j.args::text, ' ', j.xid is not null and j.created_at = l.ready_at, ' ',
 	(select jsonb_agg(to_jsonb(e) - '{xid,at}'::text[])::text from trapeze.job_event e where e.job = j.id and e.xid = j.xid))
 from trapeze.jobs j join trapeze.live l using (id) order by j.id`
-		all, err := rows(w.ctx(), w.Store, pgx.RowTo[string], sql)
+		all, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], sql)
 		w.is.NoErr(err)
 		w.is.Equal(len(all), n)
 		return list[0].ID, all
 	}
-	one, byStatement := inserted(func(w *world, list []NewJob) error {
+	one, byStatement := inserted(func(w *world, list []store.NewJob) error {
 		_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 		return err
 	})
-	two, byBulk := inserted(func(w *world, list []NewJob) error {
-		done, err := w.EnqueueBulk(w.ctx(), list)
+	two, byBulk := inserted(func(w *world, list []store.NewJob) error {
+		done, err := store.EnqueueBulk(w.ctx(), w.Store, list)
 		w.is.True(done)
 		return err
 	})
@@ -67,32 +69,32 @@ from trapeze.jobs j join trapeze.live l using (id) order by j.id`
 func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	changes := make([]func(*NewJob), 300)
+	changes := make([]func(*store.NewJob), 300)
 	for i := range changes {
 		changes[i] = plain
 	}
-	bad := map[string]func(*NewJob){
-		"no JSON":         func(n *NewJob) { n.Args = json.RawMessage(`{"a":`) },
-		"a character":     func(n *NewJob) { n.Subject = "a\x00b" },
-		"a kind too long": func(n *NewJob) { n.Kind = fmt.Sprintf("%0200d", 1) },
-		"a priority":      func(n *NewJob) { n.Priority = 101 },
-		"an id twice":     func(n *NewJob) { n.ID-- },
+	bad := map[string]func(*store.NewJob){
+		"no JSON":         func(n *store.NewJob) { n.Args = json.RawMessage(`{"a":`) },
+		"a character":     func(n *store.NewJob) { n.Subject = "a\x00b" },
+		"a kind too long": func(n *store.NewJob) { n.Kind = fmt.Sprintf("%0200d", 1) },
+		"a priority":      func(n *store.NewJob) { n.Priority = 101 },
+		"an id twice":     func(n *store.NewJob) { n.ID-- },
 	}
 	for name, spoil := range bad {
 		list := w.new(changes...)
 		spoil(&list[150])
-		_, err := w.EnqueueBulk(w.ctx(), list)
-		if !Refused(err) {
+		_, err := store.EnqueueBulk(w.ctx(), w.Store, list)
+		if !store.Refused(err) {
 			t.Errorf("%s: %v, want it refused", name, err)
 		}
 		w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0)
 		w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
 	}
 	list := w.new(changes...)
-	_, err := w.EnqueueBulk(w.ctx(), list)
+	_, err := store.EnqueueBulk(w.ctx(), w.Store, list)
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and ready_at <= now()`), 300)
-	w.is.True(!Bulky(list[:10]))
+	w.is.True(!store.Bulky(list[:10]))
 	list[0].DelayMillis = 1
-	w.is.True(!Bulky(list))
+	w.is.True(!store.Bulky(list))
 }

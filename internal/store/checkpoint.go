@@ -19,8 +19,8 @@ on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = no
 	forgiveSQL = newStatement(`update trapeze.live set crashes = 0, isolated = false where id = @id and crashes > 0`)
 )
 
-// Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Store.Hold].
-func (s *Store) Checkpoint(ctx context.Context, db DB, id int64, checkpoint json.RawMessage) error {
+// Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Hold].
+func Checkpoint(ctx context.Context, s *Store, db DB, id int64, checkpoint json.RawMessage) error {
 	if _, err := do(ctx, s, db, checkpointSQL, args{{"id", id}, {"checkpoint", string(checkpoint)}}); err != nil {
 		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
 	}

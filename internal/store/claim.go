@@ -168,7 +168,7 @@ const (
 	select c.* from ` + lanesSince + `
 	cross join lateral (
 		select ` + claimColumns + `
-		from (select r.id, r.ok from ` + allRanks + ` cross join lateral (select l.id, ` + claimable + ` as ok` + rankRows + `) r
+		from (select r.id, r.ok from ` + AllRanks + ` cross join lateral (select l.id, ` + claimable + ` as ok` + rankRows + `) r
 			where rank >= w.after_rank and rank < w.above limit w.want + w.reach) l join trapeze.live k on k.id = l.id
 		where ` + stillClaimable + `
 		limit w.want for update of k skip locked
@@ -178,7 +178,7 @@ const (
 	claimSinceReached = `reached as (
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
 	left join lateral (
-		select rank, r.ready_at, r.id from ` + allRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
+		select rank, r.ready_at, r.id from ` + AllRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
 		where rank >= w.after_rank and rank < w.above offset w.want + w.reach - 1 limit 1
 	) e on true
 	where ` + notFilled + `
@@ -232,9 +232,9 @@ const (
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
 	// freshSince is a moment after which all becomes ready whose submission has not been committed yet, unless that is open for long.
 	freshSince = `now() - interval '200 milliseconds'`
-	// allRanks are all ranks, the most urgent first: the negated priorities of package job. Of an array the planner expects
+	// AllRanks are all ranks, the most urgent first: the negated priorities of package job. Of an array the planner expects
 	// ten elements, and keeps to the plans that are right for the few jobs which come of it.
-	allRanks = `unnest(array(select generate_series(-100, 100))) as rank`
+	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
 	// tookMicros is for how long the statement has run in the server, in microseconds.
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
@@ -328,7 +328,7 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 	if s.stream > 0 {
 		by, sql = append(by, args{{"stream", s.stream}}...), guestSQL
 	}
-	return s.claim(ctx, sql, by)
+	return claim(ctx, s, sql, by)
 }
 
 // claimStarts are where claims begin in each lane, and how far they read.
@@ -365,9 +365,9 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	}
 	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
 	if s.stream > 0 {
-		return s.claim(ctx, guestSubjectsSQL, append(by, args{{"stream", s.stream}}...))
+		return claim(ctx, s, guestSubjectsSQL, append(by, args{{"stream", s.stream}}...))
 	}
-	return s.claim(ctx, claimSubjectsSQL, by)
+	return claim(ctx, s, claimSubjectsSQL, by)
 }
 
 // OfStream returns the store as the pod uses it that serves a remote worker's stream of a number: its claims find nothing once there is a
@@ -378,7 +378,7 @@ func (s *Store) OfStream(stream int64) *Store {
 	return &of
 }
 
-func (s *Store) claim(ctx context.Context, sql *statement, by args) (Claims, error) {
+func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, error) {
 	// The rows of a first try that was not committed are not to be among those of the second: nothing is kept in scan.
 	list, err := run(ctx, s, scanClaim, sql, by)
 	if err != nil {

@@ -1,9 +1,10 @@
-package store
+package store_test
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -11,7 +12,7 @@ func TestClaimsComeByPriorityThenFirstReadyFirstOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	urgency := func(p int) func(*NewJob) { return func(n *NewJob) { n.Priority = p } }
+	urgency := func(p int) func(*store.NewJob) { return func(n *store.NewJob) { n.Priority = p } }
 	first := w.put(urgency(10))
 	low, high, later := w.put(urgency(-100)), w.put(urgency(100)), w.put(urgency(10))
 	var order []int64
@@ -27,10 +28,10 @@ func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
-	other := func(n *NewJob) { n.Lane = "other" }
-	foreign := func(n *NewJob) { n.Kind = "foreign" }
+	other := func(n *store.NewJob) { n.Lane = "other" }
+	foreign := func(n *store.NewJob) { n.Kind = "foreign" }
 	w.put(foreign, plain, plain, plain, other, other, other)
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	lanes := map[string]int{}
 	for _, c := range found.Jobs {
@@ -59,7 +60,7 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	list := w.put(about("s"), func(n *NewJob) { n.Subject, n.Priority = "s", 50 }, about("s"), about("t"), plain)
+	list := w.put(about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 }, about("s"), about("t"), plain)
 	got := idsOf(w.claims(boot, 5))
 	slices.Sort(got)
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // of s the urgent one alone
@@ -72,10 +73,10 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	list := w.put(about("s"), about("s"), func(n *NewJob) { n.Subject, n.Priority = "s", 50 })
+	list := w.put(about("s"), about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 })
 	w.exec(`update trapeze.live set priority = 60 where id = $1`, list[0])
 	c := w.one(boot)
-	keys := []Key{{"k", "s"}, {"k", "nothing"}}
+	keys := []store.Key{{"k", "s"}, {"k", "nothing"}}
 	found, err := w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 0) // its subject still runs
@@ -95,7 +96,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
-	counters := func(c Claimed) [3]int { return [3]int{int(c.Fence), c.Attempt, c.Crashes} }
+	counters := func(c store.Claimed) [3]int { return [3]int{int(c.Fence), c.Attempt, c.Crashes} }
 
 	c := w.one(a)
 	w.is.Equal(counters(c), [3]int{1, 1, 0})
@@ -105,7 +106,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 
 	c = w.one(a)
 	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand back gives the attempt back, the fence rises
-	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, Retry{Message: "boom"})
+	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
 

@@ -26,7 +26,7 @@ type MissingClaim struct {
 }
 
 // MissingClaims returns those of some claims of a pod that the table does not give to it.
-func (s *Store) MissingClaims(ctx context.Context, boot string, claims []job.Lease) ([]MissingClaim, error) {
+func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]MissingClaim, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
@@ -56,8 +56,8 @@ type HeldPage struct {
 	Claims []job.Lease
 }
 
-// HeldPage lists the claims older than age that the table gives to some pods, among the next limit rows of live after an id.
-func (s *Store) HeldPage(ctx context.Context, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
+// ReadHeldPage lists the claims older than age that the table gives to some pods, among the next limit rows of live after an id.
+func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
 	type row struct {
 		Last      int64
 		Seen      int
@@ -80,8 +80,8 @@ func (s *Store) HeldPage(ctx context.Context, boots []string, after int64, limit
 // knownClaimsSQL notes how many claims a pod's process knows. Plan: pods_pkey, one row; HOT.
 var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and closed_at is null returning known_claims`)
 
-// ReportKnownClaims notes how many claims the process of a pod has worked on for long, for [Store.UnknownWork].
-func (s *Store) ReportKnownClaims(ctx context.Context, boot string, known int) error {
+// ReportKnownClaims notes how many claims the process of a pod has worked on for long, for [view.FindUnknownWork].
+func ReportKnownClaims(ctx context.Context, s *Store, boot string, known int) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], knownClaimsSQL, args{{"boot", boot}, {"known", known}}); err != nil {
 		return fmt.Errorf("note how many claims pod %s knows: %w", boot, err)
 	}

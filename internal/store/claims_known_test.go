@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -16,16 +18,16 @@ func TestMissingClaimsAreThoseThatTheTableDoesNotGive(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.put(plain, plain, plain, plain)
 	held, others, stopped, ended := leaseOf(a, w.one(a)), leaseOf(b, w.one(b)), leaseOf(a, w.one(a)), w.one(a)
-	_, err := w.Cancel(w.ctx(), stopped.JobID, true, "ann", func(job.Lease) {})
+	_, err := admin.Cancel(w.ctx(), w.Store, stopped.JobID, true, "ann", func(job.Lease) {})
 	w.is.NoErr(err)
 	_, ok := w.end(a, ending(ended))
 	w.is.True(ok)
 	older := held
 	older.Fence = 7
-	missing, err := w.MissingClaims(w.ctx(), a, []job.Lease{held, others, stopped, leaseOf(a, ended), older})
+	missing, err := store.MissingClaims(w.ctx(), w.Store, a, []job.Lease{held, others, stopped, leaseOf(a, ended), older})
 	w.is.NoErr(err)
-	want := []MissingClaim{{others.JobID, others.Fence, ""}, {stopped.JobID, stopped.Fence, job.ReasonStopped}, {ended.ID, ended.Fence, ""}, {older.JobID, 7, ""}}
-	slices.SortFunc(missing, func(a, b MissingClaim) int {
+	want := []store.MissingClaim{{others.JobID, others.Fence, ""}, {stopped.JobID, stopped.Fence, job.ReasonStopped}, {ended.ID, ended.Fence, ""}, {older.JobID, 7, ""}}
+	slices.SortFunc(missing, func(a, b store.MissingClaim) int {
 		return slices.Index(want, a) - slices.Index(want, b)
 	})
 	w.is.Equal(missing, want)
@@ -48,7 +50,7 @@ func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
 	w.exec(`update trapeze.live set claimed_at = now() - interval '1 minute' where state = 'running' and id <> $1`, young.JobID)
 	walk := func(boots ...string) (found []job.Lease, pages int) {
 		for after := int64(0); ; {
-			page, err := w.HeldPage(w.ctx(), boots, after, 5, 30*time.Second)
+			page, err := store.ReadHeldPage(w.ctx(), w.Store, boots, after, 5, 30*time.Second)
 			w.is.NoErr(err)
 			found, after = append(found, page.Claims...), page.Last
 			if pages++; !page.Full {
@@ -77,7 +79,7 @@ func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 		by := map[string]string{"boot": "'" + boot + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
 			"boots": "'{" + boot + "}'", "after": "0", "limit": "300", "age": "0"}
 		found := map[string]plantest.Touched{}
-		for name, st := range map[string]*Statement{"missing_claims": MissingClaimsSQL, "held_page": HeldPageSQL} {
+		for name, st := range map[string]*store.Statement{"missing_claims": store.MissingClaimsSQL, "held_page": store.HeldPageSQL} {
 			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...))
 		}
 		return found

@@ -37,7 +37,7 @@ const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
 // SettleHistory writes down which cluster this is, after a statement has found another one than before, and returns the history.
 // Of many that come at once the first begins the new history.
 func (s *Store) SettleHistory(ctx context.Context) (string, error) {
-	found, err := rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
+	found, err := Rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("settle the history of the database: %w", err)

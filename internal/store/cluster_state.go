@@ -29,9 +29,9 @@ type ClusterState struct {
 // Behind reports whether the sequence is going to hand out ids that are in use.
 func (c ClusterState) Behind() bool { return c.Highest >= c.Sequence+blockSize }
 
-// ClusterState reads the state of the cluster's identity.
-func (s *Store) ClusterState(ctx context.Context) (ClusterState, error) {
-	found, err := rows(ctx, s, pgx.RowToStructByPos[ClusterState], clusterStateSQL)
+// ReadClusterState reads the state of the cluster's identity.
+func ReadClusterState(ctx context.Context, s *Store) (ClusterState, error) {
+	found, err := Rows(ctx, s, pgx.RowToStructByPos[ClusterState], clusterStateSQL)
 	if err != nil {
 		return ClusterState{}, fmt.Errorf("read the identity of the cluster: %w", err)
 	}

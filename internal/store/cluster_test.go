@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"sync"
@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -102,7 +103,7 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	lose()
 	w.promoted()
 	again := w.one(boot)
-	w.is.Equal(again.Fence, int64(FencesPerEpoch+1))
+	w.is.Equal(again.Fence, int64(store.FencesPerEpoch+1))
 	w.is.True(again.FirstClaim())
 	w.is.Equal(w.epoch(), int64(0)) // nobody has noticed
 	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, again)}, "a test")
@@ -110,12 +111,12 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	w.is.True(w.historyOf(boot) != "")
 	w.is.Equal(w.epoch(), int64(1))
 	third := w.one(boot)
-	w.is.Equal(third.Fence, int64(FencesPerEpoch+2)) // the epoch is the same before and after it was noticed
+	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // the epoch is the same before and after it was noticed
 	w.is.True(!third.FirstClaim())
 	_, err = w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, third)}, "a test")
 	w.is.NoErr(err)
 	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions in which no pod came by
-	w.is.Equal(w.one(boot).Fence, int64(4*FencesPerEpoch+3))
+	w.is.Equal(w.one(boot).Fence, int64(4*store.FencesPerEpoch+3))
 }
 
 func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
@@ -184,15 +185,15 @@ func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
 	list := w.new(plain, plain)
 	_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 	w.is.NoErr(err)
-	w.exec(`select setval('trapeze.job_ids', $1, false)`, list[0].ID/BlockSize*BlockSize+1)
+	w.exec(`select setval('trapeze.job_ids', $1, false)`, list[0].ID/store.BlockSize*store.BlockSize+1)
 	w.DropIDs()
 	ids, err := w.NewIDs(w.ctx(), 3000)
 	w.is.NoErr(err)
 	for _, id := range ids {
-		w.is.True(id/BlockSize != list[0].ID/BlockSize)
+		w.is.True(id/store.BlockSize != list[0].ID/store.BlockSize)
 	}
 	w.is.True(ids[2999] > list[0].ID+jump) // others may hold the blocks behind it
-	_, err = rows(w.ctx(), w.Store, pgx.RowTo[bool], AdvanceIDsSQL, list[0].ID)
+	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[bool], store.AdvanceIDsSQL, list[0].ID)
 	w.is.NoErr(err)
 	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < list[0].ID+2*jump) // whoever comes second finds it done
 }

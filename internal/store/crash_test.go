@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -21,20 +22,20 @@ func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), server.URL())
 	is.NoErr(err)
 	defer pool.Close()
-	s, err := New(t.Context(), pool, Options{})
+	s, err := store.New(t.Context(), pool, store.Options{})
 	is.NoErr(err)
 	defer s.Close()
 	const boot = "00000000-0000-0000-0000-000000000001"
-	is.NoErr(s.Register(t.Context(), PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
 	ids, err := s.NewIDs(t.Context(), 1)
 	is.NoErr(err)
-	_, err = s.Enqueue(t.Context(), boot, []NewJob{{ID: ids[0], Kind: "k", Lane: "default", Args: []byte("{}"), Starts: true}})
+	_, err = s.Enqueue(t.Context(), boot, []store.NewJob{{ID: ids[0], Kind: "k", Lane: "default", Args: []byte("{}"), Starts: true}})
 	is.NoErr(err)
 	lease := job.Lease{JobID: ids[0], Fence: 1, Pod: boot}
 
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	number, err := s.Hold(t.Context(), tx, lease, time.Minute)
+	number, err := store.Hold(t.Context(), s, tx, lease, time.Minute)
 	is.NoErr(err)
 	is.Equal(number, 1)
 	is.NoErr(server.Restart(t.Context(), "immediate"))
@@ -43,7 +44,7 @@ func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	s.Pool().Reset()
 
 	pgtest.Wait(t, "the server answers", func() bool { return pool.Ping(t.Context()) == nil })
-	writes, held, err := s.Settled(t.Context(), lease)
+	writes, held, err := store.Settled(t.Context(), s, lease)
 	is.NoErr(err)
 	is.True(held)
 	is.Equal(writes, 0) // it was not committed, and may be done again
@@ -58,7 +59,7 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		tx, err := w.pool.Begin(w.ctx())
 		w.is.NoErr(err)
-		number, err := w.Hold(w.ctx(), tx, lease, time.Minute)
+		number, err := store.Hold(w.ctx(), w.Store, tx, lease, time.Minute)
 		w.is.NoErr(err)
 		w.is.Equal(number, 1) // the first try was rolled back
 		type answer struct {
@@ -69,7 +70,7 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 		answered := make(chan answer, 1)
 		go func() {
 			var a answer
-			a.writes, a.held, a.err = w.Settled(w.ctx(), lease)
+			a.writes, a.held, a.err = store.Settled(w.ctx(), w.Store, lease)
 			answered <- a
 		}()
 		w.waiting(1) // for the transaction in doubt

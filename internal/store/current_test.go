@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -10,6 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,14 +26,14 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	current := func(want int64) {
 		t.Helper()
 		is := is.New(t)
-		found, err := w.Current(w.ctx(), "k", "s", "")
+		found, err := view.Current(w.ctx(), w.Store, "k", "s", "")
 		if want == 0 {
 			is.True(errors.Is(err, job.ErrNotFound))
 			return
 		}
 		is.NoErr(err)
 		is.Equal(found.ID, want)
-		page, err := w.Jobs(w.ctx(), Filter{Kind: "k", Subject: "s", Current: true})
+		page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Kind: "k", Subject: "s", Current: true})
 		is.NoErr(err)
 		is.Equal(len(page.Jobs), 1)
 		is.Equal(page.Jobs[0].ID, want)
@@ -53,30 +57,30 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	}
 	current(list[2])
 
-	page, err := w.Jobs(w.ctx(), Filter{Current: true})
+	page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Current: true})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 2) // one for each subject, newest first
 	w.is.Equal([]int64{page.Jobs[0].ID, page.Jobs[1].ID}, []int64{list[3], list[2]})
-	first, err := w.Jobs(w.ctx(), Filter{Current: true, Limit: 1})
+	first, err := view.Jobs(w.ctx(), w.Store, view.Filter{Current: true, Limit: 1})
 	w.is.NoErr(err)
 	w.is.Equal(first.Jobs[0].ID, list[3])
-	second, err := w.Jobs(w.ctx(), Filter{Current: true, Limit: 1, Cursor: first.Cursor})
+	second, err := view.Jobs(w.ctx(), w.Store, view.Filter{Current: true, Limit: 1, Cursor: first.Cursor})
 	w.is.NoErr(err)
 	w.is.Equal(second.Jobs[0].ID, list[2])
-	page, err = w.Jobs(w.ctx(), Filter{Current: true, States: []job.State{job.Failed}})
+	page, err = view.Jobs(w.ctx(), w.Store, view.Filter{Current: true, States: []job.State{job.Failed}})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 0) // the failed run is not the current one
 
 	w.age(list[0])
-	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	current(list[2])
 	w.age(list[2])
-	_, err = w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	_, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	current(list[1]) // which failed, and is kept for longer
-	_, err = w.Delete(w.ctx(), list[1], "ann")
+	_, err = admin.Delete(w.ctx(), w.Store, list[1], "ann")
 	w.is.NoErr(err)
 	current(0)
 }
@@ -107,14 +111,14 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 				if over || w.ctx().Err() != nil {
 					return
 				}
-				found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+				found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				for _, c := range found.Jobs {
-					for written := map[int64]Ended{}; len(written) == 0; { // it passes a row by that another claim holds at this moment
-						if written, err = w.Finish(w.ctx(), boot, []Ending{ending(c)}); err != nil {
+					for written := map[int64]store.Ended{}; len(written) == 0; { // it passes a row by that another claim holds at this moment
+						if written, err = w.Finish(w.ctx(), boot, []store.Ending{ending(c)}); err != nil {
 							t.Error(err)
 							return
 						}
@@ -133,7 +137,7 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 			over = true
 		default:
 		}
-		counts, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[struct{ Running, Rest int }],
+		counts, err := store.Rows(w.ctx(), w.Store, pgx.RowToStructByPos[struct{ Running, Rest int }],
 			`select count(*) filter (where state = 'running'), count(*) filter (where state <> 'running') from trapeze.current_runs`)
 		w.is.NoErr(err)
 		running, most = max(running, counts[0].Running), max(most, counts[0].Rest)
@@ -142,12 +146,12 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	w.is.True(running <= 1)
 	w.is.True(most <= pods) // one, and one more for each claim that began before the run that it supersedes
 	w.put(about("s"))
-	found, err := w.Claim(w.ctx(), boots[0], []Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boots[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1)
-	_, err = w.Finish(w.ctx(), boots[0], []Ending{ending(found.Jobs[0])})
+	_, err = w.Finish(w.ctx(), boots[0], []store.Ending{ending(found.Jobs[0])})
 	w.is.NoErr(err)
-	last, err := w.Current(w.ctx(), "k", "s", "")
+	last, err := view.Current(w.ctx(), w.Store, "k", "s", "")
 	w.is.NoErr(err)
 	w.is.Equal(last.State, job.Succeeded)
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
@@ -165,9 +169,9 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	}
 	current := func() []int64 {
 		t.Helper()
-		page, err := w.Jobs(w.ctx(), Filter{Kind: "k", Subject: "s", Current: true, Limit: 10})
+		page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Kind: "k", Subject: "s", Current: true, Limit: 10})
 		w.is.NoErr(err)
-		found, err := w.Current(w.ctx(), "k", "s", "")
+		found, err := view.Current(w.ctx(), w.Store, "k", "s", "")
 		w.is.NoErr(err)
 		w.is.Equal(found.ID, page.Jobs[0].ID)
 		ids := make([]int64, len(page.Jobs))
@@ -178,8 +182,8 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	}
 	// The early claim has picked the first two jobs, and waits for a transaction that has the subject a.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 1, 'running')`)
-	claim := async(func() (Claims, error) {
-		return w.Claim(context.Background(), early, []Want{{Lane: "default", N: 2}}, []string{"k"}, true)
+	claim := async(func() (store.Claims, error) {
+		return w.Claim(context.Background(), early, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
 	})
 	w.waiting(1)
 	claimed := w.one(late)

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -8,6 +8,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -17,10 +21,10 @@ func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
 	if err := migrate.Up(t.Context(), url, "other_home"); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorldOn(t, pgtest.Connect(t, url), Options{Schema: "other_home"})
+	w := newWorldOn(t, pgtest.Connect(t, url), store.Options{Schema: "other_home"})
 	w.is.Equal(w.Schema(), "other_home")
 	w.liveALife()
-	n, err := w.Forget(w.ctx(), "succeeded", 0, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", 0, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 }
@@ -28,8 +32,8 @@ func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
 func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	w := newWorldOn(t, pgtest.Connect(t, url), Options{BehindPooler: true})
-	for name := range Pins {
+	w := newWorldOn(t, pgtest.Connect(t, url), store.Options{BehindPooler: true})
+	for name := range store.Pins {
 		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would refuse or leak them
 	}
 	w.liveALife()
@@ -38,30 +42,30 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `select current_setting('plan_cache_mode'), count(*) from pg_prepared_statements`).Scan(&mode, &prepared))
 	w.is.Equal(mode, "auto") // the pins end with their round trip
 	w.is.Equal(prepared, 0)  // and nothing is prepared that another client would miss
-	got, err := rows(w.ctx(), w.Store, pgx.RowTo[string], `select current_setting('plan_cache_mode')`)
+	got, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], `select current_setting('plan_cache_mode')`)
 	w.is.NoErr(err)
 	w.is.Equal(got, []string{"force_generic_plan"}) // in which they hold
-	_, err = rows(w.ctx(), w.Store, pgx.RowTo[int], `select 1 / 0`)
-	w.is.True(Refused(err)) // errors come through
+	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[int], `select 1 / 0`)
+	w.is.True(store.Refused(err)) // errors come through
 }
 
 // liveALife takes a few jobs through everything that the hot path does.
 func (w *world) liveALife() {
 	w.t.Helper()
 	a, b := w.pod("a"), w.pod("b")
-	born := w.new(about("s"), plain, func(n *NewJob) { n.DelayMillis = 1 })
+	born := w.new(about("s"), plain, func(n *store.NewJob) { n.DelayMillis = 1 })
 	born[0].Starts = true
 	placed, err := w.Enqueue(w.ctx(), a, born)
 	w.is.NoErr(err)
-	w.is.Equal(placed, map[int64]Place{born[0].ID: PlacedRunning, born[1].ID: PlacedPending, born[2].ID: PlacedParked})
-	parent := Claimed{ID: born[0].ID, Fence: 1, PipelineID: born[0].ID, Subject: "s"}
+	w.is.Equal(placed, map[int64]store.Place{born[0].ID: store.PlacedRunning, born[1].ID: store.PlacedPending, born[2].ID: store.PlacedParked})
+	parent := store.Claimed{ID: born[0].ID, Fence: 1, PipelineID: born[0].ID, Subject: "s"}
 	c := w.one(a)
 	w.is.Equal(c.ID, born[1].ID)
 	child := w.new(then(parent))[0]
 	end, ok := w.end(a, endingWith(parent, child))
 	w.is.True(ok && end.ChildRunning)
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(a, c), job.Progress{Done: ptr(int64(1))}))
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, c), Emission{Event: "my.event", Message: "hello"}))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, c), store.Emission{Event: "my.event", Message: "hello"}))
 	_, err = w.PutOff(w.ctx(), leaseOf(a, c), 1, 0, "not yet")
 	w.is.NoErr(err)
 	pgtest.Wait(w.t, "both delays to be over", func() bool {
@@ -80,7 +84,7 @@ func (w *world) liveALife() {
 	found, err := w.Whereabouts(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0})
 	w.is.NoErr(err)
 	w.is.True(found[claims[0].ID].Held)
-	_, err = w.Cancel(w.ctx(), claims[0].ID, true, "ann", untold)
+	_, err = admin.Cancel(w.ctx(), w.Store, claims[0].ID, true, "ann", untold)
 	w.is.NoErr(err)
 	back, err := w.HandBack(w.ctx(), b, []job.Lease{leaseOf(b, claims[1])}, "why")
 	w.is.NoErr(err)
@@ -88,20 +92,20 @@ func (w *world) liveALife() {
 	_, ok = w.end(b, ending(claims[2]))
 	w.is.True(ok)
 	w.end(b, ending(w.one(b)))
-	page, err := w.Jobs(w.ctx(), Filter{Limit: 3})
+	page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Limit: 3})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 3)
-	page, err = w.Jobs(w.ctx(), Filter{Limit: 3, Cursor: page.Cursor})
+	page, err = view.Jobs(w.ctx(), w.Store, view.Filter{Limit: 3, Cursor: page.Cursor})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 1)
-	w.is.NoErr(w.Snapshot(context.Background(), func(tx pgx.Tx) error {
+	w.is.NoErr(view.Snapshot(context.Background(), w.Store, func(tx pgx.Tx) error {
 		n := 0
-		if err := w.ExportJobs(context.Background(), tx, func(job.Job) error { n++; return nil }); err != nil {
+		if err := view.ExportJobs(context.Background(), w.Store, tx, func(job.Job) error { n++; return nil }); err != nil {
 			return err
 		}
 		w.is.Equal(n, 4)
-		return w.ExportEvents(context.Background(), tx, func(job.Event) error { return nil })
+		return view.ExportEvents(context.Background(), w.Store, tx, func(job.Event) error { return nil })
 	}))
-	_, err = w.EnsurePartitions(w.ctx(), 7)
+	_, err = upkeep.EnsurePartitions(w.ctx(), w.Store, 7)
 	w.is.NoErr(err)
 }

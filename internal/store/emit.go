@@ -39,11 +39,11 @@ select before from held`)
 // [job.ErrGone] when the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 	found, err := run(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list))
-	return s.orGone(ctx, l, emitted(l, found, err))
+	return orGone(ctx, s, l, emitted(l, found, err))
 }
 
 // EmitIn is [Store.Emit] in the caller's transaction.
-func (s *Store) EmitIn(ctx context.Context, db DB, l job.Lease, list ...Emission) error {
+func EmitIn(ctx context.Context, s *Store, db DB, l job.Lease, list ...Emission) error {
 	found, err := askFor(ctx, s, db, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return emitted(l, found, err)
 }
@@ -57,7 +57,7 @@ func emitArgs(l job.Lease, list []Emission) args {
 		ages     = make([]int64, len(list))
 	)
 	for i, e := range list {
-		events[i], levels[i], messages[i], fields[i] = e.Event, some(e.Level), e.Message, text(e.Fields)
+		events[i], levels[i], messages[i], fields[i] = e.Event, Some(e.Level), e.Message, text(e.Fields)
 		ages[i] = age(e.At)
 	}
 	return args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"events", events}, {"levels", levels}, {"messages", messages},

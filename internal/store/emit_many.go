@@ -50,7 +50,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 	for _, e := range list {
 		ids, fences, pods = append(ids, e.Lease.JobID), append(fences, e.Lease.Fence), append(pods, e.Lease.Pod)
 		events, messages = append(events, e.Event), append(messages, e.Message)
-		levels, fields = append(levels, some(e.Level)), append(fields, text(json.RawMessage(e.Fields)))
+		levels, fields = append(levels, Some(e.Level)), append(fields, text(json.RawMessage(e.Fields)))
 		ages = append(ages, age(e.At))
 		of[[2]int64{e.Lease.JobID, e.Lease.Fence}] = e.Lease
 	}

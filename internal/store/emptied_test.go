@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
@@ -18,7 +19,7 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	through := func() (found []string) {
 		conn := plantest.Pinned(t, w.Pool())
 		for _, name := range []string{"claim", "claim_subjects", "finish"} {
-			if plantest.Wide.MatchString(plantest.Explain(t, conn, name, Hot[name], "costs off")) {
+			if plantest.Wide.MatchString(plantest.Explain(t, conn, name, store.Hot[name], "costs off")) {
 				found = append(found, name)
 			}
 		}

@@ -82,7 +82,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 
 // EnqueueIn inserts jobs in the caller's transaction, pending or parked, and tells where each was put. Where [Store.IDTaken] is true of the error the
 // transaction can go on, unless it is PostgreSQL's.
-func (s *Store) EnqueueIn(ctx context.Context, db DB, list []NewJob) (map[int64]Place, error) {
+func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
 	var c columns
 	for _, n := range list {
 		n.Starts = false
@@ -136,7 +136,7 @@ func Fingerprint(n NewJob) []byte {
 
 // ReserveSubmission takes an idempotency key for id, in the caller's transaction, and returns the id that holds it: id
 // itself, or the job of an earlier submission of the same content. Other content is [job.ErrKeyReused].
-func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int64, fingerprint []byte) (int64, error) {
+func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int64, fingerprint []byte) (int64, error) {
 	for range 100 {
 		reserved, err := do(ctx, s, db, reserveSubmissionSQL, args{{"key", key}, {"id", id}, {"fingerprint", fingerprint}})
 		if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) ReserveSubmission(ctx context.Context, db DB, key string, id int
 		}
 		var holder int64
 		var held []byte
-		err = db.QueryRow(ctx, s.in(readSubmissionSQL.text), key).Scan(&holder, &held)
+		err = db.QueryRow(ctx, s.In(readSubmissionSQL.text), key).Scan(&holder, &held)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // retention removed it between the two statements
 		}
@@ -173,7 +173,7 @@ const Settings = "settings"
 
 // NameSubmission makes an idempotency key that was taken in this transaction answer with another job, which holds the
 // unique key of the same submission.
-func (s *Store) NameSubmission(ctx context.Context, db DB, key string, id int64) error {
+func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
 	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve idempotency key: %w", err)
 	}

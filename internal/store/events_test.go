@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"fmt"
@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // history names the events of a job with their fences.
 func (w *world) history(id int64) string {
 	w.t.Helper()
-	list, err := w.JobEvents(w.ctx(), id, 0, 100)
+	list, err := view.JobEvents(w.ctx(), w.Store, id, 0, 100)
 	w.is.NoErr(err)
 	var b strings.Builder
 	for i, e := range list {
@@ -36,7 +38,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.NoErr(err)
 	again := w.one(a)
 	w.is.Equal(again.ID, first[0].ID)
-	_, err = w.Park(w.ctx(), leaseOf(a, again), 0, Retry{Message: "later"})
+	_, err = w.Park(w.ctx(), leaseOf(a, again), 0, store.Retry{Message: "later"})
 	w.is.NoErr(err)
 	w.promote(1)
 	w.is.Equal(w.one(a).ID, again.ID)
@@ -75,7 +77,7 @@ func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
 		pgtest.Wait(t, "the feed has everything", func() bool { // other tests' transactions hold it up
 			seen = map[string]bool{}
 			for cursor := ""; ; {
-				page, err := w.Events(w.ctx(), 0, cursor, limit)
+				page, err := view.Events(w.ctx(), w.Store, 0, cursor, limit)
 				w.is.NoErr(err)
 				for _, e := range page {
 					w.is.True(!seen[e.Cursor])

@@ -85,5 +85,5 @@ func Run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *Statem
 
 // RunClaim runs a statement as a claim.
 func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, error) {
-	return s.claim(ctx, st, by)
+	return claim(ctx, s, st, by)
 }

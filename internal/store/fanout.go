@@ -83,19 +83,19 @@ const (
 // its branches, those are to be cancelled. [Store.OffBalance] lists them for whoever comes by.
 func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, err error) {
 	fail := func(err error) (bool, error) { return false, fmt.Errorf("fan out job %d: %w", f.Lease.JobID, err) }
-	children, err := s.reserveKeys(ctx, tx, f.Children)
+	children, err := ReserveKeys(ctx, s, tx, f.Children)
 	if err != nil {
 		return fail(err)
 	}
 	if Bulky(children) { // no child needs approval: its pipeline has it
-		_, err = s.enqueueBulkIn(ctx, tx, children)
+		_, err = enqueueBulkIn(ctx, s, tx, children)
 	} else if len(children) > 0 {
-		_, err = s.EnqueueIn(ctx, tx, children)
+		_, err = EnqueueIn(ctx, s, tx, children)
 	}
 	if err != nil {
 		return fail(err)
 	}
-	if err := s.settleDeferral(ctx, tx, f.Lease.JobID, len(f.Children) > 0); err != nil {
+	if err := settleDeferral(ctx, s, tx, f.Lease.JobID, len(f.Children) > 0); err != nil {
 		return fail(err)
 	}
 	found, err := runIn(ctx, s, tx, pgx.RowTo[bool], fanOutSQL, args{{"id", f.Lease.JobID}, {"fence", f.Lease.Fence}, {"boot", f.Lease.Pod},
@@ -111,7 +111,7 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 }
 
 // settleDeferral locks a job's token; of one that waits for children it takes token and parts away.
-func (s *Store) settleDeferral(ctx context.Context, tx pgx.Tx, id int64, revoke bool) error {
+func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke bool) error {
 	if !revoke {
 		_, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})
 		return err

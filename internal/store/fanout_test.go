@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -8,11 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // fanOut makes a claim wait for branches, and returns the ids of its children.
-func (w *world) fanOut(boot string, parent Claimed, f FanOut, changes ...func(*NewJob)) []int64 {
+func (w *world) fanOut(boot string, parent store.Claimed, f store.FanOut, changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	if len(changes) > 0 {
 		f.Children = w.new(changes...)
@@ -21,7 +24,7 @@ func (w *world) fanOut(boot string, parent Claimed, f FanOut, changes ...func(*N
 	for i := range f.Children {
 		n := &f.Children[i]
 		n.ParentID, n.PipelineID, n.Step = &parent.ID, parent.PipelineID, parent.Step+1
-		n.Branch = Branch{Group: &parent.ID, No: ptr(int32(i + 1))}
+		n.Branch = store.Branch{Group: &parent.ID, No: ptr(int32(i + 1))}
 		ids[i] = n.ID
 	}
 	f.Lease, f.Outcome = leaseOf(boot, parent), job.OK
@@ -30,7 +33,7 @@ func (w *world) fanOut(boot string, parent Claimed, f FanOut, changes ...func(*N
 }
 
 // branchEnding ends a claim of a branch.
-func branchEnding(c Claimed, state job.State) Ending {
+func branchEnding(c store.Claimed, state job.State) store.Ending {
 	e := ending(c)
 	if e.Branch = c.Branch; state == job.Failed {
 		e.State, e.Outcome, e.Reason = state, job.Error, job.ReasonError
@@ -39,11 +42,11 @@ func branchEnding(c Claimed, state job.State) Ending {
 }
 
 // endOf is the end of a job that waited, as it is now.
-func (w *world) endOf(id int64) Ending {
+func (w *world) endOf(id int64) store.Ending {
 	w.t.Helper()
 	f, err := w.Waiting(w.ctx(), id)
 	w.is.NoErr(err)
-	e := Ending{ID: id, Fence: f.Fence, EventNo: f.EventNo, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Branch: f.Branch}
+	e := store.Ending{ID: id, Fence: f.Fence, EventNo: f.EventNo, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Branch: f.Branch}
 	if f.Failed > 0 {
 		e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonChildrenFailed
 	}
@@ -57,7 +60,7 @@ func (w *world) deferred(boot string, parts int, failFast bool) int64 {
 	c := w.one(boot)
 	_, err := w.Token(w.ctx(), leaseOf(boot, c), "token")
 	w.is.NoErr(err)
-	w.fanOut(boot, c, FanOut{Parts: parts, FailFast: failFast})
+	w.fanOut(boot, c, store.FanOut{Parts: parts, FailFast: failFast})
 	return c.ID
 }
 
@@ -75,23 +78,23 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	parent := w.one(boot)
-	w.fanOut(boot, parent, FanOut{}, plain, plain, plain)
+	w.fanOut(boot, parent, store.FanOut{}, plain, plain, plain)
 	claims := w.claims(boot, 3)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, parent.ID)
-	first := async(func() (map[int64]Ended, error) {
-		return w.Finish(w.ctx(), boot, []Ending{branchEnding(claims[0], job.Succeeded)})
+	first := async(func() (map[int64]store.Ended, error) {
+		return w.Finish(w.ctx(), boot, []store.Ending{branchEnding(claims[0], job.Succeeded)})
 	})
 	w.waiting(1)
-	second := async(func() (map[int64]Ended, error) {
-		return w.Finish(w.ctx(), boot, []Ending{branchEnding(claims[1], job.Failed)})
+	second := async(func() (map[int64]store.Ended, error) {
+		return w.Finish(w.ctx(), boot, []store.Ending{branchEnding(claims[1], job.Failed)})
 	})
-	third := async(func() (map[int64]Ended, error) {
-		return w.Finish(w.ctx(), boot, []Ending{branchEnding(claims[2], job.Succeeded)})
+	third := async(func() (map[int64]store.Ended, error) {
+		return w.Finish(w.ctx(), boot, []store.Ending{branchEnding(claims[2], job.Succeeded)})
 	})
 	w.waiting(3)
 	release(true)
 	due := 0
-	for _, wait := range []func() (map[int64]Ended, error){first, second, third} {
+	for _, wait := range []func() (map[int64]store.Ended, error){first, second, third} {
 		ended, err := wait()
 		w.is.NoErr(err)
 		for _, e := range ended {
@@ -116,15 +119,15 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	boot := w.pod("a")
 	cancelled, stopped, aborted := w.deferred(boot, 3, false), w.deferred(boot, 3, false), w.deferred(boot, 3, false)
 	fast := w.deferred(boot, 3, true)
-	_, err := w.Complete(w.ctx(), cancelled, "token", "a", nil, "", "")
+	_, err := admin.Complete(w.ctx(), w.Store, cancelled, "token", "a", nil, "", "")
 	w.is.NoErr(err)
-	_, err = w.Cancel(w.ctx(), cancelled, false, "me", untold)
+	_, err = admin.Cancel(w.ctx(), w.Store, cancelled, false, "me", untold)
 	w.is.NoErr(err)
-	_, err = w.Cancel(w.ctx(), stopped, true, "me", untold)
+	_, err = admin.Cancel(w.ctx(), w.Store, stopped, true, "me", untold)
 	w.is.NoErr(err)
-	_, err = w.CancelMany(w.ctx(), []int64{aborted}, job.ReasonAborted, "me", nil)
+	_, err = admin.CancelMany(w.ctx(), w.Store, []int64{aborted}, job.ReasonAborted, "me", nil)
 	w.is.NoErr(err)
-	due, err := w.Complete(w.ctx(), fast, "token", "a", nil, "no disk", "")
+	due, err := admin.Complete(w.ctx(), w.Store, fast, "token", "a", nil, "no disk", "")
 	w.is.NoErr(err)
 	w.is.True(due)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(fast))
@@ -132,7 +135,7 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	w.is.True(ok)
 	w.is.Equal(len(w.offBalance()), 0) // no heartbeat tells of them for ever
 	for _, id := range []int64{cancelled, stopped, aborted, fast} {
-		_, err = w.Complete(w.ctx(), id, "token", "z", nil, "", "")
+		_, err = admin.Complete(w.ctx(), w.Store, id, "token", "z", nil, "", "")
 		w.is.True(errors.Is(err, job.ErrAlreadyTerminal))
 	}
 }
@@ -144,9 +147,9 @@ func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	boot := w.pod("a")
 	id := w.deferred(boot, 2, false)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, id)
-	cancelled := async(func() (Cancellation, error) { return w.Cancel(w.ctx(), id, false, "me", untold) })
+	cancelled := async(func() (admin.Cancellation, error) { return admin.Cancel(w.ctx(), w.Store, id, false, "me", untold) })
 	w.waiting(1)
-	completed := async(func() (bool, error) { return w.Complete(w.ctx(), id, "token", "a", nil, "", "") })
+	completed := async(func() (bool, error) { return admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "") })
 	w.waiting(2)
 	release(true)
 	_, err := cancelled()
@@ -163,14 +166,14 @@ func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	w := newWorld(t)
 	boot := w.pod("a")
 	id := w.deferred(boot, 2, true)
-	_, err := w.Complete(w.ctx(), id, "token", "good", json.RawMessage(`1`), "", "")
+	_, err := admin.Complete(w.ctx(), w.Store, id, "token", "good", json.RawMessage(`1`), "", "")
 	w.is.NoErr(err)
-	_, err = w.Complete(w.ctx(), id, "token", "bad", nil, "no disk", "")
+	_, err = admin.Complete(w.ctx(), w.Store, id, "token", "bad", nil, "no disk", "")
 	w.is.NoErr(err)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(id))
 	w.is.NoErr(err)
 	w.is.True(ok)
-	again, err := w.RetryPipeline(w.ctx(), id, json.RawMessage(`{"n": 2}`), "me")
+	again, err := admin.RetryPipeline(w.ctx(), w.Store, id, json.RawMessage(`{"n": 2}`), "me")
 	w.is.NoErr(err)
 	w.is.Equal(again, []int64{id})
 	c := w.one(boot)
@@ -178,11 +181,11 @@ func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	token, err := w.Token(w.ctx(), leaseOf(boot, c), "other")
 	w.is.NoErr(err)
 	w.is.Equal(token, "token")
-	w.fanOut(boot, c, FanOut{Parts: 2})
+	w.fanOut(boot, c, store.FanOut{Parts: 2})
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // what had succeeded counts
-	_, err = w.Cancel(w.ctx(), id, false, "me", untold)
+	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "me", untold)
 	w.is.NoErr(err)
-	again, err = w.RetryPipeline(w.ctx(), id, nil, "me") // one that was cancelled as well
+	again, err = admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") // one that was cancelled as well
 	w.is.NoErr(err)
 	w.is.Equal(again, []int64{id})
 }
@@ -196,13 +199,13 @@ func TestAPartIsNoChild(t *testing.T) {
 	parent := w.one(boot)
 	_, err := w.Token(w.ctx(), leaseOf(boot, parent), "token")
 	w.is.NoErr(err)
-	_, err = w.Complete(w.ctx(), parent.ID, "token", "a", nil, "", "")
+	_, err = admin.Complete(w.ctx(), w.Store, parent.ID, "token", "a", nil, "", "")
 	w.is.NoErr(err)
-	w.fanOut(boot, parent, FanOut{}, plain, plain)
+	w.fanOut(boot, parent, store.FanOut{}, plain, plain)
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 2)
-	_, err = w.Complete(w.ctx(), parent.ID, "token", "b", nil, "", "")
+	_, err = admin.Complete(w.ctx(), w.Store, parent.ID, "token", "b", nil, "", "")
 	w.is.True(errors.Is(err, job.ErrNotFound))
-	_, drifts, err := w.Reconcile(w.ctx(), 0, 10)
+	_, drifts, err := upkeep.Reconcile(w.ctx(), w.Store, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(drifts), 0)
 }
@@ -214,13 +217,13 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	parent := w.one(boot)
-	w.fanOut(boot, parent, FanOut{}, plain)
+	w.fanOut(boot, parent, store.FanOut{}, plain)
 	w.end(boot, branchEnding(w.one(boot), job.Failed))
 	old := w.endOf(parent.ID)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
 	w.is.NoErr(err)
 	w.is.True(ok)
-	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	_, err = admin.RetryPipeline(w.ctx(), w.Store, parent.ID, nil, "me")
 	w.is.NoErr(err)
 	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
 	_, ok, err = w.EndWaiting(w.ctx(), boot, old)
@@ -240,10 +243,10 @@ func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	parent := w.one(boot)
-	w.fanOut(boot, parent, FanOut{}, plain)
+	w.fanOut(boot, parent, store.FanOut{}, plain)
 	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
 	old := w.endOf(parent.ID)
-	w.is.NoErr(w.Nice(w.ctx(), parent.ID, 50, true, "ann"))
+	w.is.NoErr(admin.Nice(w.ctx(), w.Store, parent.ID, 50, true, "ann"))
 	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
 	w.is.NoErr(err)
 	w.is.True(!ok)
@@ -260,7 +263,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	parent := w.one(boot)
-	w.fanOut(boot, parent, FanOut{FailFast: true}, plain, plain)
+	w.fanOut(boot, parent, store.FanOut{FailFast: true}, plain, plain)
 	e := branchEnding(w.one(boot), job.Failed)
 	w.end(boot, e)
 	_, _, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
@@ -269,10 +272,10 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 	succeeded := w.count(`select id from trapeze.done where state = 'succeeded'`)
 	w.age(int64(succeeded))
-	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
-	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	_, err = admin.RetryPipeline(w.ctx(), w.Store, parent.ID, nil, "me")
 	w.is.True(errors.Is(err, job.ErrForgotten))
 	w.is.Equal(w.at(parent.ID).State, job.Failed)
 }
@@ -288,15 +291,15 @@ func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
 	w.age(old.ID)
 	w.put(plain)
 	parent := w.one(boot)
-	changes := make([]func(*NewJob), 3000)
+	changes := make([]func(*store.NewJob), 3000)
 	for i := range changes {
 		changes[i] = plain
 	}
-	w.fanOut(boot, parent, FanOut{}, changes...)
+	w.fanOut(boot, parent, store.FanOut{}, changes...)
 	w.exec(`insert into trapeze.fan_outs (id, fence, branches, open, ended, outcome) select -g, 1, 0, 0, true, 'ok' from generate_series(1, 3000) g`)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) select -g, 'k', 'default', '{}', -g, pg_current_xact_id() from generate_series(1, 20000) g`)
 	began := time.Now()
-	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	if took := time.Since(began); took > 3*time.Second {

@@ -65,13 +65,13 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 	} else {
 		parts = append(parts, endRuns)
 	}
-	parts = append(parts, endDone, freeKeys, endTold, endEvents)
+	parts = append(parts, endDone, FreeKeys, endTold, endEvents)
 	if fanOuts {
 		last := ""
 		if nextSteps {
 			last = " and next is null"
 		}
-		parts = append(parts, "branches as (\n\tselect of_group, state, was_impaired from gone where of_group is not null"+last+"\n)", noParents, countBranches)
+		parts = append(parts, "branches as (\n\tselect of_group, state, was_impaired from gone where of_group is not null"+last+"\n)", NoParents, CountBranches)
 		due = "(select c.id from counted c where c.id = of_group and c.due)"
 	}
 	return newStatement(with(parts...), "select id, state, "+started+" as child_running, "+due+" as due from gone")
@@ -204,13 +204,13 @@ const (
 // After an error for which [Unknown] is true, read back with [Store.Whereabouts]; never send it again blind. After one
 // for which [Refused] is true, send its members in parts, or one by one.
 func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
-	return s.finish(ctx, nil, boot, list)
+	return finish(ctx, s, nil, boot, list)
 }
 
 // FinishIn is [Store.Finish] of one claim inside a transaction of the caller, which must commit it and do nothing else in it:
 // from here on its plans are pinned.
 func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
-	ended, err := s.finish(ctx, db, boot, []Ending{e})
+	ended, err := finish(ctx, s, db, boot, []Ending{e})
 	if err != nil {
 		return Ended{}, err
 	}
@@ -221,7 +221,7 @@ func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (End
 	return end, nil
 }
 
-func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (map[int64]Ended, error) {
+func finish(ctx context.Context, s *Store, db DB, boot string, list []Ending) (map[int64]Ended, error) {
 	var (
 		ids, fences               []int64
 		states, outcomes, reasons []string
@@ -236,12 +236,12 @@ func (s *Store) finish(ctx context.Context, db DB, boot string, list []Ending) (
 	failed := slices.ContainsFunc(list, func(e Ending) bool { return e.Class != "" })
 	for _, e := range list {
 		if failed {
-			classes, codes = append(classes, some(string(e.Class))), append(codes, some(e.Code))
+			classes, codes = append(classes, Some(string(e.Class))), append(codes, Some(e.Code))
 		}
 		ids, fences = append(ids, e.ID), append(fences, e.Fence)
 		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
 		reasons = append(reasons, string(e.Reason))
-		results, errs = append(results, text(e.Result)), append(errs, some(e.Error))
+		results, errs = append(results, text(e.Result)), append(errs, Some(e.Error))
 		switch {
 		case e.Next != nil:
 			next.add(*e.Next)

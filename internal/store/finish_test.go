@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -40,7 +41,7 @@ func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
 		child := w.new(then(run))[0]
 		end, ok := w.end(boot, endingWith(run, child))
 		w.is.True(ok && end.ChildRunning) // not refused by its own parent's run
-		run = Claimed{ID: child.ID, Fence: 1, PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}
+		run = store.Claimed{ID: child.ID, Fence: 1, PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}
 		w.put(about("s"))
 		w.is.Equal(len(w.claims(boot, 5)), 0) // and nobody slips in between
 	}
@@ -69,8 +70,8 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	equal := w.new(then(parent, about("x")))[0]
 	end, _ = w.end(boot, endingWith(parent, equal))
 	w.is.True(end.ChildRunning) // a chain goes before what is as urgent as it is
-	parent = Claimed{ID: equal.ID, Fence: 1, PipelineID: equal.PipelineID}
-	w.put(func(n *NewJob) { n.Priority = 11 })
+	parent = store.Claimed{ID: equal.ID, Fence: 1, PipelineID: equal.PipelineID}
+	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
 	end, _ = w.end(boot, endingWith(parent, later))
 	w.is.True(!end.ChildRunning) // but not before what is more urgent
@@ -78,19 +79,35 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 
 func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 	t.Parallel()
-	for name, poison := range map[string]func(w *world, e *Ending){
-		"conflict on the child's id": func(w *world, e *Ending) {
-			next := w.new(then(Claimed{ID: e.ID}))[0]
+	for name, poison := range map[string]func(w *world, e *store.Ending){
+		"conflict on the child's id": func(w *world, e *store.Ending) {
+			next := w.new(then(store.Claimed{ID: e.ID}))[0]
 			next.ID = e.ID
 			e.Next = &next
 		},
-		"NUL in the error's text":   func(_ *world, e *Ending) { e.Error = "bad\x00byte" },
-		"a result that is no JSON":  func(_ *world, e *Ending) { e.Result = json.RawMessage(`{"cut`) },
-		"args that are no JSON":     func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Args = nil; e.Next = &n },
-		"a priority out of range":   func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Priority = 101; e.Next = &n },
-		"text that is not UTF-8":    func(_ *world, e *Ending) { e.Error = "\xff" },
-		"a child without a kind":    func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Kind = ""; e.Next = &n },
-		"a subject that is too big": func(w *world, e *Ending) { n := w.new(then(Claimed{ID: e.ID}))[0]; n.Subject = big(501); e.Next = &n },
+		"NUL in the error's text":  func(_ *world, e *store.Ending) { e.Error = "bad\x00byte" },
+		"a result that is no JSON": func(_ *world, e *store.Ending) { e.Result = json.RawMessage(`{"cut`) },
+		"args that are no JSON": func(w *world, e *store.Ending) {
+			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n.Args = nil
+			e.Next = &n
+		},
+		"a priority out of range": func(w *world, e *store.Ending) {
+			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n.Priority = 101
+			e.Next = &n
+		},
+		"text that is not UTF-8": func(_ *world, e *store.Ending) { e.Error = "\xff" },
+		"a child without a kind": func(w *world, e *store.Ending) {
+			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n.Kind = ""
+			e.Next = &n
+		},
+		"a subject that is too big": func(w *world, e *store.Ending) {
+			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n.Subject = big(501)
+			e.Next = &n
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,17 +115,17 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			boot := w.pod("a")
 			w.put(plain, about("s"), about("t"))
 			claims := w.claims(boot, 3)
-			batch := []Ending{ending(claims[0]), ending(claims[1]), endingWith(claims[2], w.new(then(claims[2]))[0])}
+			batch := []store.Ending{ending(claims[0]), ending(claims[1]), endingWith(claims[2], w.new(then(claims[2]))[0])}
 			poison(w, &batch[1])
 			before := w.count(`select count(*) from trapeze.job_event`)
 			_, err := w.Finish(w.ctx(), boot, batch)
 			w.is.True(err != nil)
-			w.is.True(Refused(err)) // the caller learns that it is what is in it
-			w.is.True(!Unknown(err))
+			w.is.True(store.Refused(err)) // the caller learns that it is what is in it
+			w.is.True(!store.Unknown(err))
 			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // and nothing was written
 			for i, e := range batch {
-				_, err := w.Finish(w.ctx(), boot, []Ending{e})
-				w.is.Equal(Refused(err), i == 1) // sent singly, the others go in
+				_, err := w.Finish(w.ctx(), boot, []store.Ending{e})
+				w.is.Equal(store.Refused(err), i == 1) // sent singly, the others go in
 			}
 			w.is.Equal(w.count(`select count(*) from trapeze.done`), 2)
 			w.is.Equal(w.at(claims[1].ID).State, job.Running)
@@ -133,9 +150,9 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	var day string
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
-	_, err := w.Finish(w.ctx(), boot, []Ending{ending(c)})
-	w.is.True(!Refused(err))  // it can be stored, on another day
-	w.is.True(Transient(err)) // so it is sent again
+	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
+	w.is.True(!store.Refused(err))  // it can be stored, on another day
+	w.is.True(store.Transient(err)) // so it is sent again
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
 	_, ok := w.end(boot, ending(c))
@@ -153,7 +170,7 @@ func TestAFinishInTheCallersTransactionStandsAndFallsWithIt(t *testing.T) {
 		tx, err := w.pool.Begin(w.ctx())
 		w.is.NoErr(err)
 		defer func() { _ = tx.Rollback(w.ctx()) }()
-		if _, err := w.Hold(w.ctx(), tx, leaseOf(boot, c), time.Minute); err != nil {
+		if _, err := store.Hold(w.ctx(), w.Store, tx, leaseOf(boot, c), time.Minute); err != nil {
 			return err
 		}
 		_, err = tx.Exec(w.ctx(), `insert into mine values (1)`)
@@ -181,7 +198,7 @@ func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
 	c := w.claims(a, 5)
 	child := w.new(then(c[0]))[0]
 	w.end(a, endingWith(c[0], child))
-	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), time.Hour, Retry{Message: "boom"})
+	_, err := w.Park(w.ctx(), leaseOf(a, c[1]), time.Hour, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	_, err = w.HandBack(w.ctx(), a, []job.Lease{leaseOf(a, c[2])}, "why")
 	w.is.NoErr(err)
@@ -195,12 +212,12 @@ func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
 	}
 	found, err := w.Whereabouts(w.ctx(), a, leases, []int64{child.ID, 0, 0, 0, 0})
 	w.is.NoErr(err)
-	at := func(i int) Whereabouts { return found[c[i].ID] }
+	at := func(i int) store.Whereabouts { return found[c[i].ID] }
 	w.is.Equal(*at(0).Ended, "succeeded")
 	w.is.True(at(0).ChildRunning)
 	w.is.True(at(1).Parked)
 	w.is.True(at(2).Pending)
-	w.is.Equal(at(3), Whereabouts{ID: c[3].ID, Fence: 1}) // claimed by another since
+	w.is.Equal(at(3), store.Whereabouts{ID: c[3].ID, Fence: 1}) // claimed by another since
 	w.is.True(at(4).Held)
 }
 
@@ -215,7 +232,7 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	list[0].Starts = true
 	placed, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], PlacedPending) // behind the first
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // behind the first
 	w.claims(boot, 2)
 	born := w.new(plain)
 	born[0].Starts = true
@@ -252,13 +269,13 @@ func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
 	list[1].Starts = true
 	placed, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed, map[int64]Place{list[0].ID: PlacedPending, list[1].ID: PlacedRunning})
+	w.is.Equal(placed, map[int64]store.Place{list[0].ID: store.PlacedPending, list[1].ID: store.PlacedRunning})
 	_, err = w.Enqueue(w.ctx(), boot, list)
-	w.is.True(Refused(err)) // the second try is refused by the primary key
+	w.is.True(store.Refused(err)) // the second try is refused by the primary key
 	w.is.True(w.IDTaken(err))
 	other := list[1]
 	other.Kind = "other"
-	found, err := w.Submitted(w.ctx(), []NewJob{list[0], other, {ID: -1}})
+	found, err := w.Submitted(w.ctx(), []store.NewJob{list[0], other, {ID: -1}})
 	w.is.NoErr(err)
 	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // the id alone does not tell
 }
@@ -267,7 +284,7 @@ func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("a")
-	list := w.new(func(n *NewJob) { n.Starts = true })
-	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return second(w.EnqueueIn(w.ctx(), tx, list)) }))
+	list := w.new(func(n *store.NewJob) { n.Starts = true })
+	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error { return second(store.EnqueueIn(w.ctx(), w.Store, tx, list)) }))
 	w.is.Equal(w.at(list[0].ID).State, job.Pending)
 }

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -8,6 +8,9 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -39,14 +42,14 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
 		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
 	w.is.NoErr(err)
-	n, err := w.PruneFires(w.ctx(), 168*time.Hour, unpaced)
+	n, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(w.countFires("old"), 20)
 	w.is.Equal(w.countFires("few"), 15)
 	w.is.Equal(w.countFires("young"), 60)
 	w.is.Equal(w.countFires("busy"), 20+20) // the latest, and the latest with jobs
 	w.is.Equal(w.countFires("ahead"), 50)   // what is not passed yet keeps its decisions
-	again, err := w.PruneFires(w.ctx(), 168*time.Hour, unpaced)
+	again, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(again, 0)
 	w.is.Equal(n, 40+(6000-40)+10)
@@ -61,7 +64,7 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 		('later', '@daily', 'k', true, now() + interval '1 minute'), ('foreign', '@daily', 'other', true, now())`)
 	w.is.NoErr(err)
 	take := func(tx pgx.Tx, passOver ...string) string {
-		due, err := w.TakeDue(w.ctx(), tx, []string{"k"}, passOver, nil, 1)
+		due, err := admin.TakeDue(w.ctx(), w.Store, tx, []string{"k"}, passOver, nil, 1)
 		w.is.NoErr(err)
 		if len(due) == 0 {
 			return ""
@@ -82,7 +85,7 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 		w.is.Equal(take(tx, "b"), "a") // what is passed over stands in nobody's way
 		return nil
 	}))
-	now, next, err := w.NextFire(w.ctx(), []string{"k"})
+	now, next, err := admin.NextFire(w.ctx(), w.Store, []string{"k"})
 	w.is.NoErr(err)
 	w.is.True(next.After(now)) // what is due, and perhaps cannot be decided, does not hide it
 }
@@ -91,11 +94,11 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 func TestAFireIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	w := newWorldOn(t, pgtest.Pool(t), Options{Connections: 8})
+	w := newWorldOn(t, pgtest.Pool(t), store.Options{Connections: 8})
 	at := time.Now().Truncate(time.Second)
 	insert := func(list ...job.Fire) (decided []job.Fire) {
 		w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) (err error) {
-			decided, err = w.InsertFires(w.ctx(), tx, list)
+			decided, err = admin.InsertFires(w.ctx(), w.Store, tx, list)
 			return err
 		}))
 		return decided

@@ -1,10 +1,13 @@
-package store
+package store_test
 
 import (
 	"context"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 // What starts while somebody counts is counted: else its pod could be heard of after that, and both would be missed.
@@ -17,7 +20,7 @@ func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	_, err = tx.Exec(w.ctx(), `lock table trapeze.pods in access exclusive mode`)
 	w.is.NoErr(err)
 	counted := async(func() (int, error) {
-		n, _, err := w.Running(w.ctx(), Scope{})
+		n, _, err := admin.Running(w.ctx(), w.Store, admin.Scope{})
 		return n, err
 	})
 	w.waiting(1)
@@ -49,7 +52,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		// The drain is made, and not yet committed when the process comes.
 		release := w.freeze(`update trapeze.pods set drained = true where boot = $1::uuid`, old)
 		registered := async(func() (bool, error) {
-			return true, w.Register(context.Background(), PodInfo{Boot: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
+			return true, w.Register(context.Background(), store.PodInfo{Boot: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
 		})
 		w.waiting(1)
 		release(true)
@@ -62,10 +65,10 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w := newWorld(t)
 		old := w.pod("web")
 		// It has registered, and not yet committed when the drain comes.
-		release := w.freeze(RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
+		release := w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
 		drain := func(pod string) func() ([]string, error) {
 			return async(func() ([]string, error) {
-				_, boots, err := w.DrainPod(context.Background(), pod, true, "ann")
+				_, boots, err := admin.DrainPod(context.Background(), w.Store, pod, true, "ann")
 				return boots, err
 			})
 		}
@@ -77,7 +80,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w.is.Equal(len(boots), 1) // that of its boot id alone
 		w.is.Equal(w.drainedNow("web"), "drained open")
 
-		release = w.freeze(RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
+		release = w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
 		all := drain("web")
 		w.waiting(1)
 		release(true)
@@ -91,7 +94,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w := newWorld(t)
 		w.pod("web")
 		w.exec(`update trapeze.pods set closed_at = now(), started_at = started_at + interval '1 second' where boot = $1::uuid`, w.pod("web"))
-		_, boots, err := w.DrainPod(w.ctx(), "web", true, "ann")
+		_, boots, err := admin.DrainPod(w.ctx(), w.Store, "web", true, "ann")
 		w.is.NoErr(err)
 		w.is.Equal(len(boots), 1) // nothing runs on the other
 		w.pod("web")

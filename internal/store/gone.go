@@ -40,7 +40,7 @@ func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 }
 
 // lostIn is [Store.Lost] in the caller's transaction.
-func (s *Store) lostIn(ctx context.Context, db DB, l job.Lease) error {
+func lostIn(ctx context.Context, s *Store, db DB, l job.Lease) error {
 	if gone, err := askFor(ctx, s, db, pgx.RowTo[int64], goneSQL, args{{"ids", []int64{l.JobID}}}); err == nil && len(gone) > 0 {
 		return job.ErrGone
 	}
@@ -48,7 +48,7 @@ func (s *Store) lostIn(ctx context.Context, db DB, l job.Lease) error {
 }
 
 // orGone returns [Store.Lost] in the place of [job.ErrLeaseLost], and every other error as it is.
-func (s *Store) orGone(ctx context.Context, l job.Lease, err error) error {
+func orGone(ctx context.Context, s *Store, l job.Lease, err error) error {
 	if errors.Is(err, job.ErrLeaseLost) {
 		return s.Lost(ctx, l)
 	}

@@ -86,7 +86,7 @@ const streamShift = 40
 // SettleSlots asks for slots of limited lanes, or gives them back, and returns what the pod holds then. A lane that is
 // missing from the answer is not limited any more, or gone; a closed pod holds nothing. After an error it may be called again,
 // but not at the same time as another call for the same pod.
-func (s *Store) SettleSlots(ctx context.Context, boot string, asks []Ask, kinds []string) ([]Slots, error) {
+func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
 	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
 	for i, a := range asks {
@@ -118,7 +118,7 @@ from (select lane, sum(slots)::int as slots from gone group by lane) g where l.n
 returning l.name`)
 
 // VoidSlots takes back the slots of closed pods whose jobs have been recovered, and names their lanes.
-func (s *Store) VoidSlots(ctx context.Context, boots []string) ([]string, error) {
+func VoidSlots(ctx context.Context, s *Store, boots []string) ([]string, error) {
 	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"boots", boots}})
 	if err != nil {
 		return nil, fmt.Errorf("take back slots: %w", err)

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // limited limits the default lane and gives it work.
@@ -22,12 +24,12 @@ func (w *world) limited(slots int) {
 }
 
 // settle asks for slots of the default lane.
-func (w *world) settle(boot string, target, wish, used int) Slots {
+func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	w.t.Helper()
-	held, err := w.SettleSlots(w.ctx(), boot, []Ask{{"default", target, wish, used}}, []string{"k"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})
 	w.is.NoErr(err)
 	if len(held) == 0 {
-		return Slots{Held: -1}
+		return store.Slots{Held: -1}
 	}
 	return held[0]
 }
@@ -53,7 +55,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.limited(3)
-	held, err := w.SettleSlots(w.ctx(), a, []Ask{{"default", 2, 2, 0}}, []string{"other"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0}}, []string{"other"})
 	w.is.NoErr(err)
 	w.is.Equal(held[0].Held, 0) // no job that this pod can run
 	w.is.True(!held[0].Work)
@@ -67,13 +69,13 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
 	w.limited(1)
-	w.is.Equal(w.settle(a, 1, 1, 0), Slots{Lane: "default", Held: 1, Work: true})
-	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Wake: true, Work: true})             // waits: the holder is to hear
-	w.is.Equal(w.settle(c, 1, 1, 0), Slots{Lane: "default", Want: true, Wake: true, Work: true}) // too
-	w.is.Equal(w.settle(b, 1, 1, 0), Slots{Lane: "default", Want: true, Work: true})             // still, which is no news
-	w.is.True(w.settle(a, 1, 1, 1).Want)                                                         // the holder hears
-	back := w.settle(a, 0, 1, 0)                                                                 // it gives back, and would have it again
-	w.is.Equal(back, Slots{Lane: "default", Want: true, Wake: true, Work: true})
+	w.is.Equal(w.settle(a, 1, 1, 0), store.Slots{Lane: "default", Held: 1, Work: true})
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})             // waits: the holder is to hear
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // too
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // still, which is no news
+	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder hears
+	back := w.settle(a, 0, 1, 0)                                                                       // it gives back, and would have it again
+	w.is.Equal(back, store.Slots{Lane: "default", Want: true, Wake: true, Work: true})
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // after the others
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // who was second waits
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // who was first has it
@@ -91,11 +93,11 @@ func TestTheSlotsOfAClosedPodAreTakenBackAndThoseOfAnOpenOneAreNot(t *testing.T)
 	w.limited(2)
 	w.settle(a, 1, 1, 0)
 	w.settle(b, 1, 1, 0)
-	lanes, err := w.VoidSlots(w.ctx(), []string{a})
+	lanes, err := store.VoidSlots(w.ctx(), w.Store, []string{a})
 	w.is.NoErr(err)
 	w.is.Equal(len(lanes), 0)
 	w.is.NoErr(w.Leave(w.ctx(), a))
-	lanes, err = w.VoidSlots(w.ctx(), []string{a, b})
+	lanes, err = store.VoidSlots(w.ctx(), w.Store, []string{a, b})
 	w.is.NoErr(err)
 	w.is.Equal(lanes, []string{"default"})
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, -1)
@@ -150,7 +152,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	w.is.Equal(w.settle(a, 3, 3, 0).Held, 3)
 	late := w.Asked().Add(1) // gives two back, and is on its way
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
-	held, err := Run(w.ctx(), w.Store, pgx.RowToStructByPos[Slots], SettleSlotsSQL, By("boot", a, "lanes", []string{"default"},
+	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("boot", a, "lanes", []string{"default"},
 		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
@@ -172,12 +174,12 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(n), 1))
 			for round := range rounds {
 				target := random.IntN(4)
-				held, err := w.SettleSlots(context.WithoutCancel(w.t.Context()), boot, []Ask{{"default", target, 3, 0}}, []string{"k"})
+				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
 				is.NoErr(err)
 				is.True(held[0].Held <= target)
 				if n == 0 && round%10 == 0 {
 					is.NoErr(w.Leave(context.WithoutCancel(w.t.Context()), boot))
-					_, err := w.VoidSlots(context.WithoutCancel(w.t.Context()), []string{boot})
+					_, err := store.VoidSlots(context.WithoutCancel(w.t.Context()), w.Store, []string{boot})
 					is.NoErr(err)
 					return
 				}

@@ -49,9 +49,9 @@ with mine as (
 select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
 
 // OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
-// kept for [Store.GuestPolicies].
+// kept for [GuestPolicies].
 // [job.ErrLeaseLost]: the row is closed, or somebody else's.
-func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (GuestRow, error) {
+func OpenGuest(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (GuestRow, error) {
 	for last := false; ; last = true {
 		found, err := run(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) OpenGuest(ctx context.Context, p PodInfo, owner string, key []by
 			return found[0], nil
 		}
 		// A stream before this one may have opened the row at the same moment, unseen by the statement: then this one takes it over.
-		row, err := s.Guest(ctx, p.Boot)
+		row, err := Guest(ctx, s, p.Boot)
 		if last || err != nil || !row.Open || row.Owner != owner {
 			return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
 		}
@@ -74,7 +74,7 @@ select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from
 where w.boot = @boot`)
 
 // Guest reads the row of a remote worker: [job.ErrNotFound] when there is none.
-func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
+func Guest(ctx context.Context, s *Store, boot string) (GuestRow, error) {
 	found, err := run(ctx, s, pgx.RowToStructByPos[GuestRow], guestSQL, args{{"boot", boot}})
 	if err != nil {
 		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, err)
@@ -89,7 +89,7 @@ func (s *Store) Guest(ctx context.Context, boot string) (GuestRow, error) {
 var acknowledgeSQL = newStatement(`update trapeze.remote_workers set acknowledged = @claims where boot = @boot and acknowledged <> @claims returning stream`)
 
 // Acknowledge keeps what a worker's heartbeat listed, for the pod that serves its stream: [GuestRow].Acknowledged.
-func (s *Store) Acknowledge(ctx context.Context, boot string, claims []job.Lease) error {
+func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease) error {
 	list := make([]int64, 0, 2*len(claims))
 	for _, c := range claims {
 		list = append(list, c.JobID, c.Fence)
@@ -103,8 +103,8 @@ func (s *Store) Acknowledge(ctx context.Context, boot string, claims []job.Lease
 // guestPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
 var guestPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
 
-// GuestPolicies reads the policies that [Store.OpenGuest] kept: [job.ErrNotFound] when there is no such worker.
-func (s *Store) GuestPolicies(ctx context.Context, boot string) (json.RawMessage, error) {
+// GuestPolicies reads the policies that [OpenGuest] kept: [job.ErrNotFound] when there is no such worker.
+func GuestPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage, error) {
 	found, err := run(ctx, s, pgx.RowTo[[]byte], guestPoliciesSQL, args{{"boot", boot}})
 	if err != nil {
 		return nil, fmt.Errorf("read the policies of worker %s: %w", boot, err)
@@ -117,8 +117,8 @@ func (s *Store) GuestPolicies(ctx context.Context, boot string) (json.RawMessage
 
 // GuestHeartbeat is [Store.Heartbeat] for a remote worker, by the pod that serves its stream of that number. The lease is
 // renewed only when the worker was heard of.
-func (s *Store) GuestHeartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
-	return s.beat(ctx, boot, lease, draining, stream, heard, nil)
+func GuestHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
+	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
 }
 
 // adoptSQL reads claims as they were claimed, so that they can go on elsewhere than where they were claimed. Plan: primary keys, a
@@ -142,7 +142,7 @@ type Adopted struct {
 }
 
 // Adopt reads those of some claims that are a pod's.
-func (s *Store) Adopt(ctx context.Context, boot string, claims []job.Lease) ([]Adopted, error) {
+func Adopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
@@ -187,8 +187,8 @@ type Fate struct {
 	Result  json.RawMessage // with which it did
 }
 
-// Fate reads what became of a claim.
-func (s *Store) Fate(ctx context.Context, l job.Lease) (Fate, error) {
+// ReadFate reads what became of a claim.
+func ReadFate(ctx context.Context, s *Store, l job.Lease) (Fate, error) {
 	found, err := run(ctx, s, scanFate, fateSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {
 		return Fate{}, fmt.Errorf("read what became of job %d: %w", l.JobID, err)

@@ -1,10 +1,12 @@
-package store
+package store_test
 
 import (
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // A worker whose stream breaks while it is opened opens another one at once: the pods have both before them.
@@ -15,7 +17,7 @@ func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
 		var opening sync.WaitGroup
 		for i := range errs {
 			opening.Go(func() {
-				_, errs[i] = w.OpenGuest(t.Context(), PodInfo{Boot: boot, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+				_, errs[i] = store.OpenGuest(t.Context(), w.Store, store.PodInfo{Boot: boot, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 			})
 		}
 		opening.Wait()

@@ -39,7 +39,7 @@ select 1, boot, 'pod.joined', @name from joined`)
 
 // Register opens the row of a pod with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"before", some(p.Before)}})
+	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
 	if err != nil {
 		return fmt.Errorf("register pod %s: %w", p.Boot, err)
 	}
@@ -105,11 +105,11 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
-// dueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
-const dueAt = `(case when s.planned then s.next_at else '-infinity' end)`
+// DueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
+const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
-// firing are the schedules s that fire.
-const firing = `from trapeze.schedules s where not s.paused and not s.removed`
+// Firing are the schedules s that fire.
+const Firing = `from trapeze.schedules s where not s.paused and not s.removed`
 
 // The columns of a heartbeat's answer, in the order of [scanBeat].
 const (
@@ -154,7 +154,7 @@ const (
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0)`
 	// beatFire is when the earliest schedule fires. Plan: schedules is a page.
 	beatFire = `
-	(select case when s.planned then s.next_at else now() end ` + firing + ` and s.kind = any(@fires::text[]) order by ` + dueAt + ` limit 1)`
+	(select case when s.planned then s.next_at else now() end ` + Firing + ` and s.kind = any(@fires::text[]) order by ` + DueAt + ` limit 1)`
 	beatHistory = `
 	coalesce((select trapeze.history())::text, '')`
 )
@@ -162,10 +162,10 @@ const (
 // Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
 // kinds in fires.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
-	return s.beat(ctx, boot, lease, draining, 0, true, fires)
+	return beat(ctx, s, boot, lease, draining, 0, true, fires)
 }
 
-func (s *Store) beat(ctx context.Context, boot string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
+func beat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
 	found, err := run(ctx, s, scanBeat, heartbeatSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()},
 		{"draining", draining}, {"stream", stream}, {"renew", renew}, {"fires", fires}})
 	if err != nil {

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -24,7 +26,7 @@ func (w *world) checkHistory() {
 		Fence    *int64
 		Event    string
 	}
-	result, err := w.pool.Query(ctx, w.in(`select job, event_no, from_state, to_state, fence, event from trapeze.job_event
+	result, err := w.pool.Query(ctx, w.In(`select job, event_no, from_state, to_state, fence, event from trapeze.job_event
 		where job is not null order by job, event_no`))
 	if err != nil {
 		w.t.Errorf("read the history: %v", err)
@@ -51,7 +53,7 @@ func (w *world) checkHistory() {
 			w.t.Errorf("job %d: event %d %s goes on from %q, the one before ended in %q", e.Job, e.No, e.Event, e.From, was.state)
 		case !note && !job.CanMove(e.From, e.To):
 			w.t.Errorf("job %d: event %d %s moves from %q to %q", e.Job, e.No, e.Event, e.From, e.To)
-		case !note && e.To == job.Running && (e.Fence == nil || *e.Fence%FencesPerEpoch != was.fence%FencesPerEpoch+1 || *e.Fence <= was.fence):
+		case !note && e.To == job.Running && (e.Fence == nil || *e.Fence%store.FencesPerEpoch != was.fence%store.FencesPerEpoch+1 || *e.Fence <= was.fence):
 			w.t.Errorf("job %d: event %d %s claims with fence %v after %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
 		case !note && e.From == job.Running && (e.Fence == nil || *e.Fence != was.fence):
 			w.t.Errorf("job %d: event %d %s leaves running with fence %v, claimed with %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
@@ -69,7 +71,7 @@ func (w *world) checkHistory() {
 		Fence int64
 		No    int
 	}
-	result, err = w.pool.Query(ctx, w.in(`select id, state, fence, event_no from trapeze.job`))
+	result, err = w.pool.Query(ctx, w.In(`select id, state, fence, event_no from trapeze.job`))
 	if err != nil {
 		w.t.Errorf("read the jobs: %v", err)
 		return
@@ -103,7 +105,7 @@ func (w *world) checkHistory() {
 			where exists (select from trapeze.done d where d.id = k.job_id)`,
 	} {
 		var n int
-		if err := w.pool.QueryRow(ctx, w.in(sql)).Scan(&n); err != nil || n != 0 {
+		if err := w.pool.QueryRow(ctx, w.In(sql)).Scan(&n); err != nil || n != 0 {
 			w.t.Errorf("%d %s (%v)", n, what, err)
 		}
 	}
@@ -123,7 +125,7 @@ func (w *world) checkReading(jobs map[int64]bool) {
 	ctx := context.Background()
 	ids := slices.Sorted(maps.Keys(jobs))
 	for _, id := range ids[:min(20, len(ids))] {
-		result, err := w.pool.Query(ctx, w.in(`select event_no, event from trapeze.job_event where job = $1 order by event_no`), id)
+		result, err := w.pool.Query(ctx, w.In(`select event_no, event from trapeze.job_event where job = $1 order by event_no`), id)
 		if err != nil {
 			w.t.Errorf("read the history of job %d: %v", id, err)
 			return
@@ -137,7 +139,7 @@ func (w *world) checkReading(jobs map[int64]bool) {
 			w.t.Errorf("read the history of job %d: %v", id, err)
 			return
 		}
-		read, err := w.JobEvents(ctx, id, 0, len(all)+1)
+		read, err := view.JobEvents(ctx, w.Store, id, 0, len(all)+1)
 		if err != nil {
 			w.t.Errorf("%v", err)
 			return

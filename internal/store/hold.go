@@ -20,7 +20,7 @@ returning cancel_requested, writes, set_config('idle_in_transaction_session_time
 
 // Hold checks a lease in the caller's transaction, keeps it until that ends, and returns the transaction's number among
 // those that held the job. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before.
-func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration) (number int, err error) {
+func Hold(ctx context.Context, s *Store, db DB, l job.Lease, idle time.Duration) (number int, err error) {
 	type hold struct {
 		Cancelled bool
 		Number    int
@@ -32,7 +32,7 @@ func (s *Store) Hold(ctx context.Context, db DB, l job.Lease, idle time.Duration
 	case err != nil:
 		return 0, fmt.Errorf("hold job %d: %w", l.JobID, err)
 	case len(found) == 0:
-		return 0, fmt.Errorf("hold job %d: %w", l.JobID, s.lostIn(ctx, db, l))
+		return 0, fmt.Errorf("hold job %d: %w", l.JobID, lostIn(ctx, s, db, l))
 	case found[0].Cancelled:
 		return 0, fmt.Errorf("hold job %d: %w", l.JobID, job.ErrCancelled)
 	}
@@ -46,7 +46,7 @@ var settledSQL = newStatement(`select writes from trapeze.live where id = @id an
 
 // Settled returns how many transactions that held a claim were committed, once none is under way; held is false when the
 // claim is not the job's latest any more, or has ended.
-func (s *Store) Settled(ctx context.Context, l job.Lease) (writes int, held bool, err error) {
+func Settled(ctx context.Context, s *Store, l job.Lease) (writes int, held bool, err error) {
 	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {
 		return 0, false, fmt.Errorf("settle a commit of job %d: %w", l.JobID, err)

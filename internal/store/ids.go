@@ -54,7 +54,7 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 		if len(list) == n {
 			return list, nil
 		}
-		blocks, history, err := s.reserveBlocks(ctx, (n-len(list)+blockSize-1)/blockSize)
+		blocks, history, err := reserveBlocks(ctx, s, (n-len(list)+blockSize-1)/blockSize)
 		if err != nil {
 			return nil, fmt.Errorf("reserve job ids: %w", err)
 		}
@@ -81,7 +81,7 @@ type idBlock struct {
 
 // reserveBlocks reserves at least n blocks. When the cluster's identity has changed, or a block is in use, it first has the sequence
 // moved.
-func (s *Store) reserveBlocks(ctx context.Context, n int) (spans []span, history string, err error) {
+func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history string, err error) {
 	settled := ""
 	for range 5 {
 		list, err := run(ctx, s, scanBlock, idBlocksSQL, args{{"blocks", n}, {"settled", settled != ""}})
@@ -109,7 +109,7 @@ func (s *Store) reserveBlocks(ctx context.Context, n int) (spans []span, history
 			s.cluster.learn(history)
 			return spans, history, nil
 		}
-		if _, err := rows(ctx, s, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
+		if _, err := Rows(ctx, s, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
 			return nil, "", err
 		}
 	}

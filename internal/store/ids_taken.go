@@ -53,7 +53,7 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 var renameKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
 
 // RenameKey makes a unique key that was taken in this transaction that of a job with another id.
-func (s *Store) RenameKey(ctx context.Context, db DB, kind, key string, id int64) error {
+func RenameKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) error {
 	if _, err := do(ctx, s, db, renameKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve unique key %q: %w", key, err)
 	}

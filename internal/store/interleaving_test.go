@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -18,8 +21,8 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.exec(`insert into trapeze.lanes (name) values ('up'), ('down')`)
-	in := func(lane, subject string) func(*NewJob) {
-		return func(n *NewJob) { n.Lane, n.Subject = lane, subject }
+	in := func(lane, subject string) func(*store.NewJob) {
+		return func(n *store.NewJob) { n.Lane, n.Subject = lane, subject }
 	}
 	for i := range 20 {
 		w.put(in("up", fmt.Sprint("s", i+10)))
@@ -27,9 +30,9 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	}
 	// Both claims stand at the first subject, which somebody else's transaction holds, with their rows locked.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
-	claim := func(boot, lane string) func() (Claims, error) {
-		return async(func() (Claims, error) {
-			return w.Claim(context.Background(), boot, []Want{{Lane: lane, N: 20}}, []string{"k"}, true)
+	claim := func(boot, lane string) func() (store.Claims, error) {
+		return async(func() (store.Claims, error) {
+			return w.Claim(context.Background(), boot, []store.Want{{Lane: lane, N: 20}}, []string{"k"}, true)
 		})
 	}
 	up, down := claim(a, "up"), claim(b, "down")
@@ -61,8 +64,8 @@ func TestTwoFinishesWithCrossingParentsDoNotDeadlock(t *testing.T) {
 	toTwo := endingWith(one, w.new(then(one, about("S2")))[0])
 	toOne := endingWith(two, w.new(then(two, about("S1")))[0])
 	release := w.freeze(`select from trapeze.current_runs for update`)
-	finish := func(e Ending) func() (map[int64]Ended, error) {
-		return async(func() (map[int64]Ended, error) { return w.Finish(context.Background(), boot, []Ending{e}) })
+	finish := func(e store.Ending) func() (map[int64]store.Ended, error) {
+		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), boot, []store.Ending{e}) })
 	}
 	x, y := finish(toTwo), finish(toOne)
 	w.waiting(2) // both have their snapshots, in which both subjects run
@@ -82,13 +85,13 @@ func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) 
 	boot := w.pod("a")
 	w.put(plain, plain, plain, plain)
 	c := w.claims(boot, 4)
-	batch := func(x, y Claimed, first, second string) []Ending {
-		return []Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
+	batch := func(x, y store.Claimed, first, second string) []store.Ending {
+		return []store.Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
 	}
 	b1, b2 := batch(c[0], c[1], "m", "n"), batch(c[2], c[3], "n", "m")
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 'm', -1, 1, 'running')`)
-	finish := func(list []Ending) func() (map[int64]Ended, error) {
-		return async(func() (map[int64]Ended, error) { return w.Finish(context.Background(), boot, list) })
+	finish := func(list []store.Ending) func() (map[int64]store.Ended, error) {
+		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), boot, list) })
 	}
 	x, y := finish(b1), finish(b2)
 	w.waiting(2)
@@ -98,7 +101,7 @@ func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) 
 	ey, err := y()
 	w.is.NoErr(err)
 	running := 0
-	for _, ended := range []map[int64]Ended{ex, ey} {
+	for _, ended := range []map[int64]store.Ended{ex, ey} {
 		w.is.Equal(len(ended), 2)
 		for _, e := range ended {
 			if e.ChildRunning {
@@ -132,8 +135,8 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	release(true)
 	end, ok := w.end(boot, e)
 	w.is.True(ok)
-	w.is.Equal(end, Ended{State: job.Cancelled})
-	_, err = w.Job(w.ctx(), child.ID)
+	w.is.Equal(end, store.Ended{State: job.Cancelled})
+	_, err = view.Job(w.ctx(), w.Store, child.ID)
 	w.is.True(errors.Is(err, job.ErrNotFound)) // no child appears
 	w.is.Equal(len(w.claims(boot, 5)), 0)
 	w.put(about("s"))
@@ -151,7 +154,9 @@ func TestACancelThatWaitedForAFinishFindsTheEnd(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = w.FinishIn(w.ctx(), tx, boot, ending(c))
 	w.is.NoErr(err)
-	cancel := async(func() (Cancellation, error) { return w.Cancel(context.Background(), id, true, "ann", untold) })
+	cancel := async(func() (admin.Cancellation, error) {
+		return admin.Cancel(context.Background(), w.Store, id, true, "ann", untold)
+	})
 	w.waiting(1)
 	w.is.NoErr(tx.Commit(w.ctx()))
 	got, err := cancel()
@@ -168,15 +173,17 @@ func TestACancelThatWaitedForAClaimTellsTheNewOwner(t *testing.T) {
 			where id = $1 returning id, fence, pod)
 		insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
 		select id, 2, fence, pod, 'pending', 'running', 'job.claimed' from claimed`, id, a)
-	cancel := async(func() (Cancellation, error) { return w.Cancel(context.Background(), id, false, "ann", untold) })
+	cancel := async(func() (admin.Cancellation, error) {
+		return admin.Cancel(context.Background(), w.Store, id, false, "ann", untold)
+	})
 	w.waiting(1)
 	release(true)
 	got, err := cancel()
 	w.is.NoErr(err)
-	w.is.Equal(got, Cancellation{State: job.Running, Pod: &a, Fence: 1})
+	w.is.Equal(got, admin.Cancellation{State: job.Running, Pod: &a, Fence: 1})
 	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []CancelRequest{{id, 1, job.ReasonCancelled}})
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonCancelled}})
 }
 
 func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
@@ -190,7 +197,7 @@ func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
 	for _, id := range ids {
 		wg.Go(func() {
 			for !stop.Load() {
-				if _, err := w.Job(context.Background(), id); err != nil {
+				if _, err := view.Job(context.Background(), w.Store, id); err != nil {
 					t.Errorf("read: %v", err)
 					return
 				}
@@ -211,7 +218,7 @@ func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
 	var cancels sync.WaitGroup
 	for _, id := range ids {
 		cancels.Go(func() {
-			if _, err := w.Cancel(context.Background(), id, false, "ann", untold); err != nil {
+			if _, err := admin.Cancel(context.Background(), w.Store, id, false, "ann", untold); err != nil {
 				t.Errorf("cancel: %v", err)
 			}
 		})

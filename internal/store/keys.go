@@ -21,9 +21,9 @@ update trapeze.unique_keys k set job_id = @id where k.kind = @kind and k.key = @
 	and not exists (select from trapeze.parked p where p.id = k.job_id)`)
 )
 
-// freeKeys frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
+// FreeKeys frees the unique keys of the jobs of the CTE gone. A key that an open transaction has locked stays, for
 // an end must not wait for the host's transactions; reserveKeySQL says what becomes of it. Plan: unique_keys_of_job.
-const freeKeys = `freed as (
+const FreeKeys = `freed as (
 	delete from trapeze.unique_keys k using (
 		select u.kind, u.key from gone g join trapeze.unique_keys u on u.job_id = g.id
 		where g.unique_while is not null for update of u skip locked
@@ -32,7 +32,7 @@ const freeKeys = `freed as (
 
 // ReserveKey takes the unique key for id, in the caller's transaction. When another job holds it, it returns that job's id
 // and locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
-func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int64) (holder int64, err error) {
+func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) (holder int64, err error) {
 	for range 100 {
 		taken, err := do(ctx, s, db, reserveKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}})
 		if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int6
 		if taken == 1 {
 			return id, nil
 		}
-		err = db.QueryRow(ctx, s.in(lockKeySQL.text), kind, key).Scan(&holder)
+		err = db.QueryRow(ctx, s.In(lockKeySQL.text), kind, key).Scan(&holder)
 		if err == nil {
 			inherited, err := do(ctx, s, db, inheritKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}})
 			if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) ReserveKey(ctx context.Context, db DB, kind, key string, id int6
 }
 
 // reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, inheritKeysSQL takes over those whose job has
-// ended: as of [Store.ReserveKey]. Always in the order of the keys. Plan: primary keys.
+// ended: as of [ReserveKey]. Always in the order of the keys. Plan: primary keys.
 var (
 	reserveKeysSQL = newStatement(`
 insert into trapeze.unique_keys (kind, key, job_id)
@@ -80,9 +80,9 @@ where k.kind = w.kind and k.key = w.key
 returning w.job_id`)
 )
 
-// reserveKeys takes the unique keys of new jobs in the caller's transaction, and returns the jobs that have theirs, and those
+// ReserveKeys takes the unique keys of new jobs in the caller's transaction, and returns the jobs that have theirs, and those
 // that have none: what is left out is the business of whoever holds the key.
-func (s *Store) reserveKeys(ctx context.Context, tx pgx.Tx, list []NewJob) ([]NewJob, error) {
+func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]NewJob, error) {
 	type key struct{ Kind, Key string }
 	wanted := map[key]int64{} // the first job that wants it
 	for _, n := range list {

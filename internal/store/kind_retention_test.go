@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -45,7 +48,7 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	forget := func(keep time.Duration) int {
 		t.Helper()
-		n, err := w.Forget(w.ctx(), "succeeded", keep, unpaced)
+		n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", keep, unpaced)
 		w.is.NoErr(err)
 		return n
 	}
@@ -77,7 +80,7 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 	first, last := w.ended("k", 4_000+10)
 	lost := errors.New("the lead is lost")
 	batches := 0
-	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, func(context.Context) error {
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, func(context.Context) error {
 		if batches++; batches == 3 {
 			return lost
 		}
@@ -88,7 +91,7 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 	jobs, ends := w.left(first, last) //
 	w.is.Equal(jobs, 10)              //
 	w.is.Equal(ends, 4_000+10)        // the day stays
-	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 10) // nothing is counted twice
 	w.is.Equal(w.oldDays(), 0)
@@ -106,13 +109,13 @@ func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
 	w.exec(`create function refuse() returns trigger language plpgsql as 'begin raise exception ''no''; end'`)
 	w.exec(fmt.Sprintf(`create trigger refuse before delete on trapeze.jobs for each row when (old.id = %d) execute function refuse()`, first))
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, first+1)
-	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.True(err != nil && strings.Contains(err.Error(), fmt.Sprintf("job %d:", first))) // it says which
 	w.is.Equal(n, 48)                                                                     // all others went, those of the next day too
 	w.is.Equal(w.oldDays(), 1)                                                            // and that day with them
 	release(true)
 	w.exec(`drop trigger refuse on trapeze.jobs`)
-	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 2)
 	jobs, ends := w.left(first, last)
@@ -125,11 +128,11 @@ func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	parent := w.one(boot)
-	child := w.new(then(parent, func(n *NewJob) { n.Starts, n.DelayMillis = false, 30*24*3600*1000 }))[0]
+	child := w.new(then(parent, func(n *store.NewJob) { n.Starts, n.DelayMillis = false, 30*24*3600*1000 }))[0]
 	w.end(boot, endingWith(parent, child))
 	w.age(parent.ID)
 	first, last := w.ended("k", 20)
-	n, err := w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 20)
 	jobs, ends := w.left(first, last)
@@ -139,7 +142,7 @@ func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
 	_, err = w.Promote(w.ctx(), 10)
 	w.is.NoErr(err)
 	w.end(boot, ending(w.one(boot)))
-	n, err = w.Forget(w.ctx(), "succeeded", time.Hour, unpaced)
+	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1) // then it goes too
 	w.is.Equal(w.oldDays(), 0)
@@ -151,7 +154,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	id := w.put(plain)[0]
 	w.exec(`insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'mine', $1), ('k', 'old', $1 + 1000000), ('k', 'taken', $1 + 2000000)`, id)
 	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // as who is about to take it over
-	prune := func() (int, error) { return w.PruneKeys(w.ctx(), unpaced) }
+	prune := func() (int, error) { return upkeep.PruneKeys(w.ctx(), w.Store, unpaced) }
 	x, y := async(prune), async(prune)
 	n1, err1 := x()
 	n2, err2 := y()
@@ -159,7 +162,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	w.is.Equal(n1+n2, 1)
 	w.is.Equal(w.count(`select count(*) from trapeze.unique_keys where key in ('mine', 'taken')`), 2)
 	release(false)
-	n1, err1 = w.PruneKeys(w.ctx(), unpaced)
+	n1, err1 = upkeep.PruneKeys(w.ctx(), w.Store, unpaced)
 	w.is.NoErr(err1)
 	w.is.Equal(n1, 1)
 	w.exec(`delete from trapeze.unique_keys`)
@@ -173,9 +176,9 @@ func TestASubjectThatNobodyRunsIsFreedAndOneThatRunsIsNot(t *testing.T) {
 	claims := w.claims(boot, 2)
 	w.is.Equal(len(claims), 2)
 	w.exec(`insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 'stray', 1, 1, 'running')`)
-	ended, err := w.ReconcileRuns(w.ctx(), 10)
+	ended, err := upkeep.ReconcileRuns(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
-	w.is.Equal(ended, []StrayRun{{"k", "stray", 1}})
+	w.is.Equal(ended, []upkeep.StrayRun{{Kind: "k", Subject: "stray", JobID: 1}})
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 2)
 	for _, c := range claims {
 		w.end(boot, ending(c))
@@ -188,14 +191,14 @@ func TestGrantedSlotsAreSummedUpAnewAndThoseOfNobodyTakenBack(t *testing.T) {
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.exec(`insert into trapeze.lanes (name, slots) values ('l', 5), ('m', 5)`)
-	_, err := w.SettleSlots(w.ctx(), boot, []Ask{{"l", 2, 2, 2}, {"m", 1, 1, 1}}, []string{"k"})
+	_, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"l", 2, 2, 2}, {"m", 1, 1, 1}}, []string{"k"})
 	w.is.NoErr(err)
-	lanes, err := w.ReconcileGrants(w.ctx())
+	lanes, err := upkeep.ReconcileGrants(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(lanes), 0)
 	w.exec(`insert into trapeze.slot_grants (lane, boot, slots, asked) values ('l', '00000000-0000-4000-8000-000000000001', 3, 1)`)
 	w.exec(`update trapeze.lanes set granted = granted + 3`)
-	lanes, err = w.ReconcileGrants(w.ctx())
+	lanes, err = upkeep.ReconcileGrants(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(lanes, []string{"default", "l", "m"})
 	w.is.Equal(w.count(`select granted from trapeze.lanes where name = 'l'`), 2)
@@ -208,13 +211,13 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w := newWorld(t)
 	take := func(pod string, within time.Duration) bool {
 		t.Helper()
-		given, err := w.TakeTurn(w.ctx(), "c", pod, within)
+		given, err := upkeep.TakeTurn(w.ctx(), w.Store, "c", pod, within)
 		w.is.NoErr(err)
 		return given
 	}
 	var asks []func() (bool, error)
 	for range 6 {
-		asks = append(asks, async(func() (bool, error) { return w.TakeTurn(w.ctx(), "c", "p", time.Minute) }))
+		asks = append(asks, async(func() (bool, error) { return upkeep.TakeTurn(w.ctx(), w.Store, "c", "p", time.Minute) }))
 	}
 	given := 0
 	for _, ask := range asks {
@@ -231,8 +234,8 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w.is.True(take("b", time.Minute))
 	w.exec(`update trapeze.maintenance set begun_at = now() + interval '1 day'`) // the clock was put back
 	w.is.True(take("b", time.Minute))
-	w.is.NoErr(w.EndTurn(w.ctx(), Turn{Chore: "c", Pod: "b", Count: 3, Seconds: 0.5}))
-	turns, err := w.Turns(w.ctx())
+	w.is.NoErr(upkeep.EndTurn(w.ctx(), w.Store, upkeep.Turn{Chore: "c", Pod: "b", Count: 3, Seconds: 0.5}))
+	turns, err := upkeep.Turns(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(turns), 1)
 	w.is.Equal(turns[0].Count, int64(3))
@@ -242,10 +245,10 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	behind := func() []Behind {
+	behind := func() []upkeep.Behind {
 		t.Helper()
 		w.exec(`select pg_stat_clear_snapshot()`)
-		list, err := w.Behind(w.ctx(), 100)
+		list, err := upkeep.TablesBehind(w.ctx(), w.Store, 100)
 		w.is.NoErr(err)
 		return list
 	}
@@ -257,10 +260,10 @@ func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
 	w.is.Equal(b.Name, "submissions")
 	w.is.True(b.May && b.Dead >= 5000)
 	release := w.freeze(`lock table trapeze.submissions in row exclusive mode`)
-	w.is.NoErr(w.Vacuum(w.ctx(), b)) // writers are no hindrance
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, b)) // writers are no hindrance
 	release(false)
 	locked := w.freeze(`lock table trapeze.submissions in access exclusive mode`)
-	w.is.NoErr(w.Vacuum(w.ctx(), b)) // nor is it one to those who lock it: it passes by
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, b)) // nor is it one to those who lock it: it passes by
 	locked(false)
 	pgtest.Wait(t, "nothing is behind", func() bool { return len(behind()) == 0 })
 
@@ -271,7 +274,7 @@ func TestForHowLongAKindIsKeptIsSetWithARowInTheAudit(t *testing.T) {
 	w := newWorld(t)
 	set := func(keep *int64) job.RetentionChanged {
 		t.Helper()
-		done, err := w.SetRetention(w.ctx(), "k", job.Failed, keep, "ann")
+		done, err := admin.SetRetention(w.ctx(), w.Store, "k", job.Failed, keep, "ann")
 		w.is.NoErr(err)
 		return done
 	}
@@ -279,7 +282,7 @@ func TestForHowLongAKindIsKeptIsSetWithARowInTheAudit(t *testing.T) {
 	w.is.Equal(set(&day), job.RetentionChanged{Kind: "k", State: job.Failed, Changed: true, After: &day})
 	w.is.Equal(set(&day).Changed, false) // no news, and no trace of it
 	w.is.Equal(*set(&week).Before, day)
-	list, err := w.Retentions(w.ctx())
+	list, err := admin.Retentions(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(list, []job.Retention{{Kind: "k", State: job.Failed, KeepS: week}})
 	w.is.True(set(nil).Changed)
@@ -293,7 +296,7 @@ func TestForHowLongAKindIsKeptIsSetWithARowInTheAudit(t *testing.T) {
 		state job.State
 		keep  *int64
 	}{{"", job.Failed, &day}, {strings.Repeat("k", 101), job.Failed, &day}, {"k", job.Running, &day}, {"k", job.Failed, &long}, {"k", job.Failed, &none}, {"k", "", nil}} {
-		_, err := w.SetRetention(w.ctx(), wrong.kind, wrong.state, wrong.keep, "ann")
+		_, err := admin.SetRetention(w.ctx(), w.Store, wrong.kind, wrong.state, wrong.keep, "ann")
 		w.is.True(errors.Is(err, job.ErrInvalidSetting))
 	}
 }

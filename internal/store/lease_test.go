@@ -1,10 +1,11 @@
-package store
+package store_test
 
 import (
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -30,11 +31,11 @@ func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.lapse(a)
 	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where boot = $1`, a)
-	closed, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
+	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 0) // it is passed by, without waiting
 	release(true)
-	closed, err = w.CloseLapsed(w.ctx(), b, lease, time.Time{})
+	closed, err = store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 0) // and lives
 }
@@ -47,7 +48,7 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 	w.is.NoErr(err)
 	w.is.True(!beat.NextLapse.After(beat.Now)) // the others are told to look now
-	closed, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
+	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
 }
@@ -59,11 +60,11 @@ func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
 	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where boot = $1`, before)
 	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where boot = $1`, after)
 	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // by the clock of the server that is gone
-	closed, err := w.CloseLapsed(w.ctx(), by, lease, time.Now().Add(-10*time.Second))
+	closed, err := store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Now().Add(-10*time.Second))
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
 	w.is.Equal(closed[0].Boot, before)
-	closed, err = w.CloseLapsed(w.ctx(), by, lease, time.Time{})
+	closed, err = store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 2) // when the time that spares them is over
 }
@@ -83,17 +84,17 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		w.is.NoErr(err)
 		w.is.True(!beat.Open) // heartbeat
 		w.is.Equal(len(w.claims(a, 5)), 0)
-		found, err := w.ClaimSubjects(w.ctx(), a, []Key{{"k", "s"}}, []string{"default"})
+		found, err := w.ClaimSubjects(w.ctx(), a, []store.Key{{"k", "s"}}, []string{"default"})
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Jobs), 0) // claims
 		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
 		w.is.True(!ok)
 		lost(second(w.FinishIn(w.ctx(), w.pool, a, ending(c))))
 		lost(w.Progress(w.ctx(), old, job.Progress{Done: ptr(int64(1))}))
-		lost(second(w.Park(w.ctx(), old, 0, Retry{Message: "boom"})))
+		lost(second(w.Park(w.ctx(), old, 0, store.Retry{Message: "boom"})))
 		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
-		lost(w.Emit(w.ctx(), old, Emission{Event: "my.event"}))
-		lost(second(w.Hold(w.ctx(), w.pool, old, time.Minute))) // what checkpoints go through
+		lost(w.Emit(w.ctx(), old, store.Emission{Event: "my.event"}))
+		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute))) // what checkpoints go through
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)
 		w.is.Equal(len(back), 0)
@@ -121,14 +122,14 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	parent := w.put(about("s"))[0]
 	c := w.one(a)
 	w.lapse(a)
-	_, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
+	_, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	list := w.new(plain, about("t"))
 	list[0].Starts, list[1].Starts = true, true
 	placed, err := w.Enqueue(w.ctx(), a, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], PlacedPending) // nobody would look for it once the sweeps of a have ended
-	w.is.Equal(placed[list[1].ID], PlacedPending)
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // nobody would look for it once the sweeps of a have ended
+	w.is.Equal(placed[list[1].ID], store.PlacedPending)
 	child := w.new(then(c))[0]
 	end, ok := w.end(a, endingWith(c, child))
 	w.is.True(ok) // closed but not yet recovered: no other has the job, so its result is kept
@@ -147,7 +148,7 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 	w.is.Equal(pending, 0)
 	due := func(closed, swept string) bool {
 		w.exec(`update trapeze.pods set closed_at = now() - $2::interval, swept_at = now() - $3::interval where boot = $1`, a, closed, swept)
-		boots, err := w.SweepsDue(w.ctx())
+		boots, err := store.SweepsDue(w.ctx(), w.Store)
 		w.is.NoErr(err)
 		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 		w.is.NoErr(err)

@@ -1,11 +1,12 @@
 //go:build long
 
-package store
+package store_test
 
 import (
 	"fmt"
 	"testing"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
@@ -46,7 +47,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
-	w.put(func(n *NewJob) { n.Subject, n.Priority = "s", 50 })
+	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 })
 	parent := w.one(boot)
 	w.seedPending(n)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k', 'default', '{}', g from generate_series($1::int + 1, 3 * $1::int) g`, n)
@@ -61,7 +62,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	conn := plantest.Pinned(t, w.Pool())
 	id := func() int64 { ids, err := w.NewIDs(w.ctx(), 1); w.is.NoErr(err); return ids[0] }
 	found := map[string]plantest.Touched{}
-	for name, st := range map[string]*Statement{"claim": ClaimSQL, "enqueue": EnqueueSQL, "heartbeat": HeartbeatSQL, "promote": PromoteSQL, "finish": FinishSQL} {
+	for name, st := range map[string]*store.Statement{"claim": store.ClaimSQL, "enqueue": store.EnqueueSQL, "heartbeat": store.HeartbeatSQL, "promote": store.PromoteSQL, "finish": store.FinishSQL} {
 		child := id()
 		by := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
 			"stream": "0", "renew": "true", "limit": "50", "ids": fmt.Sprintf("'{%d}'", parent.ID), "fences": "'{1}'", "states": "'{succeeded}'",

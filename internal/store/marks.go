@@ -16,7 +16,7 @@ import (
 var marksSQL = newStatement(`
 select w.lane, least(min(r.moment), ` + freshSince + `), ` + tookMicros + `
 from unnest(@lanes::text[], @since::timestamptz[]) as w(lane, since)
-cross join ` + allRanks + `
+cross join ` + AllRanks + `
 left join lateral (
 	select coalesce(min(p.ready_at) filter (where p.ok), case when count(*) = 200 then max(p.ready_at) end) as moment
 	from (

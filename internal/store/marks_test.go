@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"fmt"
@@ -10,12 +10,13 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // urgent makes a job of another priority.
-func urgent(priority int) func(*NewJob) { return func(n *NewJob) { n.Priority = priority } }
+func urgent(priority int) func(*store.NewJob) { return func(n *store.NewJob) { n.Priority = priority } }
 
 // ready gives a pending job another moment of readiness.
 func (w *world) ready(id int64, ago time.Duration) time.Time {
@@ -33,7 +34,7 @@ func TestAClaimFromAMarkOnTakesTheMostUrgentFirst(t *testing.T) {
 	ids := w.put(urgent(10), urgent(-100), urgent(100), urgent(10), about("s"), about("s"), urgent(50))
 	mark := w.ready(ids[3], time.Hour)
 	claim := func(n int) []int64 {
-		found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: n, Since: mark}, {Lane: "other", N: n}}, []string{"k"}, true)
+		found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Since: mark}, {Lane: "other", N: n}}, []string{"k"}, true)
 		w.is.NoErr(err)
 		got := make([]int64, 0, n)
 		for _, c := range found.Jobs {
@@ -52,7 +53,7 @@ func TestAClaimPassesByWhatBecameReadyBeforeItsMark(t *testing.T) {
 	boot := w.pod("a")
 	ids := w.put(urgent(100), plain)
 	w.ready(ids[0], time.Hour)
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[1:])
 	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // and a look at everything finds it
@@ -72,7 +73,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 	empty := mark(time.Time{})
 	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // what is on its way comes after it
 
-	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *NewJob) { n.Kind = "foreign" })
+	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" })
 	w.ready(ids[0], time.Hour)
 	second := w.ready(ids[2], 2*time.Hour)
 	first := w.ready(ids[1], 3*time.Hour)
@@ -82,7 +83,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 
 	running := w.ready(ids[3], 20*time.Hour)
 	w.ready(ids[4], 10*time.Hour)
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 2}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
 	w.is.True(mark(running).Equal(first)) // the subject runs: its next job is found by its subject
@@ -94,17 +95,17 @@ func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
 	boot := w.pod("a")
 	waits := w.put(urgent(20))[0]
 	at := w.ready(waits, time.Hour)
-	submit := func(priority int, since time.Time) Place {
-		n := w.new(func(n *NewJob) { n.Priority, n.Starts = priority, true })
+	submit := func(priority int, since time.Time) store.Place {
+		n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = priority, true })
 		e, err := w.EnqueueSince(w.ctx(), boot, n, since)
 		w.is.NoErr(err)
 		return e.Places[n[0].ID]
 	}
-	w.is.Equal(submit(20, at), PlacedPending) // as urgent, and younger
-	w.is.Equal(submit(10, at), PlacedPending) // less urgent
-	w.is.Equal(submit(21, at), PlacedRunning) // more urgent
-	w.is.Equal(submit(21, at.Add(time.Minute)), PlacedRunning)
-	w.is.Equal(submit(19, at.Add(time.Minute)), PlacedPending) // behind the first of these
+	w.is.Equal(submit(20, at), store.PlacedPending) // as urgent, and younger
+	w.is.Equal(submit(10, at), store.PlacedPending) // less urgent
+	w.is.Equal(submit(21, at), store.PlacedRunning) // more urgent
+	w.is.Equal(submit(21, at.Add(time.Minute)), store.PlacedRunning)
+	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // behind the first of these
 }
 
 var buffers = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
@@ -123,14 +124,14 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	_, err = snapshot.Exec(w.ctx(), `select from trapeze.live`)
 	w.is.NoErr(err)
 	workOff := func(n int) {
-		changes := make([]func(*NewJob), n)
+		changes := make([]func(*store.NewJob), n)
 		for i := range changes {
 			changes[i] = plain
 		}
 		w.put(changes...)
 		claimed := w.claims(boot, n)
 		w.is.Equal(len(claimed), n)
-		ends := make([]Ending, n)
+		ends := make([]store.Ending, n)
 		for i, c := range claimed {
 			ends[i] = ending(c)
 		}
@@ -140,7 +141,7 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	conn := plantest.Pinned(t, w.Pool())
 	literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
 		"since": `array[now() + interval '1 second']`}
-	pages := func(name string, sql *Statement) int {
+	pages := func(name string, sql *store.Statement) int {
 		plan := plantest.Explain(t, conn, name, sql.Text(), "analyze, buffers, costs off, timing off", sql.InOrder(literals)...)
 		found := buffers.FindStringSubmatch(plan)
 		if found == nil {
@@ -153,8 +154,8 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	var whole, since []int
 	for i, n := range []int{500, 9500} {
 		workOff(n)
-		whole = append(whole, pages(fmt.Sprint("claim", i), ClaimSQL))
-		since = append(since, pages(fmt.Sprint("claim_since", i), ClaimSinceSQL))
+		whole = append(whole, pages(fmt.Sprint("claim", i), store.ClaimSQL))
+		since = append(since, pages(fmt.Sprint("claim_since", i), store.ClaimSinceSQL))
 	}
 	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one page more a rank, when the index grows by a level
 		t.Errorf("over 500 and 10,000 dead rows a claim touches %d pages, and %d from a mark on", whole, since)
@@ -165,6 +166,6 @@ func TestTheRanksAreThoseOfThePriorities(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var least, most int
-	is.NoErr(pgtest.Pool(t).QueryRow(t.Context(), `select min(rank), max(rank) from `+allRanks).Scan(&least, &most))
+	is.NoErr(pgtest.Pool(t).QueryRow(t.Context(), `select min(rank), max(rank) from `+store.AllRanks).Scan(&least, &most))
 	is.Equal([]int{-most, -least}, []int{job.MinPriority, job.MaxPriority}) // negated
 }

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -97,8 +98,8 @@ func (b *bench) drawPod(t *rapid.T) string {
 	return draw(t, "pod", boots...)
 }
 
-func (b *bench) drawJobs(t *rapid.T, most int, change func(*NewJob)) []NewJob {
-	list := make([]NewJob, 1+evenly(t, "jobs more", most))
+func (b *bench) drawJobs(t *rapid.T, most int, change func(*store.NewJob)) []store.NewJob {
+	list := make([]store.NewJob, 1+evenly(t, "jobs more", most))
 	for i := range list {
 		n := b.job()
 		n.Kind, n.Lane = draw(t, "kind", "k", "k", "other"), draw(t, "lane", "default", "default", "side")
@@ -115,7 +116,7 @@ func (b *bench) drawEnqueue(t *rapid.T) []verb {
 	return []verb{enqueues(bootOf(0), b.drawJobs(t, 3, plain))}
 }
 
-func starts(n *NewJob) { n.Starts = true }
+func starts(n *store.NewJob) { n.Starts = true }
 
 func (b *bench) drawBirth(t *rapid.T) []verb {
 	return []verb{enqueues(b.drawPod(t), b.drawJobs(t, 3, starts))}
@@ -123,15 +124,15 @@ func (b *bench) drawBirth(t *rapid.T) []verb {
 
 func (b *bench) drawUnique(t *rapid.T) []verb {
 	key, while := draw(t, "key", "x", "y"), draw(t, "while", "pending", "active")
-	return []verb{enqueuesUnique(b.drawJobs(t, 1, func(n *NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
+	return []verb{enqueuesUnique(b.drawJobs(t, 1, func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
 }
 
 // drawClaim claims what a pod may: some kinds, in the lanes that were open when it last heard.
 func (b *bench) drawClaim(t *rapid.T) []verb {
 	boot := b.drawPod(t)
-	var wants []Want
+	var wants []store.Want
 	for _, lane := range []string{"default", "side"} {
-		w := Want{Lane: lane, N: evenly(t, lane, 5)}
+		w := store.Want{Lane: lane, N: evenly(t, lane, 5)}
 		for _, told := range b.beats[boot] {
 			if told.Name == lane && (!told.Enabled || told.Drained) {
 				w.N = 0
@@ -147,7 +148,7 @@ func (b *bench) drawClaim(t *rapid.T) []verb {
 }
 
 func (b *bench) drawClaimSubjects(t *rapid.T) []verb {
-	keys := draw(t, "keys", []Key{{"k", "s"}}, []Key{{"k", "t"}, {"k", "s"}}, []Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}})
+	keys := draw(t, "keys", []store.Key{{"k", "s"}}, []store.Key{{"k", "t"}, {"k", "s"}}, []store.Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}})
 	return []verb{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
 }
 

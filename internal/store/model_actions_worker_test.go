@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -8,11 +8,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func (b *bench) drawEnding(t *rapid.T, l job.Lease) Ending {
-	e := Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: draw(t, "outcome", job.OK, job.Warning), Reason: job.ReasonOK}
+func (b *bench) drawEnding(t *rapid.T, l job.Lease) store.Ending {
+	e := store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: draw(t, "outcome", job.OK, job.Warning), Reason: job.ReasonOK}
 	if seldom(t, "with result", 2) {
 		e.Result = json.RawMessage(fmt.Sprintf(`{"fence": %d}`, l.Fence))
 	}
@@ -22,7 +23,7 @@ func (b *bench) drawEnding(t *rapid.T, l job.Lease) Ending {
 // drawFinish ends a few claims of one pod in one statement.
 func (b *bench) drawFinish(t *rapid.T) []verb {
 	leases := b.drawLeases(t, 3)
-	var ends []Ending
+	var ends []store.Ending
 	for _, l := range leases {
 		ends = append(ends, b.drawEnding(t, l))
 	}
@@ -32,14 +33,14 @@ func (b *bench) drawFinish(t *rapid.T) []verb {
 // drawChain ends a claim, or two of one pod, with a next step each.
 func (b *bench) drawChain(t *rapid.T) []verb {
 	leases := b.drawLeases(t, 2)
-	var ends []Ending
+	var ends []store.Ending
 	for _, l := range leases {
 		e := b.drawEnding(t, l)
 		parent := b.m.jobs[l.JobID]
 		if parent == nil {
 			continue // forgotten, or never there
 		}
-		child := b.drawJobs(t, 1, func(n *NewJob) {
+		child := b.drawJobs(t, 1, func(n *store.NewJob) {
 			n.ParentID, n.PipelineID, n.Step = &parent.ID, parent.PipelineID, parent.Step+1
 			n.Starts = !seldom(t, "does not start", 4)
 			if !seldom(t, "other subject", 3) {
@@ -54,7 +55,7 @@ func (b *bench) drawChain(t *rapid.T) []verb {
 
 func (b *bench) drawFail(t *rapid.T) []verb {
 	l := b.drawLease(t)
-	return []verb{finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Error: "boom",
+	return []verb{finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Error: "boom",
 		Reason: draw(t, "reason", job.ReasonError, job.ReasonAttemptsExhausted, job.ReasonTimeout),
 		Class:  draw(t, "class", job.ClassError, job.ClassPanic), Code: draw(t, "code", "", "23505", "card_declined")})}
 }
@@ -104,8 +105,8 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 	child := b.job()
 	child.ParentID = &l.JobID
 	return []verb{
-		harmless(finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
-		harmless(finishes(l.Pod, Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
+		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
+		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
 		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
 		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
 		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
@@ -151,7 +152,7 @@ func (b *bench) drawRecover(t *rapid.T) []verb {
 func (b *bench) drawLeave(t *rapid.T) []verb { return []verb{leaves(b.drawPod(t))} }
 
 func (b *bench) drawLane(t *rapid.T) []verb {
-	return []verb{changesLane(Lane{
+	return []verb{changesLane(store.Lane{
 		Name:        draw(t, "lane", "default", "side"),
 		SlotsPerPod: draw(t, "slots", nil, ptr(0), ptr(1), ptr(3)),
 		Enabled:     draw(t, "enabled", true, true, false),

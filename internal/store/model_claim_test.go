@@ -1,21 +1,22 @@
-package store
+package store_test
 
 import (
 	"cmp"
 	"slices"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // wish is a new job with what its place depends on.
 type wish struct {
-	NewJob
+	store.NewJob
 	handed bool // its parent hands it the subject
 	ahead  int  // jobs of this priority and more that wait in its lane go first
 }
 
 // Enqueue puts each job where the store must put it: older and equally urgent jobs of its lane go first.
-func (m *model) Enqueue(boot string, list []NewJob) map[int64]Place {
+func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
 	wishes := make([]wish, len(list))
 	for i, n := range list {
 		wishes[i] = wish{NewJob: n, ahead: n.Priority}
@@ -24,39 +25,39 @@ func (m *model) Enqueue(boot string, list []NewJob) map[int64]Place {
 }
 
 // EnqueueUnique is a submission with a unique key: the job that holds the key answers.
-func (m *model) EnqueueUnique(n NewJob) (holder int64) {
-	key := Key{n.Kind, *n.UniqueKey}
+func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
+	key := store.Key{n.Kind, *n.UniqueKey}
 	if held, taken := m.keys[key]; taken {
 		return held
 	}
 	m.keys[key] = n.ID
 	n.Starts = false
-	m.Enqueue("", []NewJob{n})
+	m.Enqueue("", []store.NewJob{n})
 	return n.ID
 }
 
 // places says where new jobs go, looking at what is there before them. Of several that are about the same, one runs.
-func (m *model) places(boot string, list []wish) map[int64]Place {
-	at := map[int64]Place{}
+func (m *model) places(boot string, list []wish) map[int64]store.Place {
+	at := map[int64]store.Place{}
 	free := make([]wish, 0, len(list))
 	for _, w := range list {
 		first := len(m.pick(func(j *modelJob) bool { return j.waits() && j.Lane == w.Lane && j.Priority >= w.ahead })) == 0
 		switch {
 		case w.DelayMillis > 0:
-			at[w.ID] = PlacedParked
-		case w.Starts && m.open(boot) && first && (w.handed || !m.busy(Key{w.Kind, w.Subject})):
+			at[w.ID] = store.PlacedParked
+		case w.Starts && m.open(boot) && first && (w.handed || !m.busy(store.Key{w.Kind, w.Subject})):
 			free = append(free, w)
 		default:
-			at[w.ID] = PlacedPending
+			at[w.ID] = store.PlacedPending
 		}
 	}
 	slices.SortFunc(free, func(a, b wish) int { return cmp.Compare(a.ID, b.ID) })
-	taken := map[Key]bool{}
+	taken := map[store.Key]bool{}
 	for _, w := range free {
-		k := Key{w.Kind, w.Subject}
-		at[w.ID] = PlacedRunning
+		k := store.Key{w.Kind, w.Subject}
+		at[w.ID] = store.PlacedRunning
 		if w.Subject != "" && !w.handed && taken[k] {
-			at[w.ID] = PlacedPending
+			at[w.ID] = store.PlacedPending
 		}
 		taken[k] = true
 	}
@@ -64,7 +65,7 @@ func (m *model) places(boot string, list []wish) map[int64]Place {
 }
 
 // bear inserts new jobs at their places.
-func (m *model) bear(boot string, list []wish, at map[int64]Place) map[int64]Place {
+func (m *model) bear(boot string, list []wish, at map[int64]store.Place) map[int64]store.Place {
 	for _, w := range list {
 		j := &modelJob{NewJob: w.NewJob, place: "live", at: m.now}
 		if j.PipelineID == 0 {
@@ -76,9 +77,9 @@ func (m *model) bear(boot string, list []wish, at map[int64]Place) map[int64]Pla
 		m.jobs[j.ID] = j
 		m.move(j, job.Pending, modelEvent{event: "job.enqueued", actor: w.Actor})
 		switch at[w.ID] {
-		case PlacedParked:
+		case store.PlacedParked:
 			j.place, j.why, j.at = "parked", "scheduled", m.due(w.DelayMillis)
-		case PlacedRunning:
+		case store.PlacedRunning:
 			m.start(j, boot, "fast")
 		}
 	}
@@ -94,7 +95,7 @@ func (m *model) start(j *modelJob, boot, path string) {
 	m.run(j)
 	m.move(j, job.Running, modelEvent{event: "job.claimed", boot: boot, fence: &[]int64{j.fence}[0], note: path})
 	if j.uniqueWhile == "pending" {
-		delete(m.keys, Key{j.Kind, *j.UniqueKey})
+		delete(m.keys, store.Key{j.Kind, *j.UniqueKey})
 		j.uniqueWhile = ""
 	}
 }
@@ -114,7 +115,7 @@ type modelClaims struct {
 }
 
 // Claim takes the most urgent jobs of each lane.
-func (m *model) Claim(boot string, wants []Want, kinds []string, isolated bool) modelClaims {
+func (m *model) Claim(boot string, wants []store.Want, kinds []string, isolated bool) modelClaims {
 	var picked []*modelJob
 	for _, w := range wants {
 		found := m.pick(func(j *modelJob) bool {
@@ -127,7 +128,7 @@ func (m *model) Claim(boot string, wants []Want, kinds []string, isolated bool) 
 }
 
 // ClaimSubjects takes the most urgent job of each subject.
-func (m *model) ClaimSubjects(boot string, keys []Key, lanes []string) modelClaims {
+func (m *model) ClaimSubjects(boot string, keys []store.Key, lanes []string) modelClaims {
 	var picked []*modelJob
 	for _, k := range keys {
 		found := m.pick(func(j *modelJob) bool {

@@ -1,6 +1,6 @@
 //go:build long
 
-package store
+package store_test
 
 import "time"
 

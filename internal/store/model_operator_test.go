@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"cmp"
@@ -7,22 +7,24 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // Cancel ends a job, or asks the one who runs it to end it.
-func (m *model) Cancel(id int64, stop bool, actor string) (Cancellation, error) {
+func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, error) {
 	j := m.jobs[id]
 	if j == nil {
 		if g, buried := m.graves[id]; buried {
-			return Cancellation{State: g.state, Fence: g.fence}, job.ErrAlreadyTerminal
+			return admin.Cancellation{State: g.state, Fence: g.fence}, job.ErrAlreadyTerminal
 		}
-		return Cancellation{}, job.ErrNotFound
+		return admin.Cancellation{}, job.ErrNotFound
 	}
 	if j.done() {
-		return Cancellation{State: j.state, Fence: j.fence}, job.ErrAlreadyTerminal
+		return admin.Cancellation{State: j.state, Fence: j.fence}, job.ErrAlreadyTerminal
 	}
-	c := Cancellation{State: job.Cancelled, Fence: j.fence}
+	c := admin.Cancellation{State: job.Cancelled, Fence: j.fence}
 	reason := job.ReasonCancelled
 	if stop {
 		reason = job.ReasonStopped
@@ -75,7 +77,7 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 		return nil, job.ErrNotFailed
 	}
 	if j.UniqueKey != nil {
-		key := Key{j.Kind, *j.UniqueKey}
+		key := store.Key{j.Kind, *j.UniqueKey}
 		if holder, held := m.keys[key]; held && holder != id {
 			return nil, job.ErrKeyHeld
 		}
@@ -89,7 +91,7 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 }
 
 // Register opens a pod's row.
-func (m *model) Register(p PodInfo) {
+func (m *model) Register(p store.PodInfo) {
 	m.pods[p.Boot] = &modelPod{name: p.Name}
 	m.podEvent(p.Boot, "pod.joined", "", p.Name)
 }
@@ -115,10 +117,10 @@ func (m *model) CloseLapsed(by string) (boots []string) {
 }
 
 // RecoverPage takes the jobs of closed pods back.
-func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) RecoveredPage {
+func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) store.RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := RecoveredPage{Last: after, Seen: len(page), Crashed: []string{}, Cancelled: []string{}}
+	r := store.RecoveredPage{Last: after, Seen: len(page), Crashed: []string{}, Cancelled: []string{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(boots, j.pod) {
@@ -165,8 +167,8 @@ func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) 
 // modelBeat is what is compared of a heartbeat's answer.
 type modelBeat struct {
 	Open, Paused, Due, Peers bool
-	Lanes                    []Lane
-	Cancels                  []CancelRequest
+	Lanes                    []store.Lane
+	Cancels                  []store.CancelRequest
 }
 
 // Heartbeat renews a lease and tells what a pod must know.
@@ -178,7 +180,7 @@ func (m *model) Heartbeat(boot string, draining bool) modelBeat {
 	}
 	for l, reason := range m.told {
 		if l.Pod == boot {
-			b.Cancels = append(b.Cancels, CancelRequest{l.JobID, l.Fence, reason})
+			b.Cancels = append(b.Cancels, store.CancelRequest{l.JobID, l.Fence, reason})
 		}
 	}
 	b.Lanes = slices.Collect(maps.Values(m.lanes))
@@ -190,8 +192,8 @@ func (m *model) Heartbeat(boot string, draining bool) modelBeat {
 }
 
 func (b *modelBeat) sort() {
-	slices.SortFunc(b.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
-	slices.SortFunc(b.Cancels, func(x, y CancelRequest) int {
+	slices.SortFunc(b.Lanes, func(x, y store.Lane) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(b.Cancels, func(x, y store.CancelRequest) int {
 		return cmp.Or(cmp.Compare(x.JobID, y.JobID), cmp.Compare(x.Fence, y.Fence))
 	})
 }

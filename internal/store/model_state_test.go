@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -15,11 +16,11 @@ import (
 type model struct {
 	now    int64 // the clock: one tick a verb
 	jobs   map[int64]*modelJob
-	runs   map[Key]modelRun         // current_runs
-	keys   map[Key]int64            // unique_keys, by kind and key
+	runs   map[store.Key]modelRun   // current_runs
+	keys   map[store.Key]int64      // unique_keys, by kind and key
 	told   map[job.Lease]job.Reason // cancel_requests
 	pods   map[string]*modelPod
-	lanes  map[string]Lane
+	lanes  map[string]store.Lane
 	paused bool
 	events []modelEvent
 	graves map[int64]grave // rows of done whose job has been forgotten and whose day has not been dropped yet
@@ -27,7 +28,7 @@ type model struct {
 
 // modelJob is a job in its place: live, parked or done.
 type modelJob struct {
-	NewJob
+	store.NewJob
 	place                       string
 	state                       job.State
 	why                         string // it is parked
@@ -76,9 +77,9 @@ type modelEvent struct {
 
 func newModel() *model {
 	return &model{
-		jobs: map[int64]*modelJob{}, runs: map[Key]modelRun{}, keys: map[Key]int64{}, told: map[job.Lease]job.Reason{},
+		jobs: map[int64]*modelJob{}, runs: map[store.Key]modelRun{}, keys: map[store.Key]int64{}, told: map[job.Lease]job.Reason{},
 		pods: map[string]*modelPod{}, graves: map[int64]grave{},
-		lanes: map[string]Lane{"default": {Name: "default", Enabled: true}, "side": {Name: "side", Enabled: true}},
+		lanes: map[string]store.Lane{"default": {Name: "default", Enabled: true}, "side": {Name: "side", Enabled: true}},
 	}
 }
 
@@ -115,7 +116,7 @@ func (j *modelJob) waits() bool      { return j.place == "live" && j.state == jo
 func (j *modelJob) runs() bool       { return j.place == "live" && j.state == job.Running }
 func (j *modelJob) parked() bool     { return j.place == "parked" }
 func (j *modelJob) done() bool       { return j.place == "done" }
-func (j *modelJob) key() Key         { return Key{j.Kind, j.Subject} }
+func (j *modelJob) key() store.Key   { return store.Key{j.Kind, j.Subject} }
 func (j *modelJob) lease() job.Lease { return job.Lease{JobID: j.ID, Fence: j.fence, Pod: j.pod} }
 
 // urgency is the order in which the jobs of a lane are claimed.
@@ -135,7 +136,7 @@ func (m *model) held(l job.Lease) *modelJob {
 func (m *model) open(boot string) bool { p := m.pods[boot]; return p != nil && !p.closed }
 
 // busy reports whether a job of this kind and subject runs.
-func (m *model) busy(k Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
+func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
 
 // move takes a job to another state and writes that down. A move that the picture in job/state.go does not have, and a
 // claim that is not the next one, are an error of the model, and so of what it was compared with.
@@ -188,7 +189,7 @@ func (m *model) end(j *modelJob, to job.State, outcome job.Quality, reason job.R
 	m.move(j, to, e)
 	j.place, j.outcome, j.reason = "done", outcome, reason
 	if j.uniqueWhile != "" {
-		maps.DeleteFunc(m.keys, func(_ Key, holder int64) bool { return holder == j.ID })
+		maps.DeleteFunc(m.keys, func(_ store.Key, holder int64) bool { return holder == j.ID })
 	}
 	j.uniqueWhile, j.isolated, j.cancel, j.at = "", false, false, 0
 }

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,7 +27,7 @@ import (
 func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	st, err := New(context.Background(), pool, Options{})
+	st, err := store.New(context.Background(), pool, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,18 +92,18 @@ func limitHistories(t *testing.T) {
 // bench runs verbs on the store and on its model side by side.
 type bench struct {
 	t     rapid.TB
-	st    *Store
+	st    *store.Store
 	pool  *pgxpool.Pool
 	m     *model
-	jobs  int64             // the latest id given to a job
-	boots int               // and to a pod
-	beats map[string][]Lane // the lanes as each pod heard of them last
-	given []job.Lease       // every lease that was ever given
-	lost  int               // answers that refused a lease
+	jobs  int64                   // the latest id given to a job
+	boots int                     // and to a pod
+	beats map[string][]store.Lane // the lanes as each pod heard of them last
+	given []job.Lease             // every lease that was ever given
+	lost  int                     // answers that refused a lease
 }
 
 // newBench empties the tables.
-func newBench(t rapid.TB, st *Store, pool *pgxpool.Pool) *bench {
+func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 	t.Helper()
 	_, err := pool.Exec(context.Background(), `
 		delete from trapeze.jobs; delete from trapeze.live; delete from trapeze.parked; delete from trapeze.done;
@@ -113,7 +114,7 @@ func newBench(t rapid.TB, st *Store, pool *pgxpool.Pool) *bench {
 	if err != nil {
 		t.Fatalf("empty the tables: %v", err)
 	}
-	return &bench{t: t, st: st, pool: pool, m: newModel(), beats: map[string][]Lane{}}
+	return &bench{t: t, st: st, pool: pool, m: newModel(), beats: map[string][]store.Lane{}}
 }
 
 // try runs a verb on both and compares its answers and all tables.
@@ -158,9 +159,9 @@ func (b *bench) join() verb {
 }
 
 // job prepares a job of kind k in lane default.
-func (b *bench) job() NewJob {
+func (b *bench) job() store.NewJob {
 	b.jobs++
-	return NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}
+	return store.NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}
 }
 
 // sweep is what a pod's net does, in pages.
@@ -200,12 +201,12 @@ func (b *bench) settle() {
 		b.try(comesDue(j.ID))
 	}
 	b.try(promotes(1000))
-	everywhere := []Want{{Lane: "default", N: 1000}, {Lane: "side", N: 1000}}
+	everywhere := []store.Want{{Lane: "default", N: 1000}, {Lane: "side", N: 1000}}
 	for n := len(b.m.jobs) + 1; ; n-- {
 		b.try(claims(last, everywhere, []string{"k", "other"}, true))
-		var ends []Ending
+		var ends []store.Ending
 		for _, j := range b.m.pick((*modelJob).runs) {
-			ends = append(ends, Ending{ID: j.ID, Fence: j.fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK})
+			ends = append(ends, store.Ending{ID: j.ID, Fence: j.fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK})
 		}
 		if len(ends) == 0 {
 			break

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,41 +23,41 @@ const retention = 30 * time.Hour
 
 func cancels(id int64, stop bool) verb {
 	return in(fmt.Sprintf("cancel %d, stop %v", id, stop),
-		func(ctx context.Context, s *Store) (Cancellation, error) {
-			c, err := s.Cancel(ctx, id, stop, "ann", untold)
+		func(ctx context.Context, s *store.Store) (admin.Cancellation, error) {
+			c, err := admin.Cancel(ctx, s, id, stop, "ann", untold)
 			return c, err
 		},
-		func(m *model) (Cancellation, error) { return m.Cancel(id, stop, "ann") })
+		func(m *model) (admin.Cancellation, error) { return m.Cancel(id, stop, "ann") })
 }
 
 func nices(id int64, priority int) verb {
 	return bare(fmt.Sprintf("nice %d, %d", id, priority),
-		func(ctx context.Context, s *Store) error { return s.Nice(ctx, id, priority, false, "ann") },
+		func(ctx context.Context, s *store.Store) error { return admin.Nice(ctx, s, id, priority, false, "ann") },
 		func(m *model) error { return m.Nice(id, priority, "ann") })
 }
 
 func retriesAgain(id int64) verb {
 	return in(fmt.Sprintf("operator's retry of %d", id),
-		func(ctx context.Context, s *Store) ([]int64, error) { return s.Retry(ctx, id, nil, "ann") },
+		func(ctx context.Context, s *store.Store) ([]int64, error) { return admin.Retry(ctx, s, id, nil, "ann") },
 		func(m *model) ([]int64, error) { return m.Retry(id, "ann") })
 }
 
 func registers(boot, name string) verb {
-	p := PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}
+	p := store.PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}
 	return bare("register "+boot,
-		func(ctx context.Context, s *Store) error { return s.Register(ctx, p, lease) },
+		func(ctx context.Context, s *store.Store) error { return s.Register(ctx, p, lease) },
 		func(m *model) error { m.Register(p); return nil })
 }
 
 func leaves(boot string) verb {
 	return bare("leave "+boot,
-		func(ctx context.Context, s *Store) error { return s.Leave(ctx, boot) },
+		func(ctx context.Context, s *store.Store) error { return s.Leave(ctx, boot) },
 		func(m *model) error { m.Leave(boot); return nil })
 }
 
 func beats(boot string, draining bool) verb {
 	return in("heartbeat of "+boot,
-		func(ctx context.Context, s *Store) (modelBeat, error) {
+		func(ctx context.Context, s *store.Store) (modelBeat, error) {
 			b, err := s.Heartbeat(ctx, boot, lease, draining)
 			told := modelBeat{Open: b.Open, Paused: b.Paused, Due: b.NextDue != nil, Peers: b.NextLapse != nil}
 			told.Lanes, told.Cancels = append(told.Lanes, b.Lanes...), append(told.Cancels, b.Cancels...)
@@ -66,8 +69,8 @@ func beats(boot string, draining bool) verb {
 
 func closesLapsed(by string) verb {
 	return in("close lapsed pods, by "+by,
-		func(ctx context.Context, s *Store) (boots []string, err error) {
-			list, err := s.CloseLapsed(ctx, by, lease, time.Time{})
+		func(ctx context.Context, s *store.Store) (boots []string, err error) {
+			list, err := store.CloseLapsed(ctx, s, by, lease, time.Time{})
 			for _, l := range list {
 				boots = append(boots, l.Boot)
 			}
@@ -78,17 +81,19 @@ func closesLapsed(by string) verb {
 
 func recoversPage(boots []string, after int64, limit, maxCrashes int) verb {
 	return in(fmt.Sprintf("recover jobs of %v after %d, %d rows, %d crashes", boots, after, limit, maxCrashes),
-		func(ctx context.Context, s *Store) (RecoveredPage, error) {
-			return s.RecoverPage(ctx, boots, after, limit, maxCrashes)
+		func(ctx context.Context, s *store.Store) (store.RecoveredPage, error) {
+			return store.RecoverPage(ctx, s, boots, after, limit, maxCrashes)
 		},
-		func(m *model) (RecoveredPage, error) { return m.RecoverPage(boots, after, limit, maxCrashes), nil })
+		func(m *model) (store.RecoveredPage, error) {
+			return m.RecoverPage(boots, after, limit, maxCrashes), nil
+		})
 }
 
 // recovers is a pod's sweep for the jobs of one pod: first the closing, then the jobs.
 func recovers(by, from string) verb {
 	closing, page := closesLapsed(by), recoversPage([]string{from}, -1, 1000, 3)
 	return verb{"recover",
-		func(ctx context.Context, s *Store) (any, error) {
+		func(ctx context.Context, s *store.Store) (any, error) {
 			if _, err := closing.do(ctx, s); err != nil {
 				return nil, err
 			}
@@ -100,8 +105,8 @@ func recovers(by, from string) verb {
 // sweepsDue asks which of the pods, that nobody looked after yet, are to be: all of them.
 func sweepsDue(unswept []string) verb {
 	return in("list the sweeps",
-		func(ctx context.Context, s *Store) ([]string, error) {
-			due, err := s.SweepsDue(ctx)
+		func(ctx context.Context, s *store.Store) ([]string, error) {
+			due, err := store.SweepsDue(ctx, s)
 			return slices.DeleteFunc(due, func(boot string) bool { return !slices.Contains(unswept, boot) }), err
 		},
 		func(m *model) ([]string, error) { return append([]string{}, unswept...), nil })
@@ -109,7 +114,7 @@ func sweepsDue(unswept []string) verb {
 
 func swept(boots []string) verb {
 	return bare(fmt.Sprintf("note the sweep of %v", boots),
-		func(ctx context.Context, s *Store) error { return s.Swept(ctx, boots) },
+		func(ctx context.Context, s *store.Store) error { return store.Swept(ctx, s, boots) },
 		func(m *model) error {
 			for _, boot := range boots {
 				m.pods[boot].swept = true
@@ -120,20 +125,20 @@ func swept(boots []string) verb {
 
 func prunesPods() verb {
 	return in("prune pods",
-		func(ctx context.Context, s *Store) (int, error) { return s.PrunePods(ctx, 0, 500) },
+		func(ctx context.Context, s *store.Store) (int, error) { return upkeep.PrunePods(ctx, s, 0, 500) },
 		func(m *model) (int, error) { return m.PrunePods(), nil })
 }
 
 func promotes(limit int) verb {
 	return in(fmt.Sprintf("promote %d", limit),
-		func(ctx context.Context, s *Store) (int, error) { return s.Promote(ctx, limit) },
+		func(ctx context.Context, s *store.Store) (int, error) { return s.Promote(ctx, limit) },
 		func(m *model) (int, error) { return m.Promote(limit), nil })
 }
 
 // changesLane is an operator's change of the table; heartbeats tell of it.
-func changesLane(l Lane) verb {
+func changesLane(l store.Lane) verb {
 	return bare(fmt.Sprintf("lane %s", told(l)),
-		func(ctx context.Context, s *Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.lanes set slots_per_pod = $2, enabled = $3, drained = $4 where name = $1`,
 				l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
 			return err
@@ -143,7 +148,7 @@ func changesLane(l Lane) verb {
 
 func pauses(paused bool) verb {
 	return bare(fmt.Sprintf("gate paused %v", paused),
-		func(ctx context.Context, s *Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.gate set paused = $1`, paused)
 			return err
 		},
@@ -155,8 +160,8 @@ func pauses(paused bool) verb {
 func forgets(state job.State) verb {
 	drops := false
 	return verb{"forget " + string(state),
-		func(ctx context.Context, s *Store) (any, error) {
-			_, err := s.Forget(ctx, string(state), retention, unpaced)
+		func(ctx context.Context, s *store.Store) (any, error) {
+			_, err := upkeep.Forget(ctx, s, string(state), retention, unpaced)
 			return nil, err
 		},
 		[]func(*model) (any, error){
@@ -172,8 +177,8 @@ func forgets(state job.State) verb {
 
 func forgetsEvents() verb {
 	return bare("forget events",
-		func(ctx context.Context, s *Store) error {
-			_, err := s.ForgetEvents(ctx, retention, unpaced)
+		func(ctx context.Context, s *store.Store) error {
+			_, err := upkeep.ForgetEvents(ctx, s, retention, unpaced)
 			return err
 		},
 		func(m *model) error { m.ForgetEvents(); return nil })
@@ -182,7 +187,7 @@ func forgetsEvents() verb {
 // lapses makes the lease of a pod end in the past.
 func lapses(boot string) verb {
 	return bare("lapse of "+boot,
-		func(ctx context.Context, s *Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
 			return err
 		},
@@ -192,7 +197,7 @@ func lapses(boot string) verb {
 // comesDue brings the moment of a parked job.
 func comesDue(id int64) verb {
 	return bare(fmt.Sprintf("job %d comes due", id),
-		func(ctx context.Context, s *Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.parked set run_after = now() where id = $1`, id)
 			return err
 		},
@@ -202,7 +207,7 @@ func comesDue(id int64) verb {
 // ages moves the ends and the history of jobs to a day that is over.
 func ages(ids ...int64) verb {
 	return bare(fmt.Sprintf("age %v", ids),
-		func(ctx context.Context, s *Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			if err := makeOldDay(ctx, s); err != nil {
 				return err
 			}
@@ -245,7 +250,7 @@ func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Tim
 }
 
 // makeOldDay makes the partitions of the day that is over, where they are missing.
-func makeOldDay(ctx context.Context, s *Store) error {
+func makeOldDay(ctx context.Context, s *store.Store) error {
 	day := time.Now().UTC().AddDate(0, 0, -oldDay)
 	for _, parent := range []string{"done_succeeded", "done_failed", "done_cancelled", "job_events"} {
 		_, err := s.Pool().Exec(ctx, fmt.Sprintf(`do $$ begin

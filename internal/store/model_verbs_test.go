@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -18,7 +19,7 @@ import (
 // transactions has a stage for each; the answer is the last one's that has any.
 type verb struct {
 	name   string
-	do     func(ctx context.Context, s *Store) (any, error)
+	do     func(ctx context.Context, s *store.Store) (any, error)
 	stages []func(m *model) (any, error)
 }
 
@@ -36,7 +37,7 @@ func answer(value any, err error) string {
 	return asLine(value)
 }
 
-func (v verb) ask(ctx context.Context, s *Store) string { return answer(v.do(ctx, s)) }
+func (v verb) ask(ctx context.Context, s *store.Store) string { return answer(v.do(ctx, s)) }
 
 // apply runs all stages on the model, a tick of its clock each.
 func (v verb) apply(m *model) string {
@@ -59,55 +60,57 @@ func (v verb) stage(m *model, i int) string {
 }
 
 // in makes a verb of one transaction; its type is that of both answers.
-func in[T any](name string, do func(context.Context, *Store) (T, error), apply func(*model) (T, error)) verb {
+func in[T any](name string, do func(context.Context, *store.Store) (T, error), apply func(*model) (T, error)) verb {
 	return verb{name,
-		func(ctx context.Context, s *Store) (any, error) { return do(ctx, s) },
+		func(ctx context.Context, s *store.Store) (any, error) { return do(ctx, s) },
 		[]func(*model) (any, error){func(m *model) (any, error) { return apply(m) }}}
 }
 
 // bare makes a verb that answers with an error alone.
-func bare(name string, do func(context.Context, *Store) error, apply func(*model) error) verb {
-	return in(name, func(ctx context.Context, s *Store) (any, error) { return nil, do(ctx, s) },
+func bare(name string, do func(context.Context, *store.Store) error, apply func(*model) error) verb {
+	return in(name, func(ctx context.Context, s *store.Store) (any, error) { return nil, do(ctx, s) },
 		func(m *model) (any, error) { return nil, apply(m) })
 }
 
-func enqueues(boot string, list []NewJob) verb {
+func enqueues(boot string, list []store.NewJob) verb {
 	return in(fmt.Sprintf("enqueue %s in %s", told(list), boot),
-		func(ctx context.Context, s *Store) (map[int64]Place, error) { return s.Enqueue(ctx, boot, list) },
-		func(m *model) (map[int64]Place, error) { return m.Enqueue(boot, list), nil })
+		func(ctx context.Context, s *store.Store) (map[int64]store.Place, error) {
+			return s.Enqueue(ctx, boot, list)
+		},
+		func(m *model) (map[int64]store.Place, error) { return m.Enqueue(boot, list), nil })
 }
 
-func enqueuesUnique(n NewJob) verb {
+func enqueuesUnique(n store.NewJob) verb {
 	return in(fmt.Sprintf("enqueue unique %s", told(n)),
-		func(ctx context.Context, s *Store) (holder int64, err error) {
+		func(ctx context.Context, s *store.Store) (holder int64, err error) {
 			return holder, s.Tx(ctx, func(tx pgx.Tx) error {
-				if holder, err = s.ReserveKey(ctx, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
+				if holder, err = store.ReserveKey(ctx, s, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
 					return err
 				}
-				return second(s.EnqueueIn(ctx, tx, []NewJob{n}))
+				return second(store.EnqueueIn(ctx, s, tx, []store.NewJob{n}))
 			})
 		},
 		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })
 }
 
-func claims(boot string, wants []Want, kinds []string, isolated bool) verb {
+func claims(boot string, wants []store.Want, kinds []string, isolated bool) verb {
 	return in(fmt.Sprintf("claim %v of %v in %s, isolated %v", wants, kinds, boot, isolated),
-		func(ctx context.Context, s *Store) (modelClaims, error) {
+		func(ctx context.Context, s *store.Store) (modelClaims, error) {
 			return claimsOf(s.Claim(ctx, boot, wants, kinds, isolated))
 		},
 		func(m *model) (modelClaims, error) { return m.Claim(boot, wants, kinds, isolated), nil })
 }
 
-func claimsSubjects(boot string, keys []Key, lanes []string) verb {
+func claimsSubjects(boot string, keys []store.Key, lanes []string) verb {
 	return in(fmt.Sprintf("claim subjects %v of %v in %s", keys, lanes, boot),
-		func(ctx context.Context, s *Store) (modelClaims, error) {
+		func(ctx context.Context, s *store.Store) (modelClaims, error) {
 			return claimsOf(s.ClaimSubjects(ctx, boot, keys, lanes))
 		},
 		func(m *model) (modelClaims, error) { return m.ClaimSubjects(boot, keys, lanes), nil })
 }
 
 // claimsOf keeps what the model knows of a claim's answer.
-func claimsOf(c Claims, err error) (modelClaims, error) {
+func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	found := modelClaims{Seen: c.Seen}
 	for _, j := range c.Jobs {
 		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
@@ -118,21 +121,23 @@ func claimsOf(c Claims, err error) (modelClaims, error) {
 	return found, err
 }
 
-func finishes(boot string, list ...Ending) verb {
+func finishes(boot string, list ...store.Ending) verb {
 	return in(fmt.Sprintf("finish %s in %s", told(list), boot),
-		func(ctx context.Context, s *Store) (map[int64]Ended, error) { return s.Finish(ctx, boot, list) },
-		func(m *model) (map[int64]Ended, error) { return m.Finish(boot, list), nil })
+		func(ctx context.Context, s *store.Store) (map[int64]store.Ended, error) {
+			return s.Finish(ctx, boot, list)
+		},
+		func(m *model) (map[int64]store.Ended, error) { return m.Finish(boot, list), nil })
 }
 
 func parks(l job.Lease, why string, millis int64) verb {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
-		func(ctx context.Context, s *Store) error {
+		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
 			if why == "retry_later" { // as often as the fence says: any number will do
 				_, err := s.PutOff(ctx, l, int(l.Fence), wait, "boom")
 				return err
 			}
-			_, err := s.Park(ctx, l, wait, Retry{Message: "boom"})
+			_, err := s.Park(ctx, l, wait, store.Retry{Message: "boom"})
 			return err
 		},
 		func(m *model) error { return m.Park(l, why, millis, "boom") })
@@ -140,7 +145,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 
 func handsBack(boot string, leases ...job.Lease) verb {
 	return in(fmt.Sprintf("hand back %+v in %s", leases, boot),
-		func(ctx context.Context, s *Store) (map[int64]bool, error) {
+		func(ctx context.Context, s *store.Store) (map[int64]bool, error) {
 			return s.HandBack(ctx, boot, leases, "stop")
 		},
 		func(m *model) (map[int64]bool, error) { return m.HandBack(boot, leases, "stop"), nil })
@@ -148,18 +153,18 @@ func handsBack(boot string, leases ...job.Lease) verb {
 
 func progresses(l job.Lease, p job.Progress) verb {
 	return bare(fmt.Sprintf("progress %s of %+v", told(p), l),
-		func(ctx context.Context, s *Store) error { return s.Progress(ctx, l, p) },
+		func(ctx context.Context, s *store.Store) error { return s.Progress(ctx, l, p) },
 		func(m *model) error { return m.Progress(l, p) })
 }
 
 func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 	return in(fmt.Sprintf("checkpoint %s of %+v", checkpoint, l),
-		func(ctx context.Context, s *Store) (number int, err error) {
+		func(ctx context.Context, s *store.Store) (number int, err error) {
 			return number, s.Tx(ctx, func(tx pgx.Tx) error {
-				if number, err = s.Hold(ctx, tx, l, time.Minute); err != nil {
+				if number, err = store.Hold(ctx, s, tx, l, time.Minute); err != nil {
 					return err
 				}
-				return s.Checkpoint(ctx, tx, l.JobID, checkpoint)
+				return store.Checkpoint(ctx, s, tx, l.JobID, checkpoint)
 			})
 		},
 		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
@@ -167,33 +172,33 @@ func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 
 func keeps(l job.Lease, checkpoint json.RawMessage) verb {
 	return bare(fmt.Sprintf("keep checkpoint %s of %+v", checkpoint, l),
-		func(ctx context.Context, s *Store) error { return s.Keep(ctx, l, checkpoint) },
+		func(ctx context.Context, s *store.Store) error { return s.Keep(ctx, l, checkpoint) },
 		func(m *model) error { return m.Keep(l, checkpoint) })
 }
 
 func emits(l job.Lease, n int) verb {
-	list := make([]Emission, n)
+	list := make([]store.Emission, n)
 	for i := range list {
-		list[i] = Emission{Event: "my.event", Level: "info", Message: fmt.Sprintf("hello %d", i)}
+		list[i] = store.Emission{Event: "my.event", Level: "info", Message: fmt.Sprintf("hello %d", i)}
 	}
 	return bare(fmt.Sprintf("emit %d events of %+v", n, l),
-		func(ctx context.Context, s *Store) error { return s.Emit(ctx, l, list...) },
+		func(ctx context.Context, s *store.Store) error { return s.Emit(ctx, l, list...) },
 		func(m *model) error { return m.Emit(l, list) })
 }
 
 func notesStale(l job.Lease) verb {
 	return bare(fmt.Sprintf("note the stale result of %+v", l),
-		func(ctx context.Context, s *Store) error { return s.StaleResult(ctx, l, "succeeded") },
+		func(ctx context.Context, s *store.Store) error { return s.StaleResult(ctx, l, "succeeded") },
 		func(m *model) error { m.StaleResult(l, "succeeded"); return nil })
 }
 
 func readsBack(l job.Lease) verb {
 	return in(fmt.Sprintf("read back %+v", l),
-		func(ctx context.Context, s *Store) (Whereabouts, error) {
+		func(ctx context.Context, s *store.Store) (store.Whereabouts, error) {
 			found, err := s.Whereabouts(ctx, l.Pod, []job.Lease{l}, []int64{0})
 			return found[l.JobID], err
 		},
-		func(m *model) (Whereabouts, error) { return m.Whereabouts(l), nil })
+		func(m *model) (store.Whereabouts, error) { return m.Whereabouts(l), nil })
 }
 
 func told(v any) string { return asLine(v) }

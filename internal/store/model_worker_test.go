@@ -1,16 +1,17 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // Finish ends claims of a pod, each fenced by itself, and inserts what follows them.
-func (m *model) Finish(boot string, list []Ending) map[int64]Ended {
-	ended := map[int64]Ended{}
+func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
+	ended := map[int64]store.Ended{}
 	var (
-		ends   []Ending
+		ends   []store.Ending
 		wishes []wish
 	)
 	for _, e := range list {
@@ -28,14 +29,14 @@ func (m *model) Finish(boot string, list []Ending) map[int64]Ended {
 	at := m.places(boot, wishes)
 	for _, e := range ends {
 		j := m.jobs[e.ID]
-		ended[e.ID] = Ended{State: m.finish(j, e), ChildRunning: e.Next != nil && at[e.Next.ID] == PlacedRunning}
+		ended[e.ID] = store.Ended{State: m.finish(j, e), ChildRunning: e.Next != nil && at[e.Next.ID] == store.PlacedRunning}
 	}
 	m.bear(boot, wishes, at)
 	return ended
 }
 
 // finish ends one claim as its handler wishes, unless a cancel came before.
-func (m *model) finish(j *modelJob, e Ending) job.State {
+func (m *model) finish(j *modelJob, e store.Ending) job.State {
 	event := of(j.lease(), "job."+string(e.State))
 	event.text = e.Error
 	switch {
@@ -145,7 +146,7 @@ func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
 }
 
 // Emit appends events of the handler's.
-func (m *model) Emit(l job.Lease, list []Emission) error {
+func (m *model) Emit(l job.Lease, list []store.Emission) error {
 	j := m.held(l)
 	if j == nil {
 		return job.ErrLeaseLost
@@ -168,8 +169,8 @@ func (m *model) StaleResult(l job.Lease, what string) {
 }
 
 // Whereabouts is what became of a claim.
-func (m *model) Whereabouts(l job.Lease) Whereabouts {
-	w := Whereabouts{ID: l.JobID, Fence: l.Fence}
+func (m *model) Whereabouts(l job.Lease) store.Whereabouts {
+	w := store.Whereabouts{ID: l.JobID, Fence: l.Fence}
 	j := m.jobs[l.JobID]
 	switch {
 	case j == nil || j.fence != l.Fence:

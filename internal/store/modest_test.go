@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -9,24 +9,27 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 func TestSlowReadsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	w := newWorldOn(t, pgtest.Pool(t), Options{Connections: 3})
+	w := newWorldOn(t, pgtest.Pool(t), store.Options{Connections: 3})
 	modest := w.Modest(2)
 	release := w.freeze(`lock table trapeze.audit in access exclusive mode`)
-	var reads []func() ([]AuditRow, error)
+	var reads []func() ([]admin.AuditRow, error)
 	for range 6 {
-		reads = append(reads, async(func() ([]AuditRow, error) { return modest.AuditTrail(w.ctx(), AuditFilter{}) }))
+		reads = append(reads, async(func() ([]admin.AuditRow, error) { return admin.AuditTrail(w.ctx(), modest, admin.AuditFilter{}) }))
 	}
 	w.waiting(2) // the others wait for their turn
-	_, err := w.Job(w.ctx(), w.put(plain)[0])
+	_, err := view.Job(w.ctx(), w.Store, w.put(plain)[0])
 	is.NoErr(err) // goes on beside them
 	soon, cancel := context.WithTimeout(w.ctx(), 50*time.Millisecond)
 	defer cancel()
-	_, err = modest.AuditTrail(soon, AuditFilter{})
+	_, err = admin.AuditTrail(soon, modest, admin.AuditFilter{})
 	is.True(errors.Is(err, context.DeadlineExceeded)) // nobody waits for ever
 	release(true)
 	for _, read := range reads {

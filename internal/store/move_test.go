@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -13,24 +15,24 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
-	urgent := func(n *NewJob) { n.Priority = 50 }
+	urgent := func(n *store.NewJob) { n.Priority = 50 }
 	first, second, third := w.put(plain)[0], w.put(plain)[0], w.put(urgent)[0]
 	release := w.freeze(`select from trapeze.live where id = $1 for update`, first)
 
-	moved, passed, err := w.Move(w.ctx(), Moving{From: "default", To: "other"}, "ann")
+	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{2, 1})
 	w.is.Equal(w.at(first).Lane, "default") // whoever holds it may be starting it there
 	release(false)
-	moved, passed, err = w.Move(w.ctx(), Moving{From: "default", To: "other"}, "ann")
+	moved, passed, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{1, 0})
 
 	boot := w.pod("a")
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "other", N: 3}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then as they were submitted
-	moved, _, err = w.Move(w.ctx(), Moving{From: "other", To: "default"}, "ann")
+	moved, _, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "other", To: "default"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal(moved, 0) // what runs stays where its slot is
 }
@@ -49,7 +51,7 @@ func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
 	w.exec(`insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
 		select $1::int + i, 'scheduled', now(), 1, 0, 'default', 'k', '' from generate_series(1, $1::int) i`, backlog)
 	began := time.Now()
-	moved, passed, err := w.Move(w.ctx(), Moving{From: "default", To: "other"}, "ann")
+	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{2 * backlog, 0})
 	w.is.True(time.Since(began) < 10*time.Second) // 0.5 s; half a minute when each row is held against the whole page
@@ -77,15 +79,15 @@ func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('careful')`)
 	w.exec(`insert into trapeze.lane_kinds values ('k', 'careful')`)
-	in := func(lane string) func(*NewJob) { return func(n *NewJob) { n.Lane = lane } }
+	in := func(lane string) func(*store.NewJob) { return func(n *store.NewJob) { n.Lane = lane } }
 	ids := w.put(in("gone"), in("lost"), in("default"), in("gone"))
-	n, err := w.MoveStranded(w.ctx())
+	n, err := admin.MoveStranded(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(n, 3)
 	for i, lane := range []string{"careful", "careful", "default", "careful"} {
 		w.is.Equal(w.at(ids[i]).Lane, lane)
 	}
-	n, err = w.MoveStranded(w.ctx())
+	n, err = admin.MoveStranded(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 }
@@ -97,7 +99,7 @@ func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
 	w.exec(`insert into trapeze.lanes (name) values ('old')`)
 	w.exec(`insert into trapeze.lane_kinds values ('k', 'old')`)
 	release := w.freeze(`select from trapeze.lanes where name = 'default' for update`)
-	deleted := async(func() (job.LaneChanged, error) { return w.DeleteLane(w.ctx(), "old", "", "ann", false) })
+	deleted := async(func() (job.LaneChanged, error) { return admin.DeleteLane(w.ctx(), w.Store, "old", "", "ann", false) })
 	w.waiting(1)
 	w.exec(`select from trapeze.lane_kinds where kind = 'k' for update nowait`)
 	release(true)

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"fmt"
@@ -9,11 +9,13 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // names lists events as job/number.
-func names(list []News) (names []string) {
+func names(list []view.News) (names []string) {
 	for _, n := range list {
 		names = append(names, fmt.Sprintf("%d/%d", *n.Job, *n.EventNo))
 	}
@@ -24,12 +26,12 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	now, err := w.FeedNow(w.ctx())
+	now, err := view.ReadFeedNow(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	held := w.put(plain)[0]
 	other := w.put(plain)[0]
 	jobs := []int64{held, other}
-	list, seen, err := w.News(w.ctx(), now.Seen, jobs, nil)
+	list, seen, err := view.ReadNews(w.ctx(), w.Store, now.Seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/1", held), fmt.Sprintf("%d/1", other)})
 
@@ -39,18 +41,18 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	claimed := w.one(boot)
 	w.is.Equal(claimed.ID, other)
 	w.end(boot, ending(claimed))
-	list, seen, err = w.News(w.ctx(), seen, jobs, nil)
+	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // at once
 	w.is.Equal(len(seen.Open) > 0, true)                                                      // what is still open is remembered
-	list, seen, err = w.News(w.ctx(), seen, jobs, nil)
+	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 0) // nothing twice
 	release(true)
-	list, seen, err = w.News(w.ctx(), seen, jobs, nil)
+	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", held)}) // late, but not skipped
-	list, _, err = w.News(w.ctx(), seen, nil, []int64{held})
+	list, _, err = view.ReadNews(w.ctx(), w.Store, seen, nil, []int64{held})
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 0)
 }
@@ -64,23 +66,23 @@ func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	root := w.put(plain)[0]
 	c := w.one(boot)
 	for range 5 { // five steps after each other
-		next := w.new(then(c, func(n *NewJob) { n.Starts = false }))[0]
+		next := w.new(then(c, func(n *store.NewJob) { n.Starts = false }))[0]
 		w.end(boot, endingWith(c, next))
 		c = w.one(boot)
 	}
 	w.end(boot, ending(c))
-	all, end, err := w.PipelineNews(w.ctx(), root, Seen{}, nil, Position{}, 1000)
+	all, end, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, 1000)
 	w.is.NoErr(err)
 	w.is.Equal(all[len(all)-1].Status, job.PipelineSucceeded) // the last event ended it
 	w.is.Equal(all[0].Status, job.Status(""))                 // the first did neither that nor the contrary
 	for cut := range all {
-		first, within, err := w.PipelineNews(w.ctx(), root, Seen{}, nil, Position{}, cut+1)
+		first, within, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, cut+1)
 		w.is.NoErr(err)
-		rest, _, err := w.PipelineNews(w.ctx(), root, Seen{}, &within, first[cut].Position(), 1000)
+		rest, _, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, &within, first[cut].Position(), 1000)
 		w.is.NoErr(err)
 		w.is.Equal(names(append(first, rest...)), names(all))
 	}
-	none, _, err := w.PipelineNews(w.ctx(), root, end, nil, Position{}, 1000)
+	none, _, err := view.PipelineNews(w.ctx(), w.Store, root, end, nil, view.Position{}, 1000)
 	w.is.NoErr(err)
 	w.is.Equal(len(none), 0)
 }
@@ -89,18 +91,18 @@ func TestTheFeedOfOneSubmitterHasHisJobsOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("a")
-	ann := w.put(func(n *NewJob) { n.Submitter = "ann" })[0]
-	w.put(func(n *NewJob) { n.Submitter = "bob" })
+	ann := w.put(func(n *store.NewJob) { n.Submitter = "ann" })[0]
+	w.put(func(n *store.NewJob) { n.Submitter = "bob" })
 	pgtest.Wait(t, "the horizon passes", func() bool {
-		list, err := w.FeedPage(w.ctx(), Position{}, "ann", 10)
+		list, err := view.FeedPage(w.ctx(), w.Store, view.Position{}, "ann", 10)
 		w.is.NoErr(err)
 		w.is.True(len(list) < 2)
 		return len(list) == 1 && *list[0].Job == ann && list[0].Submitter == "ann"
 	})
-	all, err := w.FeedPage(w.ctx(), Position{}, "", 10)
+	all, err := view.FeedPage(w.ctx(), w.Store, view.Position{}, "", 10)
 	w.is.NoErr(err)
 	w.is.True(all[0].Job == nil) // the pod that joined
-	now, err := w.FeedNow(w.ctx())
+	now, err := view.ReadFeedNow(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(now.Epoch), 8)
 	w.is.Equal(now.Last, all[len(all)-1].Position())
@@ -110,17 +112,17 @@ func TestTheFeedOfOneSubmitterHasHisJobsOnly(t *testing.T) {
 func TestSetsOfTransactionsAreWrittenAndJoined(t *testing.T) {
 	is := is.New(t)
 	for _, text := range []string{"0", "12", "12_3_7"} {
-		s, err := ParseSeen(text)
+		s, err := view.ParseSeen(text)
 		is.NoErr(err)
 		is.Equal(s.String(), text)
 	}
 	for _, text := range []string{"", "x", "3_12", "-1", "12_", "12_3.7"} {
-		_, err := ParseSeen(text)
+		_, err := view.ParseSeen(text)
 		is.True(err != nil) // no set
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		set := func() (s Seen) {
+		set := func() (s view.Seen) {
 			s.Upto = r.Uint64N(12)
 			for x := range s.Upto {
 				if r.IntN(3) == 0 {

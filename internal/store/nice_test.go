@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -23,13 +25,13 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	marks, _, err := w.Marks(w.ctx(), map[string]time.Time{"default": {}}, []string{"k"})
 	w.is.NoErr(err)
 	mark := marks["default"]
-	w.is.NoErr(w.Nice(w.ctx(), ids[1], 100, false, "ann"))
-	w.is.NoErr(w.Nice(w.ctx(), ids[0], -100, false, "ann"))
-	n := w.new(func(n *NewJob) { n.Priority, n.Starts = 99, true })
+	w.is.NoErr(admin.Nice(w.ctx(), w.Store, ids[1], 100, false, "ann"))
+	w.is.NoErr(admin.Nice(w.ctx(), w.Store, ids[0], -100, false, "ann"))
+	n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = 99, true })
 	e, err := w.EnqueueSince(w.ctx(), boot, n, mark)
 	w.is.NoErr(err)
-	w.is.Equal(e.Places[n[0].ID], PlacedPending) // the niced one goes before it
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
+	w.is.Equal(e.Places[n[0].ID], store.PlacedPending) // the niced one goes before it
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
 }
@@ -51,7 +53,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 		return list[0]
 	}
 	before := row()
-	w.is.NoErr(w.Nice(w.ctx(), c.ID, 42, false, "ann"))
+	w.is.NoErr(admin.Nice(w.ctx(), w.Store, c.ID, 42, false, "ann"))
 	after := row()
 	var changed []string
 	for name, value := range before {
@@ -73,11 +75,11 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	id := w.put(func(n *NewJob) {
+	id := w.put(func(n *store.NewJob) {
 		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
 	})[0]
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the nice has the row of live, and not yet the plan
-	niced := async(func() (int, error) { return 0, w.Nice(w.ctx(), id, 30, true, "ann") })
+	niced := async(func() (int, error) { return 0, admin.Nice(w.ctx(), w.Store, id, 30, true, "ann") })
 	w.waiting(1)
 	w.is.Equal(len(w.claims(boot, 1)), 0)
 	release(true)
@@ -86,7 +88,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	c := w.one(boot)
 	w.is.Equal(c.Priority, 30)
 	w.is.Equal(string(c.Planned), `[{"kind":"k","args":{"a":"<b>"},"priority":30},{"kind":"k","args":null,"priority":30}]`)
-	w.is.True(errors.Is(w.Nice(w.ctx(), id, 1, true, "ann"), job.ErrNotQueued))
+	w.is.True(errors.Is(admin.Nice(w.ctx(), w.Store, id, 1, true, "ann"), job.ErrNotQueued))
 	w.end(boot, ending(c))
 }
 
@@ -96,7 +98,7 @@ func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
 	w := newWorld(t)
 	id := w.failing(w.pod("a"))
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id)
-	retried := async(func() ([]int64, error) { return w.Retry(w.ctx(), id, nil, "bob") })
+	retried := async(func() ([]int64, error) { return admin.Retry(w.ctx(), w.Store, id, nil, "bob") })
 	w.waiting(1)
 	w.exec(`select from trapeze.done where id = $1 for update nowait`, id)
 	release(false)
@@ -112,8 +114,8 @@ func TestADeleteAndARetryTakeTurns(t *testing.T) {
 	for range 8 {
 		id := w.failing(boot)
 		release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id)
-		deleted := async(func() (int, error) { return w.Delete(w.ctx(), id, "ann") })
-		retried := async(func() ([]int64, error) { return w.Retry(w.ctx(), id, nil, "bob") })
+		deleted := async(func() (int, error) { return admin.Delete(w.ctx(), w.Store, id, "ann") })
+		retried := async(func() ([]int64, error) { return admin.Retry(w.ctx(), w.Store, id, nil, "bob") })
 		w.waiting(2)
 		release(true)
 		n, gone := deleted()
@@ -128,7 +130,7 @@ func TestADeleteAndARetryTakeTurns(t *testing.T) {
 		w.is.Equal(again, []int64{id})
 		w.is.True(errors.Is(gone, job.ErrNotTerminal))
 		w.end(boot, ending(w.one(boot)))
-		_, err := w.Delete(w.ctx(), id, "ann")
+		_, err := admin.Delete(w.ctx(), w.Store, id, "ann")
 		w.is.NoErr(err)
 	}
 }

@@ -1,17 +1,19 @@
-package store
+package store_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // why is what keeps a job from running, in a word each.
 func (w *world) why(id int64) (list []job.Hindrance) {
 	w.t.Helper()
-	found, err := w.Obstacles(w.ctx(), id, w.BoardSlots)
+	found, err := view.Obstacles(w.ctx(), w.Store, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	for _, o := range found {
 		w.is.True(o.Says != "")        // in words
@@ -35,19 +37,19 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 
 	blocker := w.put(about("travel"))[0]
 	w.one(pod)
-	ids := w.put(about("travel"), func(n *NewJob) { n.Kind = "nobody" }, func(n *NewJob) { n.DelayMillis = time.Hour.Milliseconds() },
-		func(n *NewJob) { n.NeedsApproval = true }, plain)
+	ids := w.put(about("travel"), func(n *store.NewJob) { n.Kind = "nobody" }, func(n *store.NewJob) { n.DelayMillis = time.Hour.Milliseconds() },
+		func(n *store.NewJob) { n.NeedsApproval = true }, plain)
 	busy, unknown, later, asks, free := ids[0], ids[1], ids[2], ids[3], ids[4]
-	list, err := w.Obstacles(w.ctx(), busy, w.BoardSlots)
+	list, err := view.Obstacles(w.ctx(), w.Store, busy, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.HinderedSubject)
 	w.is.Equal(*list[0].JobID, blocker) // by name
 	w.is.Equal(w.why(unknown), only(job.HinderedNoHandler))
-	list, err = w.Obstacles(w.ctx(), later, w.BoardSlots)
+	list, err = view.Obstacles(w.ctx(), w.Store, later, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.HinderedScheduled)
 	w.is.True(list[0].Until.After(time.Now()))
-	list, err = w.Obstacles(w.ctx(), asks, w.BoardSlots)
+	list, err = view.Obstacles(w.ctx(), w.Store, asks, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.HinderedApproval)
 	w.is.True(list[0].Do != "") // and how to do that
@@ -83,7 +85,7 @@ func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
 	}
 	asked := false
 	w.exec(`update trapeze.lanes set drained = true`)
-	_, err := w.Obstacles(w.ctx(), waits, func(context.Context) ([]BoardSlots, error) { asked = true; return nil, nil })
+	_, err := view.Obstacles(w.ctx(), w.Store, waits, func(context.Context) ([]view.BoardSlots, error) { asked = true; return nil, nil })
 	w.is.NoErr(err)
 	w.is.True(!asked) // what is expensive is not asked where it would say nothing
 }

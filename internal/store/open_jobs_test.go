@@ -1,10 +1,12 @@
-package store
+package store_test
 
 import (
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -12,9 +14,9 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	w.put(func(n *NewJob) { n.Kind = "other" })
+	w.put(func(n *store.NewJob) { n.Kind = "other" })
 	for range 7 {
-		w.put(func(n *NewJob) { n.Submitter = "ana" })
+		w.put(func(n *store.NewJob) { n.Submitter = "ana" })
 	}
 	w.claims(boot, 3)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k', 'default', '{}', g from generate_series(1000001, 1000300) g`)
@@ -24,9 +26,9 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
 		select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1000007, 1000300) g`)
 	w.exec(`update trapeze.jobs set created_at = now() - id % 5 * interval '1 minute'`) // some at the same moment
-	all := func(f Filter) (ids []int64) {
+	all := func(f view.Filter) (ids []int64) {
 		for {
-			page, err := w.Jobs(w.ctx(), f)
+			page, err := view.Jobs(w.ctx(), w.Store, f)
 			w.is.NoErr(err)
 			for _, j := range page.Jobs {
 				ids = append(ids, j.ID)
@@ -37,12 +39,12 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 	}
 	open := []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
-	filters := map[string]Filter{
+	filters := map[string]view.Filter{
 		"all": {States: open}, "kind": {States: open, Kind: "other"}, "lane": {States: open, Lane: "nowhere"},
 		"since": {States: open, Since: time.Now().Add(-150 * time.Second)}, "owner": {States: open, Owner: "ana"},
 	}
 	for _, state := range open {
-		filters[string(state)] = Filter{States: []job.State{state}}
+		filters[string(state)] = view.Filter{States: []job.State{state}}
 	}
 	for name, f := range filters {
 		f.Limit = 2
@@ -53,7 +55,7 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 		w.is.Equal(len(begun) == 0, name == "lane")
 	}
-	w.is.Equal(len(all(Filter{States: open, Limit: 100})), 14)
+	w.is.Equal(len(all(view.Filter{States: open, Limit: 100})), 14)
 }
 
 func TestAPodsJobsAreCounted(t *testing.T) {
@@ -62,7 +64,7 @@ func TestAPodsJobsAreCounted(t *testing.T) {
 	idle, busy := w.pod("idle"), w.pod("busy")
 	w.put(plain, plain, plain)
 	w.claims(busy, 2)
-	pods, err := w.Pods(w.ctx(), false)
+	pods, err := view.Pods(w.ctx(), w.Store, false)
 	w.is.NoErr(err)
 	running := map[string]int{}
 	for _, p := range pods {

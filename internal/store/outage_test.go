@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -17,31 +17,33 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
-	s, err := New(t.Context(), pgtest.Connect(t, proxy.URL()), Options{Connections: 2})
+	s, err := store.New(t.Context(), pgtest.Connect(t, proxy.URL()), store.Options{Connections: 2})
 	is.NoErr(err)
 	defer s.Close()
 	proxy.Refuse()
-	for began := time.Now(); time.Since(began) <= OutageAfter+AttemptsApart; { // a single failure is no outage
-		_, err = s.Pods(t.Context(), true)
-		is.True(Transient(err))
+	for began := time.Now(); time.Since(began) <= store.OutageAfter+store.AttemptsApart; { // a single failure is no outage
+		_, err = view.Pods(t.Context(), s, true)
+		is.True(store.Transient(err))
 	}
 	before := s.Pool().Stat().NewConnsCount()
 	failed := 0
 	for began := time.Now(); failed < 1000 && time.Since(began) < 10*time.Second; failed++ {
-		_, err := s.Pods(t.Context(), true)
-		is.True(Transient(err) && !Unknown(err)) // nothing was sent
+		_, err := view.Pods(t.Context(), s, true)
+		is.True(store.Transient(err) && !store.Unknown(err)) // nothing was sent
 	}
 	dials := int(s.Pool().Stat().NewConnsCount() - before)
 	t.Logf("%d requests dialled %d times", failed, dials)
 	is.True(dials < failed/3)
 	proxy.Pass()
-	pgtest.Wait(t, "the database answers again", func() bool { _, err := s.Pods(t.Context(), true); return err == nil })
+	pgtest.Wait(t, "the database answers again", func() bool { _, err := view.Pods(t.Context(), s, true); return err == nil })
 }
 
 func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
@@ -55,25 +57,25 @@ func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
 	host, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	defer host.Close()
-	s, err := New(t.Context(), host, Options{PodConnections: 16})
+	s, err := store.New(t.Context(), host, store.Options{PodConnections: 16})
 	is.NoErr(err)
 	defer s.Close()
 	var taken []*pgx.Conn
 	for {
 		conn, err := pgx.Connect(t.Context(), server.URL())
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == TooMany {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == store.TooMany {
 			break
 		}
 		is.NoErr(err)
 		taken = append(taken, conn)
 	}
-	_, err = s.Pods(t.Context(), true)
-	is.True(Transient(err))
+	_, err = view.Pods(t.Context(), s, true)
+	is.True(store.Transient(err))
 	is.True(strings.Contains(err.Error(), "no connection left: a pod opens up to 21, 16 of its own and 5 in the host's pool"))
 	for _, conn := range taken {
 		is.NoErr(conn.Close(t.Context()))
 	}
-	pgtest.Wait(t, "there are connections again", func() bool { _, err := s.Pods(t.Context(), true); return err == nil })
+	pgtest.Wait(t, "there are connections again", func() bool { _, err := view.Pods(t.Context(), s, true); return err == nil })
 }
 
 func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
@@ -86,14 +88,14 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	host, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	defer host.Close()
-	s, err := New(t.Context(), host, Options{})
+	s, err := store.New(t.Context(), host, store.Options{})
 	is.NoErr(err)
 	defer s.Close()
 	heart, err := s.Steady(t.Context(), 3)
 	is.NoErr(err)
 	defer heart.Close()
 	backend := func() int {
-		pids, err := rows(t.Context(), heart, pgx.RowTo[int], `select pg_backend_pid()`)
+		pids, err := store.Rows(t.Context(), heart, pgx.RowTo[int], `select pg_backend_pid()`)
 		is.NoErr(err)
 		return pids[0]
 	}
@@ -140,11 +142,11 @@ func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
 	is.Equal(stay(), 3)
 	port.Store(int64(primary.Port()))
 
-	s, err := New(t.Context(), host, Options{BehindPooler: true})
+	s, err := store.New(t.Context(), host, store.Options{BehindPooler: true})
 	is.NoErr(err)
 	t.Cleanup(s.Close)
 	pgtest.Wait(t, "a write succeeds", func() bool {
-		return s.Register(t.Context(), PodInfo{Boot: uuid.NewString(), Name: "a", Kinds: []string{"k"}}, time.Minute) == nil
+		return s.Register(t.Context(), store.PodInfo{Boot: uuid.NewString(), Name: "a", Kinds: []string{"k"}}, time.Minute) == nil
 	})
 	is.True(stay() < 3)
 }

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -6,6 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -14,7 +17,7 @@ const aDay = 24 * time.Hour
 // overdue ends what is older than a day where its lane says nothing, and returns what was ended and what was passed by.
 func (w *world) overdue(limit int) (ended, passed []int64) {
 	w.t.Helper()
-	list, err := w.EndOverdue(w.ctx(), aDay, limit)
+	list, err := upkeep.EndOverdue(w.ctx(), w.Store, aDay, limit)
 	w.is.NoErr(err)
 	for _, o := range list {
 		if o.Ended != nil {
@@ -38,7 +41,7 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	boot := w.pod("a")
 	running := w.put(about("s"))[0]
 	c := w.one(boot)
-	ids := w.put(plain, plain, func(n *NewJob) { n.Priority = -100 }, func(n *NewJob) { n.DelayMillis = 1 })
+	ids := w.put(plain, plain, func(n *store.NewJob) { n.Priority = -100 }, func(n *store.NewJob) { n.DelayMillis = 1 })
 	young, old, low, parked := ids[0], ids[1], ids[2], ids[3]
 	w.due(25, running, old, low)
 	w.due(23, young)
@@ -53,7 +56,7 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	w.is.Equal(w.at(parked).State, job.Pending) // what waits for its moment does not age
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []CancelRequest{{running, 1, job.ReasonDeadline}}) // its owner is told
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // its owner is told
 	_, ok := w.end(boot, ending(c))
 	w.is.True(!ok) // and its late result refused
 	next := w.put(about("s"))[0]
@@ -66,7 +69,7 @@ func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, max_age_s) values ('quick', 3600), ('patient', 0), ('slow', 360000)`)
-	in := func(lane string) func(*NewJob) { return func(n *NewJob) { n.Lane = lane } }
+	in := func(lane string) func(*store.NewJob) { return func(n *store.NewJob) { n.Lane = lane } }
 	ids := w.put(in("quick"), in("patient"), in("slow"), plain)
 	w.due(2, ids...)
 	ended, _ := w.overdue(10)
@@ -75,7 +78,7 @@ func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
 	ended, _ = w.overdue(10)
 	w.is.Equal(ended, ids[3:]) // a day by default; a hundred hours; for ever
 	w.due(101, ids...)
-	list, err := w.EndOverdue(w.ctx(), -1, 10)
+	list, err := upkeep.EndOverdue(w.ctx(), w.Store, -1, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 1) // without a default the lane's own holds
 	w.is.Equal(w.at(ids[2]).State, job.Failed)
@@ -106,14 +109,14 @@ func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(w.ctx()) }()
-	_, err = w.Hold(w.ctx(), tx, leaseOf(boot, c), time.Minute)
+	_, err = store.Hold(w.ctx(), w.Store, tx, leaseOf(boot, c), time.Minute)
 	w.is.NoErr(err)
 	_, passed := w.overdue(10)
 	w.is.Equal(passed, []int64{id}) // nobody waits for the handler's transaction
 	w.is.Equal(w.at(id).State, job.Running)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []CancelRequest{{id, 1, job.ReasonDeadline}}) // but its handler is told
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonDeadline}}) // but its handler is told
 	w.is.NoErr(tx.Commit(w.ctx()))
 	ended, _ := w.overdue(10)
 	w.is.Equal(ended, []int64{id})
@@ -125,7 +128,7 @@ func TestAnOverdueJobThatWasToBeCancelledIsCancelled(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	w.one(boot)
-	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	w.due(25, id)
 	w.overdue(10)
@@ -138,10 +141,10 @@ func TestOverdueJobsEndInBoundedPagesAndFreeTheirKeys(t *testing.T) {
 	w := newWorld(t)
 	id := w.new(plain)[0].ID
 	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
-		_, err := w.ReserveKey(w.ctx(), tx, "k", "key", id)
+		_, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "key", id)
 		return err
 	}))
-	_, err := w.Enqueue(w.ctx(), w.pod("a"), []NewJob{{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("active")}})
+	_, err := w.Enqueue(w.ctx(), w.pod("a"), []store.NewJob{{ID: id, Kind: "k", Lane: "default", Args: []byte(`{}`), UniqueKey: ptr("key"), UniqueWhile: ptr("active")}})
 	w.is.NoErr(err)
 	ids := append(w.put(plain, plain, plain, plain), id)
 	w.due(25, ids...)

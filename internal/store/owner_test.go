@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -24,8 +25,8 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 		w.is.NoErr(err)
 	}
 	var jobs, pipelines []int64
-	for f := (Filter{Owner: "ana", Limit: 3}); ; {
-		page, err := w.Jobs(w.ctx(), f)
+	for f := (view.Filter{Owner: "ana", Limit: 3}); ; {
+		page, err := view.Jobs(w.ctx(), w.Store, f)
 		w.is.NoErr(err)
 		for _, one := range page.Jobs {
 			jobs = append(jobs, one.ID)
@@ -34,8 +35,8 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 			break
 		}
 	}
-	for f := (PipelineFilter{Owner: "ana", Limit: 3}); ; {
-		page, err := w.Pipelines(w.ctx(), f)
+	for f := (view.PipelineFilter{Owner: "ana", Limit: 3}); ; {
+		page, err := view.Pipelines(w.ctx(), w.Store, f)
 		w.is.NoErr(err)
 		for _, one := range page.Pipelines {
 			pipelines = append(pipelines, one.ID)
@@ -46,18 +47,18 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 	}
 	w.is.Equal(jobs, []int64{1, 4, 7, 10}) // hers alone, newest first
 	w.is.Equal(pipelines, jobs)            // each is the pipeline of its own
-	late, err := w.Pipelines(w.ctx(), PipelineFilter{Owner: "ana", Since: time.Now().Add(-5 * time.Minute)})
+	late, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Since: time.Now().Add(-5 * time.Minute)})
 	w.is.NoErr(err)
 	w.is.Equal(len(late.Pipelines), 2) // by the moments at which their first jobs were submitted
-	first, err := w.Pipelines(w.ctx(), PipelineFilter{Owner: "ana", Limit: 1})
+	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Limit: 1})
 	w.is.NoErr(err)
 	w.exec(`delete from trapeze.jobs where id = 1`)
-	rest, err := w.Pipelines(w.ctx(), PipelineFilter{Owner: "ana", Limit: 1, Cursor: first.Cursor})
+	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Limit: 1, Cursor: first.Cursor})
 	w.is.NoErr(err)
 	w.is.Equal(rest.Pipelines[0].ID, int64(4)) // the job it went on from is forgotten: it goes on by the moment
-	owner, err := w.Owner(w.ctx(), 2)
+	owner, err := view.Owner(w.ctx(), w.Store, 2)
 	w.is.NoErr(err)
 	w.is.Equal(owner, "bob")
-	_, err = w.Owner(w.ctx(), 99)
+	_, err = view.Owner(w.ctx(), w.Store, 99)
 	w.is.True(errors.Is(err, job.ErrNotFound))
 }

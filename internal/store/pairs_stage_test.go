@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // heldBeforeCommitSQL makes every transaction of a connection that says so wait for the advisory lock 7 when it commits: all that it
@@ -30,8 +32,8 @@ create constraint trigger hold after insert or update or delete on trapeze.lanes
 // stage is a database on which the transactions of one store can be held before their commit.
 type stage struct {
 	*world
-	st   *Store
-	held *Store // the one whose transactions are
+	st   *store.Store
+	held *store.Store // the one whose transactions are
 }
 
 func newStage(t *testing.T) *stage {
@@ -44,13 +46,13 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := New(context.Background(), host, Options{Connections: 2})
+	held, err := store.New(context.Background(), host, store.Options{Connections: 2})
 	host.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// However slow the machine, nobody's patience ends while the first is held.
-	for _, s := range []*Store{w.Store, held} {
+	for _, s := range []*store.Store{w.Store, held} {
 		s.Wait(5 * time.Minute)
 	}
 	t.Cleanup(func() {
@@ -71,8 +73,8 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 	}
 	n := b.job()
 	n.Subject = "s"
-	list := []verb{b.join(), b.join(), b.join(), b.join(), enqueues(bootOf(0), []NewJob{n}),
-		claims(theLease.Pod, []Want{{Lane: "default", N: 1}}, []string{"k"}, true)}
+	list := []verb{b.join(), b.join(), b.join(), b.join(), enqueues(bootOf(0), []store.NewJob{n}),
+		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}
 	for _, v := range append(list, begin[from]...) {
 		if got, want := v.ask(context.Background(), s.st), v.apply(b.m); got != want {
 			t.Fatalf("%s answers %s, want %s", v.name, got, want)
@@ -120,7 +122,7 @@ type asked struct {
 	answer string
 }
 
-func (s *stage) ask(v verb, st *Store) *asked {
+func (s *stage) ask(v verb, st *store.Store) *asked {
 	a := &asked{done: make(chan struct{})}
 	go func() {
 		defer close(a.done)

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -35,16 +36,16 @@ var pairVerbs = []pairVerb{
 		if first {
 			boot = theLease.Pod // then only the fence tells its old claim from the new one
 		}
-		return claims(boot, []Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+		return claims(boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	}},
 	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) verb { return beats(theLease.Pod, false) }},
 	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) verb {
 		child := b.job() // each finish has a child of its own, so that the tables tell whose was accepted
 		child.ParentID, child.PipelineID, child.Step, child.Subject, child.Starts = ptr(int64(1)), 1, 1, "s", true
-		return finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})
+		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})
 	}},
 	{"fail", []string{"running", "closed"}, true, func(*bench, bool) verb {
-		return finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})
+		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})
 	}},
 	{"retry", []string{"running", "closed"}, false, func(*bench, bool) verb { return parks(theLease, "retry", 0) }},
 	{"cancel", []string{"pending", "running", "closed", "parked"}, false, func(*bench, bool) verb { return cancels(1, false) }},
@@ -55,7 +56,7 @@ var pairVerbs = []pairVerb{
 	{"hand back", []string{"running", "closed"}, false, func(*bench, bool) verb { return handsBack(theLease.Pod, theLease) }},
 	{"promote", []string{"parked"}, true, func(*bench, bool) verb { return promotes(10) }},
 	{"lane change", []string{"running", "running anew", "pending"}, false, func(_ *bench, first bool) verb {
-		return changesLane(Lane{Name: "default", SlotsPerPod: ptr(1), Enabled: first, Drained: !first})
+		return changesLane(store.Lane{Name: "default", SlotsPerPod: ptr(1), Enabled: first, Drained: !first})
 	}},
 	{"retention", []string{"ended"}, false, func(*bench, bool) verb { return forgets(job.Succeeded) }},
 }
@@ -66,14 +67,14 @@ var begin = map[string][]verb{
 	"cancelling": {cancels(1, false)},
 	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends
 	"running anew": {handsBack(theLease.Pod, theLease),
-		claims(theLease.Pod, []Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // in the same pod: only the fence tells
+		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // in the same pod: only the fence tells
 	"lapsed":             {lapses(theLease.Pod)},
 	"closed":             {lapses(theLease.Pod), closesLapsed(theNet)},
 	"closed, cancelling": {cancels(1, false), lapses(theLease.Pod), closesLapsed(theNet)},
-	"failed":             {finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})},
+	"failed":             {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})},
 	"cancelled":          {cancels(1, true)},
 	"parked":             {parks(theLease, "retry", 0)},
-	"ended":              {finishes(theLease.Pod, Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
+	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
 // Every two verbs meet on one row: the first has written everything and is held before its commit, the second starts and

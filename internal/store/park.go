@@ -49,17 +49,17 @@ type Retry struct {
 // Park ends a claim with a wait before another try. It returns the moment at which the job becomes
 // due, or [job.ErrLeaseLost], also when a cancel was committed: then finish it.
 func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why Retry) (time.Time, error) {
-	return s.park(ctx, l, "retry", 0, wait, why)
+	return park(ctx, s, l, "retry", 0, wait, why)
 }
 
 // PutOff ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
 // counted from 1; why is the handler's reason. Returns as [Store.Park].
 func (s *Store) PutOff(ctx context.Context, l job.Lease, times int, wait time.Duration, why string) (time.Time, error) {
-	return s.park(ctx, l, "retry_later", times, wait, Retry{Message: why})
+	return park(ctx, s, l, "retry_later", times, wait, Retry{Message: why})
 }
 
-func (s *Store) park(ctx context.Context, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
-	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", some(string(why.Class))}, {"code", some(why.Code)}})
+func park(ctx context.Context, s *Store, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
+	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}

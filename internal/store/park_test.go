@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"slices"
@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -13,11 +16,11 @@ func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
-	delayed := func(ms int64) func(*NewJob) { return func(n *NewJob) { n.DelayMillis = ms } }
+	delayed := func(ms int64) func(*store.NewJob) { return func(n *store.NewJob) { n.DelayMillis = ms } }
 	ids := w.put(delayed(3), delayed(1), delayed(2), delayed(3_600_000))
-	retried := w.put(func(n *NewJob) { n.Priority, n.Subject = 20, "s" })
+	retried := w.put(func(n *store.NewJob) { n.Priority, n.Subject = 20, "s" })
 	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, Retry{Message: "boom"})
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
@@ -41,7 +44,7 @@ func TestTwoPromotionsMoveEachJobOnce(t *testing.T) {
 	w := newWorld(t)
 	boot := w.pod("a")
 	for range 50 {
-		w.put(func(n *NewJob) { n.DelayMillis = 1 })
+		w.put(func(n *store.NewJob) { n.DelayMillis = 1 })
 	}
 	w.exec(`update trapeze.parked set run_after = now() - interval '1 s'`)
 	promote := func() (int, error) { return w.Promote(w.ctx(), 30) }
@@ -62,14 +65,14 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	c := w.one(boot)
-	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
-	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, Retry{Message: "boom"})
+	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, store.Retry{Message: "boom"})
 	w.is.True(err != nil) // not parked
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
 	w.is.NoErr(err)
 	w.is.Equal(len(back), 0) // not handed back
-	_, err = w.Hold(w.ctx(), w.pool, leaseOf(boot, c), time.Minute)
+	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute)
 	w.is.True(err != nil) // its handler writes nothing more
 	end, ok := w.end(boot, ending(c))
 	w.is.True(ok)
@@ -85,9 +88,9 @@ func TestAStopEndsARunningJobAtOnce(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(about("s"))[0]
 	c := w.one(boot)
-	_, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
-	got, err := w.Cancel(w.ctx(), id, true, "bob", untold)
+	got, err := admin.Cancel(w.ctx(), w.Store, id, true, "bob", untold)
 	w.is.NoErr(err)
 	w.is.Equal(got.State, job.Cancelled)
 	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)
@@ -95,7 +98,7 @@ func TestAStopEndsARunningJobAtOnce(t *testing.T) {
 	w.is.True(!ok) // the late result is refused
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []CancelRequest{{id, 1, job.ReasonStopped}})
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonStopped}})
 	w.put(about("s"))
 	w.is.Equal(len(w.claims(boot, 1)), 1) // its subject is free
 }
@@ -106,13 +109,13 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	c := w.one(boot)
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`)}))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), store.Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`)}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
 	p := w.at(id).Progress
 	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // what is not told keeps its value
 	w.end(boot, ending(c))
-	list, err := w.JobEvents(w.ctx(), id, 1, 10)
+	list, err := view.JobEvents(w.ctx(), w.Store, id, 1, 10)
 	w.is.NoErr(err)
 	var names []string
 	for _, e := range list {
@@ -120,11 +123,11 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	}
 	w.is.Equal(names, []string{"job.claimed", "file.opened", "job.succeeded"})
 	pgtest.Wait(t, "the feed to go on after its cursor, without gap or repeat", func() bool {
-		after, err := w.Events(w.ctx(), 0, list[0].Cursor, 10)
+		after, err := view.Events(w.ctx(), w.Store, 0, list[0].Cursor, 10)
 		w.is.NoErr(err)
 		return len(after) == 2 // no sooner than older transactions of the whole server have ended
 	})
-	after, err := w.Events(w.ctx(), id, list[1].Cursor, 10)
+	after, err := view.Events(w.ctx(), w.Store, id, list[1].Cursor, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(after), 1)
 }

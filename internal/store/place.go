@@ -165,7 +165,7 @@ const (
 const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
-	goesAheadSince = `select from ` + allRanks + ` cross join lateral (select from trapeze.live l
+	goesAheadSince = `select from ` + AllRanks + ` cross join lateral (select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= @since::timestamptz and l.state = 'pending' limit 1) l
 			where rank <= w.ahead`
 )
@@ -222,7 +222,7 @@ func (c *columns) add(n NewJob) {
 	c.impaired = append(c.impaired, n.Impaired)
 	c.approvals = append(c.approvals, n.approval())
 	if n.Trace != "" {
-		c.traces = append(append(c.traces, make([]*string, len(c.ids)-1-len(c.traces))...), some(n.Trace))
+		c.traces = append(append(c.traces, make([]*string, len(c.ids)-1-len(c.traces))...), Some(n.Trace))
 	}
 }
 
@@ -256,8 +256,8 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
-// some returns v by its address: nil, which costs nothing, for the zero value, as PostgreSQL's null.
-func some[T comparable](v T) *T {
+// Some returns v by its address: nil, which costs nothing, for the zero value, as PostgreSQL's null.
+func Some[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil

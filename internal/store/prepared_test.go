@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 func TestAStatementOutlivesAChangeOfItsTable(t *testing.T) {
@@ -14,7 +16,7 @@ func TestAStatementOutlivesAChangeOfItsTable(t *testing.T) {
 	w.exec(`create table changing (a int)`)
 	w.exec(`insert into changing values (1)`)
 	read := func() map[string]any {
-		list, err := rows(w.ctx(), w.Store, pgx.RowToMap, `select * from changing`)
+		list, err := store.Rows(w.ctx(), w.Store, pgx.RowToMap, `select * from changing`)
 		w.is.NoErr(err)
 		return list[0]
 	}
@@ -27,21 +29,21 @@ func TestAStatementOutlivesAChangeOfItsTable(t *testing.T) {
 
 func TestARefusedStatementStaysPrepared(t *testing.T) {
 	t.Parallel()
-	w := newWorldOn(t, newWorld(t).pool, Options{Connections: 1})
+	w := newWorldOn(t, newWorld(t).pool, store.Options{Connections: 1})
 	const divide = `select 1 / $1::int`
 	prepared := func() (at string) {
-		list, err := rows(w.ctx(), w.Store, pgx.RowTo[string], `select prepare_time::text from pg_prepared_statements where statement = $1`, divide)
+		list, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], `select prepare_time::text from pg_prepared_statements where statement = $1`, divide)
 		w.is.NoErr(err)
 		w.is.Equal(len(list), 1)
 		return list[0]
 	}
-	_, err := rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 1)
+	_, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 1)
 	w.is.NoErr(err)
 	before := prepared()
-	_, err = rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 0)
+	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 0)
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	w.is.True(ok && pg.Code == "22012")
-	_, err = rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 1)
+	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[int], divide, 1)
 	w.is.NoErr(err)
 	w.is.Equal(prepared(), before)
 }

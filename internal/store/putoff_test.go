@@ -1,10 +1,13 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -32,7 +35,7 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	_, err = w.PutOff(w.ctx(), leaseOf(a, c), 2, 0, "GPU still busy")
 	w.is.NoErr(err)
 
-	list, err := w.JobEvents(w.ctx(), id, 0, 100)
+	list, err := view.JobEvents(w.ctx(), w.Store, id, 0, 100)
 	w.is.NoErr(err)
 	var said []string
 	var counts []int
@@ -57,7 +60,7 @@ func TestARetryIsNotCountedAsPutOff(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, Retry{Message: "boom"})
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // an error costs nothing there
 	w.promote(1)
@@ -75,7 +78,7 @@ func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
 	_, err := w.PutOff(w.ctx(), leaseOf(a, old), 1, time.Hour, "late")
 	w.is.True(err != nil) // the lease is lost
 	c := w.one(b)
-	_, err = w.Cancel(w.ctx(), id, false, "ann", untold)
+	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	_, err = w.PutOff(w.ctx(), leaseOf(b, c), 1, time.Hour, "cancelled")
 	w.is.True(err != nil) // cancel wins

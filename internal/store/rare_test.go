@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -19,9 +20,9 @@ func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	all := func(f Filter) (ids []int64) {
+	all := func(f view.Filter) (ids []int64) {
 		for {
-			page, err := w.Jobs(w.ctx(), f)
+			page, err := view.Jobs(w.ctx(), w.Store, f)
 			w.is.NoErr(err)
 			for _, j := range page.Jobs {
 				ids = append(ids, j.ID)
@@ -32,7 +33,7 @@ func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 	}
 	ended := []job.State{job.Failed, job.Cancelled}
-	for name, f := range map[string]Filter{
+	for name, f := range map[string]view.Filter{
 		"failed": {States: ended[:1]}, "cancelled": {States: ended[1:]}, "both": {States: ended}, "kind": {States: ended, Kind: "k1"},
 		"lane": {States: ended, Lane: "nowhere"}, "owner": {States: ended, Owner: "ana"}, "pipeline": {States: ended, Pipeline: 20},
 		"since": {States: ended, Since: time.Now().Add(-50 * time.Hour)}, "now": {States: ended, Since: time.Now()},
@@ -53,9 +54,9 @@ func TestRarePipelinesAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	w.seedEnded(3000, 20)
 	w.exec(`with gone as (delete from trapeze.done where id in (select id from trapeze.jobs where step = 1 and id % 100 = 11) returning id, fence)
 		insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject, fence) select id, now(), 3, 0, 'pending', 'default', 'k', '', fence from gone`)
-	all := func(f PipelineFilter) (ids []int64) {
+	all := func(f view.PipelineFilter) (ids []int64) {
 		for {
-			page, err := w.Pipelines(w.ctx(), f)
+			page, err := view.Pipelines(w.ctx(), w.Store, f)
 			w.is.NoErr(err)
 			for _, p := range page.Pipelines {
 				ids = append(ids, p.ID)
@@ -66,7 +67,7 @@ func TestRarePipelinesAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 	}
 	rare := []job.Status{job.PipelineFailed, job.PipelineCancelled, job.PipelineRunning}
-	for name, f := range map[string]PipelineFilter{
+	for name, f := range map[string]view.PipelineFilter{
 		"failed": {Statuses: rare[:1]}, "cancelled": {Statuses: rare[1:2]}, "running": {Statuses: rare[2:]}, "all": {Statuses: rare},
 		"name": {Statuses: rare, Name: "p1"}, "since": {Statuses: rare, Since: time.Now().Add(-50 * time.Hour)},
 	} {

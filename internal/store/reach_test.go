@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -70,21 +71,21 @@ func touchedBehindBlocked(t *testing.T, n int) {
 			first := maps.Clone(literals)
 			first["since"] = "'{0001-01-01}'"
 			for name, one := range map[string]struct {
-				sql *Statement
+				sql *store.Statement
 				by  map[string]string
 			}{
-				"claim":               {ClaimSQL, literals},
-				"claim_since":         {ClaimSinceSQL, literals},
-				"claim_from_position": {ClaimSinceSQL, middle},
-				"worker_claim":        {GuestClaimSQL, literals},
-				"worker_claim_since":  {GuestSinceSQL, literals},
-				"marks":               {MarksSQL, first},
+				"claim":               {store.ClaimSQL, literals},
+				"claim_since":         {store.ClaimSinceSQL, literals},
+				"claim_from_position": {store.ClaimSinceSQL, middle},
+				"worker_claim":        {store.GuestClaimSQL, literals},
+				"worker_claim_since":  {store.GuestSinceSQL, literals},
+				"marks":               {store.MarksSQL, first},
 			} {
 				plan := plantest.Explain(t, conn, name, one.sql.Text(), "analyze, buffers, format json", one.sql.InOrder(one.by)...)
 				found := plantest.Read(t, plan)
 				t.Logf("%s: %+v", name, found)
 				// Each row is read, filtered, and tried with its subject; where the page ends it is read once more.
-				if found.Rows > 5*ClaimReach || found.Buffers > 12*ClaimReach {
+				if found.Rows > 5*store.ClaimReach || found.Buffers > 12*store.ClaimReach {
 					t.Errorf("%s behind %d jobs touches %+v", name, n, found)
 				}
 			}
@@ -99,8 +100,8 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	boot := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', 100001)`)
 	w.flood(6000, "foreign", "")
-	wants := []Want{{Lane: "default", N: 10}, {Lane: "b", N: 10}, {Lane: "c", N: 10}, {Lane: "d", N: 10}}
-	claim := func() Reached {
+	wants := []store.Want{{Lane: "default", N: 10}, {Lane: "b", N: 10}, {Lane: "c", N: 10}, {Lane: "d", N: 10}}
+	claim := func() store.Reached {
 		found, err := w.Claim(w.ctx(), boot, wants, []string{"k"}, true)
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Reached), 4)
@@ -124,7 +125,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w.exec(`select setval('trapeze.job_ids', 100001)`)
 	w.flood(6000, "k", "")
-	w.put(func(n *NewJob) { n.Subject, n.Priority = "busy", job.MaxPriority })
+	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "busy", job.MaxPriority })
 	busy := w.one(boot)
 	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // gaps
 	w.exec(`select setseed($1)`, random.Float64())
@@ -142,14 +143,14 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	w.is.True(len(found) > 50)
 
 	cut, given := 0, map[int64]bool{}
-	next := Want{Lane: "default"}
-	claim := func() (jobs []Claimed, over bool) {
+	next := store.Want{Lane: "default"}
+	claim := func() (jobs []store.Claimed, over bool) {
 		t.Helper()
 		next.N = 1 + random.IntN(20)
 		want, last := modelReach(waiting, next, busy.ID != 0)
-		got, err := w.Claim(w.ctx(), boot, []Want{next}, []string{"k"}, true)
+		got, err := w.Claim(w.ctx(), boot, []store.Want{next}, []string{"k"}, true)
 		w.is.NoErr(err)
-		slices.SortFunc(got.Jobs, func(a, b Claimed) int {
+		slices.SortFunc(got.Jobs, func(a, b store.Claimed) int {
 			if positionOf(a).Behind(positionOf(b)) {
 				return 1
 			}
@@ -177,7 +178,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 		}
 		return got.Jobs, false
 	}
-	var running []Claimed
+	var running []store.Claimed
 	for range 60 {
 		jobs, _ := claim()
 		running = append(running, jobs...)
@@ -189,7 +190,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 		case 1:
 			if busy.ID != 0 {
 				w.end(boot, ending(busy))
-				busy = Claimed{}
+				busy = store.Claimed{}
 			}
 		case 2:
 			if i := random.IntN(len(running) + 1); i < len(running) && running[i].ID != busy.ID && running[i].Subject == "" && !given[running[i].ID] {
@@ -205,7 +206,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	for over, claims := false, 0; !over; claims++ {
 		_, over = claim()
 		waiting = w.waitingInOrder()
-		w.is.True(claims < len(found)+len(waiting)/ClaimReach+2)
+		w.is.True(claims < len(found)+len(waiting)/store.ClaimReach+2)
 	}
 	for _, p := range waiting {
 		w.is.True(p.Kind == "foreign" || p.Subject == "busy") // nothing is left that could run
@@ -229,7 +230,7 @@ type waitingRow struct {
 // waitingInOrder reads what waits, the most urgent first.
 func (w *world) waitingInOrder() []waitingRow {
 	w.t.Helper()
-	list, err := rows(w.ctx(), w.Store, pgx.RowToStructByPos[waitingRow],
+	list, err := store.Rows(w.ctx(), w.Store, pgx.RowToStructByPos[waitingRow],
 		`select id, kind, subject, priority, ready_at from trapeze.live where state = 'pending' order by -priority, ready_at, id`)
 	w.is.NoErr(err)
 	return list
@@ -237,11 +238,11 @@ func (w *world) waitingInOrder() []waitingRow {
 
 // modelReach returns what a claim of kind k takes, and the last row that it reads when that ends it: 0 when the lane ends first, or the claim
 // is filled.
-func modelReach(waiting []waitingRow, want Want, busy bool) (taken []int64, last int64) {
+func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64, last int64) {
 	read, picked := 0, 0
 	taken = []int64{}
 	for _, p := range waiting {
-		if want.After != nil && !(LanePosition{Rank: -p.Priority, ReadyAt: p.ReadyAt, ID: p.ID}).Behind(*want.After) {
+		if want.After != nil && !(store.LanePosition{Rank: -p.Priority, ReadyAt: p.ReadyAt, ID: p.ID}).Behind(*want.After) {
 			continue
 		}
 		read++
@@ -253,15 +254,15 @@ func modelReach(waiting []waitingRow, want Want, busy bool) (taken []int64, last
 		if picked == want.N {
 			return taken, 0
 		}
-		if read == want.N+ClaimReach {
+		if read == want.N+store.ClaimReach {
 			return taken, p.ID
 		}
 	}
 	return taken, 0
 }
 
-func positionOf(c Claimed) LanePosition {
-	return LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
+func positionOf(c store.Claimed) store.LanePosition {
+	return store.LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
 // What a position passes by is what stands before it: in its own rank, and in the others what is older than the moment.
@@ -276,8 +277,8 @@ func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T)
 	w.ready(ids[3], time.Second)
 	w.ready(ids[4], time.Hour) // older than the moment
 	w.ready(ids[5], 5*time.Minute)
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: time.Now().Add(-10 * time.Minute),
-		After: &LanePosition{Rank: -10, ReadyAt: at, ID: ids[2]}}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-10 * time.Minute),
+		After: &store.LanePosition{Rank: -10, ReadyAt: at, ID: ids[2]}}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[3], ids[5]})
 	w.is.Equal(found.Reached["default"].Last, nil)
@@ -290,7 +291,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	boot := w.pod("a")
 	ids := w.put(urgent(10), urgent(20), urgent(0), urgent(11))
 	rank := -10
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
 }
@@ -298,7 +299,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
 	is := is.New(t)
 	now := time.Now()
-	order := []LanePosition{{-1, now, 9}, {0, now, 1}, {0, now, 2}, {0, now.Add(1), 1}, {1, now, 1}}
+	order := []store.LanePosition{{-1, now, 9}, {0, now, 1}, {0, now, 2}, {0, now.Add(1), 1}, {1, now, 1}}
 	for i, p := range order {
 		for k, q := range order {
 			is.Equal(p.Behind(q), i > k)
@@ -316,7 +317,7 @@ func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(w.ctx()) }()
-	_, err = Do(w.ctx(), w.Store, tx, ClaimSQL, fiveOf(boot))
+	_, err = store.Do(w.ctx(), w.Store, tx, store.ClaimSQL, fiveOf(boot))
 	w.is.NoErr(err)
 	var locked []int64
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select array_agg(id) from (select id from trapeze.live where state = 'pending'

@@ -36,8 +36,8 @@ type Lapsed struct {
 
 // CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused. Leases that end at
 // spared or later are left alone; zero: none is.
-func (s *Store) CloseLapsed(ctx context.Context, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
-	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", some(spared)}})
+func CloseLapsed(ctx context.Context, s *Store, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
+	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", Some(spared)}})
 	if err != nil {
 		return nil, fmt.Errorf("close lapsed pods: %w", err)
 	}
@@ -50,8 +50,8 @@ var (
 )
 
 // SweepsDue lists the closed pods whose jobs are to be looked for now.
-func (s *Store) SweepsDue(ctx context.Context) ([]string, error) {
-	list, err := rows(ctx, s, pgx.RowTo[string], sweepsDueSQL)
+func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
+	list, err := Rows(ctx, s, pgx.RowTo[string], sweepsDueSQL)
 	if err != nil {
 		return nil, fmt.Errorf("list sweeps: %w", err)
 	}
@@ -59,7 +59,7 @@ func (s *Store) SweepsDue(ctx context.Context) ([]string, error) {
 }
 
 // Swept notes that the jobs of closed pods have been looked for.
-func (s *Store) Swept(ctx context.Context, boots []string) error {
+func Swept(ctx context.Context, s *Store, boots []string) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"boots", boots}}); err != nil {
 		return fmt.Errorf("note sweep: %w", err)
 	}
@@ -74,8 +74,8 @@ func (s *Store) Swept(ctx context.Context, boots []string) error {
 // A job whose next crash would be its last, and any job with two, is isolated: a pod runs one such at a time, so that the
 // one which kills its pods does not convict the others beside it.
 // Plan: Index Scan on live_pkey over the page, in id order, so that it costs the same whatever the statistics say.
-var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, freeKeys, recoverRuns, recoverEvents,
-	failedBranches, noParents, countBranches), `
+var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,
+	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), array(select kind from gone where not cancel_requested order by kind),
 	array(select kind from gone where cancel_requested order by kind),
@@ -156,7 +156,7 @@ type RecoveredPage struct {
 
 // RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the
 // limit of jobs that have none of their own. Safe to run on several pods at once.
-func (s *Store) RecoverPage(ctx context.Context, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
+func RecoverPage(ctx context.Context, s *Store, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
 		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})
 	if err != nil {

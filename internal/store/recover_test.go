@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -79,8 +81,8 @@ func TestRecoveryNeedsNoOpenLaneAndNoHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
-	ids := w.put(func(n *NewJob) { n.Kind = "nobody_knows" })
-	found, err := w.Claim(w.ctx(), a, []Want{{Lane: "default", N: 1}}, []string{"nobody_knows"}, false)
+	ids := w.put(func(n *store.NewJob) { n.Kind = "nobody_knows" })
+	found, err := w.Claim(w.ctx(), a, []store.Want{{Lane: "default", N: 1}}, []string{"nobody_knows"}, false)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids)
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
@@ -91,7 +93,7 @@ func TestRecoveryNeedsNoOpenLaneAndNoHandler(t *testing.T) {
 func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	limit := func(crashes int) func(*NewJob) { return func(n *NewJob) { n.MaxCrashes = &crashes } }
+	limit := func(crashes int) func(*store.NewJob) { return func(n *store.NewJob) { n.MaxCrashes = &crashes } }
 	by := w.pod("by")
 	for _, tt := range []struct {
 		limit    int
@@ -123,10 +125,10 @@ func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
 	boot := w.pod("a")
 	ids := w.put(plain, plain, plain)
 	w.exec(`update trapeze.live set crashes = 2, isolated = true where id = any($1)`, ids[:2])
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 3}}, []string{"k"}, false)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, false)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job takes no other
-	found, err = w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 3}}, []string{"k"}, true)
+	found, err = w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1) // one a claim
 	w.is.True(found.Jobs[0].Isolated)
@@ -141,7 +143,7 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	w.one(a)
 	w.dies(a, b)
 	c := w.one(b)
-	w.is.NoErr(w.Checkpoint(w.ctx(), w.pool, id, json.RawMessage(`{"line":7}`)))
+	w.is.NoErr(store.Checkpoint(w.ctx(), w.Store, w.pool, id, json.RawMessage(`{"line":7}`)))
 	w.is.Equal(w.at(id).Crashes, 0)
 	w.dies(b, w.pod("c"))
 	again := w.one(w.pod("d"))
@@ -155,7 +157,7 @@ func TestAJobToBeCancelledIsCancelledByItsRecovery(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
 	w.one(a)
-	c, err := w.Cancel(w.ctx(), id, false, "ann", untold)
+	c, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Running)
 	_, ended := w.dies(a, b)
@@ -175,7 +177,7 @@ func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
 	pending, _ := w.recover(w.pod("b"), 1000)
 	w.is.Equal(pending, 1)
 	w.is.Equal(w.at(id).State, job.Pending)
-	boots, err := w.SweepsDue(w.ctx())
+	boots, err := store.SweepsDue(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(boots), 0) // once is enough after so long
 }
@@ -187,9 +189,11 @@ func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
 	w.put(plain, plain, about("s"), about("t"))
 	w.is.Equal(len(w.claims(a, 4)), 4)
 	w.lapse(a)
-	_, err := w.CloseLapsed(w.ctx(), b, lease, time.Time{})
+	_, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
-	page := func() (RecoveredPage, error) { return w.RecoverPage(w.ctx(), []string{a}, -1, 100, 3) }
+	page := func() (store.RecoveredPage, error) {
+		return store.RecoverPage(w.ctx(), w.Store, []string{a}, -1, 100, 3)
+	}
 	x, y := async(page), async(page)
 	px, err := x()
 	w.is.NoErr(err)

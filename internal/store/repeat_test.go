@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"testing"
@@ -8,17 +8,19 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	s, err := New(t.Context(), pool, Options{})
+	s, err := store.New(t.Context(), pool, store.Options{})
 	is.NoErr(err)
 	defer s.Close()
 	boot := uuid.NewString()
-	is.NoErr(s.Register(t.Context(), PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
 	// Each connection is ended by the server while it rests in the pool.
 	breakAll := func() {
 		t.Helper()
@@ -28,7 +30,7 @@ func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T)
 	}
 	for range 3 {
 		breakAll()
-		_, err := s.Pods(t.Context(), true)
+		_, err := view.Pods(t.Context(), s, true)
 		is.NoErr(err)
 		breakAll()
 		b, err := s.Heartbeat(t.Context(), boot, time.Minute, false)

@@ -56,7 +56,7 @@ func (db *Database) suspect(ctx context.Context, took time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), analyzeFor)
 	defer cancel()
-	_, _ = db.pool.Exec(ctx, db.in(analyzeEmptiedSQL), pgx.QueryExecModeSimpleProtocol)
+	_, _ = db.pool.Exec(ctx, db.In(analyzeEmptiedSQL), pgx.QueryExecModeSimpleProtocol)
 }
 
 func (p *plans) now() int {

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // discards counts statements that discard plans.
@@ -38,7 +39,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	w := newWorldOn(t, pool, Options{Connections: 1})
+	w := newWorldOn(t, pool, store.Options{Connections: 1})
 	w.SlowFrom(time.Hour) // a busy machine is none of it
 	boot := w.pod("a")
 	w.put(plain)

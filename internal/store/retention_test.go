@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -6,16 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n, err := w.EnsurePartitions(w.ctx(), 7)
+	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 7)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0) // the migration made them
-	ensure := func() (int, error) { return w.EnsurePartitions(w.ctx(), 9) }
+	ensure := func() (int, error) { return upkeep.EnsurePartitions(w.ctx(), w.Store, 9) }
 	x, y, z := async(ensure), async(ensure), async(ensure)
 	made := 0
 	for _, wait := range []func() (int, error){x, y, z} {
@@ -32,7 +34,7 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // for whom it is tomorrow
 	w.pool.Reset()
 	w.Pool().Reset()
-	n, err := w.EnsurePartitions(w.ctx(), 9)
+	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 9)
 	w.is.NoErr(err)
 	w.is.Equal(n, 2*4)
 	var midnight time.Time
@@ -85,24 +87,24 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values ($1, now(), 1, 4, 2, 10, 'pending', 'default', 'k', '')`, old[2])
 
-	n, err := w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)
+	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 3)
 	for _, id := range old[:2] {
-		_, err := w.Job(w.ctx(), id)
+		_, err := view.Job(w.ctx(), w.Store, id)
 		w.is.True(errors.Is(err, job.ErrNotFound))
 	}
-	w.is.Equal(w.at(old[2]).State, job.Pending)                         // what lives again stays
-	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1))                   // with its progress and checkpoint
-	w.is.Equal(w.at(young[0]).State, job.Succeeded)                     // and what is younger
-	w.is.Equal(w.at(failed[0]).State, job.Failed)                       // and what has another retention
-	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1) //
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1) // the pointer of s is gone, that of t is not
-	n, err = w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced)      //
+	w.is.Equal(w.at(old[2]).State, job.Pending)                                  // what lives again stays
+	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1))                            // with its progress and checkpoint
+	w.is.Equal(w.at(young[0]).State, job.Succeeded)                              // and what is younger
+	w.is.Equal(w.at(failed[0]).State, job.Failed)                                // and what has another retention
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)          //
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)          // the pointer of s is gone, that of t is not
+	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced) //
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 	w.is.Equal(w.count(`select count(*) from pg_inherits where inhparent = 'trapeze.done_succeeded'::regclass`), 9)
-	days, err := w.ForgetEvents(w.ctx(), 30*time.Hour, unpaced)
+	days, err := upkeep.ForgetEvents(w.ctx(), w.Store, 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(days, 1)
 	w.exec(`delete from trapeze.live where id = $1`, old[2]) // it has no history of its own any more
@@ -119,7 +121,7 @@ func TestTwoPodsMayForgetAtOnce(t *testing.T) {
 		w.end(boot, ending(c))
 	}
 	w.age(old...)
-	forget := func() (int, error) { return w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced) }
+	forget := func() (int, error) { return upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced) }
 	x, y := async(forget), async(forget)
 	_, err1 := x()
 	_, err2 := y()
@@ -137,7 +139,7 @@ func TestSeveralPodsMayDropTheSameDaysAtOnce(t *testing.T) {
 		w.exec(fmt.Sprintf(`create table trapeze.job_events_%s partition of trapeze.job_events for values from ('%s 00:00:00+00') to ('%s 00:00:00+00')`,
 			day.Format("20060102"), day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
 	}
-	drop := func() (int, error) { return w.ForgetEvents(w.ctx(), 365*24*time.Hour, unpaced) }
+	drop := func() (int, error) { return upkeep.ForgetEvents(w.ctx(), w.Store, 365*24*time.Hour, unpaced) }
 	var ends []func() (int, error)
 	for range 4 {
 		ends = append(ends, async(drop))
@@ -155,14 +157,14 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
-	n, err := w.PrunePods(w.ctx(), time.Hour, 500)
+	n, err := upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0) // its jobs have not been looked for
 	w.recover(b, 100)
-	n, err = w.PrunePods(w.ctx(), time.Hour, 500)
+	n, err = upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
-	pods, err := w.Pods(w.ctx(), true)
+	pods, err := view.Pods(w.ctx(), w.Store, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(pods), 1)
 	w.is.Equal(pods[0].Boot, b)

@@ -1,9 +1,11 @@
-package store
+package store_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
 // endedAt makes jobs that succeeded at some moments, each on a day of UTC with a table of its own.
@@ -41,7 +43,7 @@ func TestRetentionForgetsWholeDaysOfUTCWhereTheClockOfTheSessionWasPutForwardOrB
 			w.Pool().Reset()
 			ids := w.endedAt(day, day.Add(24*time.Hour-time.Microsecond), day.Add(24*time.Hour), day.Add(24*time.Hour+30*time.Minute))
 			keep := time.Since(day.Add(24*time.Hour)) - 6*time.Hour // the day is over for so long, the next one is not
-			n, err := w.Forget(w.ctx(), "succeeded", keep, unpaced)
+			n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", keep, unpaced)
 			w.is.NoErr(err)
 			w.is.Equal(n, 2)
 			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[:2]), 0) // all of the day, its last instant too

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"errors"
@@ -6,11 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // failing is a job that has failed, by its id.
-func (w *world) failing(boot string, changes ...func(*NewJob)) int64 {
+func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 	w.t.Helper()
 	w.put(append(changes, plain)[0])
 	c := w.one(boot)
@@ -30,9 +34,9 @@ func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	w.age(other, id)
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, min(other, id))
 	id = max(other, id)
-	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "failed", 30*time.Hour, unpaced) })
+	forgotten := async(func() (int, error) { return upkeep.Forget(w.ctx(), w.Store, "failed", 30*time.Hour, unpaced) })
 	w.waiting(1)
-	_, err := w.RetryPipeline(w.ctx(), id, nil, "me")
+	_, err := admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me")
 	w.is.NoErr(err)
 	release(true)
 	_, err = forgotten()
@@ -53,7 +57,7 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	id := w.failing(boot)
 	w.age(id)
 	release := w.freeze(`with j as (delete from trapeze.jobs where id = $1) delete from trapeze.done where id = $1`, id)
-	retried := async(func() ([]int64, error) { return w.RetryPipeline(w.ctx(), id, nil, "me") })
+	retried := async(func() ([]int64, error) { return admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") })
 	w.waiting(1)
 	release(true)
 	_, err := retried()
@@ -71,10 +75,10 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		id := w.failing(a)
 		before := w.at(id)
 		release := w.freeze(`select from trapeze.done where id = $1 for update`, id)
-		retry := func() ([]int64, error) { return w.RetryPipeline(w.ctx(), id, nil, "me") }
+		retry := func() ([]int64, error) { return admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") }
 		first, second := async(retry), async(retry)
 		w.waiting(2)
-		cancelled := async(func() (Cancellation, error) { return w.Cancel(w.ctx(), id, false, "me", untold) })
+		cancelled := async(func() (admin.Cancellation, error) { return admin.Cancel(w.ctx(), w.Store, id, false, "me", untold) })
 		release(true)
 		_, err1 := first()
 		_, err2 := second()
@@ -84,7 +88,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		_, err := cancelled()
 		w.is.True(err == nil || errors.Is(err, job.ErrAlreadyTerminal))
 		if w.at(id).State == job.Cancelled {
-			_, err := w.RetryPipeline(w.ctx(), id, nil, "me")
+			_, err := admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me")
 			w.is.NoErr(err)
 		}
 		after := w.at(id)
@@ -115,7 +119,7 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain)
 	parent := w.one(boot)
-	children := w.fanOut(boot, parent, FanOut{}, plain, plain)
+	children := w.fanOut(boot, parent, store.FanOut{}, plain, plain)
 	for _, c := range w.claims(boot, 2) {
 		w.end(boot, branchEnding(c, job.Failed))
 	}
@@ -123,9 +127,9 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.True(ok)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, parent.ID)
-	retried := async(func() ([]int64, error) { return w.RetryPipeline(w.ctx(), parent.ID, nil, "me") })
+	retried := async(func() ([]int64, error) { return admin.RetryPipeline(w.ctx(), w.Store, parent.ID, nil, "me") })
 	w.waiting(1)
-	open, err := w.OpenOfPipeline(w.ctx(), parent.ID, 10)
+	open, err := admin.OpenOfPipeline(w.ctx(), w.Store, parent.ID, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(open), 0) // nothing is open before the retry is committed
 	release(true)
@@ -133,10 +137,12 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.is.NoErr(err)
 	slices.Sort(again)
 	w.is.Equal(again, children)
-	open, err = w.OpenOfPipeline(w.ctx(), parent.ID, 10)
+	open, err = admin.OpenOfPipeline(w.ctx(), w.Store, parent.ID, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(open), 3)
-	abort := func() (CancelledMany, error) { return w.CancelMany(w.ctx(), open, job.ReasonAborted, "me", nil) }
+	abort := func() (admin.CancelledMany, error) {
+		return admin.CancelMany(w.ctx(), w.Store, open, job.ReasonAborted, "me", nil)
+	}
 	x, y := async(abort), async(abort)
 	_, err1 := x()
 	_, err2 := y()
@@ -156,22 +162,22 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	forget := func() {
 		t.Helper()
 		for _, state := range []string{"succeeded", "failed", "cancelled"} {
-			_, err := w.Forget(w.ctx(), state, 30*time.Hour, unpaced)
+			_, err := upkeep.Forget(w.ctx(), w.Store, state, 30*time.Hour, unpaced)
 			w.is.NoErr(err)
 		}
-		_, err := w.PrunePipelines(w.ctx(), 0, unpaced)
+		_, err := upkeep.PrunePipelines(w.ctx(), w.Store, 0, unpaced)
 		w.is.NoErr(err)
 	}
 	w.put(plain)
 	parent := w.one(boot)
-	w.fanOut(boot, parent, FanOut{Result: []byte(`7`), Pipeline: ptr("")}, plain, plain, plain)
+	w.fanOut(boot, parent, store.FanOut{Result: []byte(`7`), Pipeline: ptr("")}, plain, plain, plain)
 	claims := w.claims(boot, 3)
 	w.end(boot, branchEnding(claims[0], job.Succeeded))
 	w.end(boot, branchEnding(claims[1], job.Failed))
 	w.age(claims[0].ID, claims[1].ID)
 	branches := func() int {
 		t.Helper()
-		list, err := w.Branches(w.ctx(), parent.ID, parent.ID, 0, 10)
+		list, err := view.Branches(w.ctx(), w.Store, parent.ID, parent.ID, 0, 10)
 		w.is.NoErr(err)
 		return len(list)
 	}
@@ -191,7 +197,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	forget()
 	w.is.Equal(branches(), 3) // the join reads them
 	w.is.Equal(string(w.at(parent.ID).Result), `7`)
-	c := Claimed{ID: join.ID, Fence: 1, PipelineID: parent.ID}
+	c := store.Claimed{ID: join.ID, Fence: 1, PipelineID: parent.ID}
 	if w.at(join.ID).State == job.Pending {
 		c = w.one(boot)
 	}
@@ -201,7 +207,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	// A deferred job that waits keeps its parts; two that have ended do not.
 	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
 	for _, id := range []int64{waits, over} {
-		_, err := w.Complete(w.ctx(), id, "token", "a", nil, "", "")
+		_, err := admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "")
 		w.is.NoErr(err)
 	}
 	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(over))
@@ -209,10 +215,10 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	w.is.True(ok)
 	w.age(join.ID, over)
 	forget()
-	parts, err := w.Parts(w.ctx(), waits, "", 10)
+	parts, err := admin.Parts(w.ctx(), w.Store, waits, "", 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(parts), 1)
-	_, err = w.Complete(w.ctx(), waits, "token", "b", nil, "", "")
+	_, err = admin.Complete(w.ctx(), w.Store, waits, "token", "b", nil, "", "")
 	w.is.NoErr(err)
 	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(waits))
 	w.is.NoErr(err)
@@ -236,7 +242,7 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	w.end(boot, ending(other))
 	w.put(plain)
 	parent := w.one(boot)
-	w.fanOut(boot, parent, FanOut{FailFast: true}, plain, plain)
+	w.fanOut(boot, parent, store.FanOut{FailFast: true}, plain, plain)
 	claims := w.claims(boot, 2)
 	w.end(boot, branchEnding(claims[0], job.Succeeded))
 	w.end(boot, branchEnding(claims[1], job.Failed))
@@ -245,14 +251,14 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	w.is.True(ok)
 	w.age(other.ID, claims[0].ID)
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, other.ID)
-	forgotten := async(func() (int, error) { return w.Forget(w.ctx(), "succeeded", 30*time.Hour, unpaced) })
+	forgotten := async(func() (int, error) { return upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced) })
 	w.waiting(1)
-	_, err = w.RetryPipeline(w.ctx(), parent.ID, nil, "me")
+	_, err = admin.RetryPipeline(w.ctx(), w.Store, parent.ID, nil, "me")
 	w.is.NoErr(err)
 	release(true)
 	_, err = forgotten()
 	w.is.NoErr(err)
-	list, err := w.Branches(w.ctx(), parent.ID, parent.ID, 0, 10)
+	list, err := view.Branches(w.ctx(), w.Store, parent.ID, parent.ID, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 2)
 	w.exec(`delete from trapeze.done where id = $1`, other.ID) // its job is gone, and its day waits for the fan-out

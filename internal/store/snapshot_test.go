@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -18,8 +19,8 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 			boot := w.pod("a")
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
-			claim := async(func() (Claims, error) {
-				return RunClaim(context.Background(), w.Store, gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(boot))
+			claim := async(func() (store.Claims, error) {
+				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want"), fiveOf(boot))
 			})
 			w.waiting(1) // it has its snapshot and no row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
@@ -38,8 +39,8 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	ids := w.put(about("s"), about("t"), plain)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
-	claim := async(func() (Claims, error) {
-		return RunClaim(context.Background(), w.Store, gated(ClaimSQL, LanesWanted, "lane, want"), fiveOf(a))
+	claim := async(func() (store.Claims, error) {
+		return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want"), fiveOf(a))
 	})
 	w.waiting(1)
 	taken := w.one(b)
@@ -63,26 +64,26 @@ func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *tes
 	c := w.one(a)
 	child := w.new(then(c, about("s")))[0]
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 's', -1, 1, 'running')`)
-	finish := async(func() (map[int64]Ended, error) {
-		return w.Finish(context.Background(), a, []Ending{endingWith(c, child)})
+	finish := async(func() (map[int64]store.Ended, error) {
+		return w.Finish(context.Background(), a, []store.Ending{endingWith(c, child)})
 	})
 	w.waiting(1)
 	release(true)
 	ended, err := finish()
 	w.is.NoErr(err)
-	w.is.Equal(ended[c.ID], Ended{State: job.Succeeded})
+	w.is.Equal(ended[c.ID], store.Ended{State: job.Succeeded})
 	w.is.Equal(w.at(child.ID).State, job.Pending)
 	w.exec(`delete from trapeze.current_runs where job_id = -1`)
 }
 
 // fiveOf are the arguments of a claim of five jobs.
-func fiveOf(boot string) Args {
-	return By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "kinds", []string{"k"}, "isolated", true)
+func fiveOf(boot string) store.Args {
+	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "kinds", []string{"k"}, "isolated", true)
 }
 
 // gated is a statement whose first source of rows, a part, waits for the advisory lock 7, after the statement's snapshot was taken.
-func gated(st *Statement, source, names string) *Statement {
-	source = Argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.At(name[1:])) })
+func gated(st *store.Statement, source, names string) *store.Statement {
+	source = store.Argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.At(name[1:])) })
 	set, alias, _ := strings.Cut(source, " as ")
 	name, _, _ := strings.Cut(alias, "(")
 	gate := fmt.Sprintf("(select %s, pg_advisory_xact_lock_shared(7) as gate from %s as u(%s)) as %s", names, set, names, name)

@@ -69,13 +69,13 @@ func (s *statement) bind(by args) ([]any, error) {
 	return values, nil
 }
 
-// run is [rows] for a statement with named arguments.
+// run is [Rows] for a statement with named arguments.
 func run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *statement, by args) ([]T, error) {
 	values, err := st.bind(by)
 	if err != nil {
 		return nil, err
 	}
-	return rows(ctx, s, scan, st.text, values...)
+	return Rows(ctx, s, scan, st.text, values...)
 }
 
 // runIn is [run] in a transaction of the caller's, which is pinned from here on.
@@ -84,7 +84,7 @@ func runIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	if err != nil {
 		return nil, err
 	}
-	return pinnedIn(ctx, db, scan, s.in(st.text), values)
+	return QueryPinned(ctx, db, scan, s.In(st.text), values)
 }
 
 // askFor is [run] in a transaction of the caller's, with the caller's plans.
@@ -93,7 +93,7 @@ func askFor[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], 
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, s, db, scan, st.text, values...)
+	return Query(ctx, s, db, scan, st.text, values...)
 }
 
 // do runs a statement without rows in a transaction of the caller's, and returns how many rows it wrote.
@@ -102,6 +102,6 @@ func do(ctx context.Context, s *Store, db DB, st *statement, by args) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	tag, err := db.Exec(ctx, s.in(st.text), values...)
+	tag, err := db.Exec(ctx, s.In(st.text), values...)
 	return tag.RowsAffected(), err
 }

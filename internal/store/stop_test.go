@@ -1,10 +1,12 @@
-package store
+package store_test
 
 import (
 	"context"
 	"errors"
 	"testing"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -17,20 +19,20 @@ func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 		id := w.put(about("s"))[0]
 		niced := async(func() (int, error) {
 			for p := 0; ; p++ {
-				if err := w.Nice(context.Background(), id, p%100, false, "ann"); err != nil {
+				if err := admin.Nice(context.Background(), w.Store, id, p%100, false, "ann"); err != nil {
 					return p, err
 				}
 			}
 		})
-		claimed := async(func() (Claims, error) {
+		claimed := async(func() (store.Claims, error) {
 			for {
-				found, err := w.Claim(context.Background(), boot, []Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+				found, err := w.Claim(context.Background(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 				if err != nil || len(found.Jobs) > 0 || w.count(`select count(*) from trapeze.live`) == 0 {
 					return found, err
 				}
 			}
 		})
-		_, err := w.Cancel(w.ctx(), id, true, "bob", untold)
+		_, err := admin.Cancel(w.ctx(), w.Store, id, true, "bob", untold)
 		w.is.NoErr(err)
 		_, err = niced()
 		w.is.True(errors.Is(err, job.ErrNotQueued) || errors.Is(err, job.ErrAlreadyTerminal))

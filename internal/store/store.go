@@ -1,5 +1,6 @@
-// Package store holds every statement that Trapeze runs, one verb a file. It knows rows and nothing of handlers or
-// goroutines; its methods are safe for concurrent use.
+// Package store holds the connections and the hot statements: what a pod sends for every job, heartbeat and recovery. What operators change is in
+// package admin, what people read in view, what maintenance runs in upkeep. It knows rows and nothing of handlers or goroutines; its methods are
+// safe for concurrent use.
 //
 // Every write by a worker carries its lease and matches the row of live by id, fence and pod: a worker that lost its
 // lease writes nothing. Lock order, everywhere: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by
@@ -57,7 +58,7 @@ const restsFor = 15 * time.Second
 
 // Store is the hot statements: what a pod sends for the jobs that it claims. Its methods are for that alone; all else that is sent is a
 // function that takes the store: in this package what works in a transaction of the caller's, for remote workers or for lost leases, and
-// in the packages admin, view and upkeep the rest.
+// In the packages admin, view and upkeep the rest.
 type Store struct {
 	*Database
 	ids     *ids
@@ -206,8 +207,8 @@ func (db *Database) Pool() *pgxpool.Pool { return db.pool }
 
 var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
-// in returns a statement with the configured schema in the place of trapeze.
-func (db *Database) in(sql string) string {
+// In returns a statement with the configured schema in the place of trapeze.
+func (db *Database) In(sql string) string {
 	if db.schema == "trapeze" {
 		return sql
 	}
@@ -219,15 +220,15 @@ func (db *Database) in(sql string) string {
 	return named
 }
 
-// bounded gives a statement its deadline. A write that a worker owes is not ended by the worker's own cancellation: pass
+// Bounded gives a statement its deadline. A write that a worker owes is not ended by the worker's own cancellation: pass
 // context.WithoutCancel for those.
-func (db *Database) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, db.wait)
 }
 
-// rows runs one statement on the store's own pool, pinned, and collects its rows.
-func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	ctx, cancel := s.bounded(ctx)
+// Rows runs one statement on the store's own pool, pinned, and collects its rows.
+func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	end, err := s.turn(ctx)
 	if err != nil {
@@ -237,7 +238,7 @@ func rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	for try := 0; ; try++ {
 		var list []T
 		err := s.attempt(func() (err error) {
-			list, err = once(ctx, s, scan, s.in(sql), args)
+			list, err = once(ctx, s, scan, s.In(sql), args)
 			return err
 		})
 		if outdated(err) {
@@ -274,11 +275,11 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		return pgx.CollectRows(result, scan)
 	}
 	// One implicit transaction: the pins hold for the statement and are gone after it.
-	return pinnedIn(ctx, s.pool, scan, sql, args)
+	return QueryPinned(ctx, s.pool, scan, sql, args)
 }
 
-// pinnedIn runs one statement in one round trip with the pins, which hold for the rest of the transaction.
-func pinnedIn[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
+// QueryPinned runs one statement in one round trip with the pins, which hold for the rest of the transaction.
+func QueryPinned[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(pinSQL)
 	batch.Queue(sql, args...).Query(func(result pgx.Rows) (err error) {
@@ -392,18 +393,18 @@ func broken(err error) bool {
 	return ok
 }
 
-// ask collects the rows of a statement on db.
-func ask[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	result, err := db.Query(ctx, s.in(sql), args...)
+// Query collects the rows of a statement on db.
+func Query[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	result, err := db.Query(ctx, s.In(sql), args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(result, scan)
 }
 
-// askOne is ask for the only row of a statement; without it the error is none.
-func askOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
-	list, err := ask(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
+// QueryOne is [Query] for the only row of a statement; without it the error is none.
+func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
+	list, err := Query(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
 	if err == nil && len(list) == 0 {
 		err = none
 	}
@@ -416,8 +417,8 @@ func askOne[T any](ctx context.Context, s *Store, db DB, none error, sql string,
 // shortWaitSQL bounds how long the rest of a transaction waits for a lock.
 const shortWaitSQL = `select set_config('lock_timeout', $1::bigint::text, true)`
 
-// boundLocks has the rest of a transaction wait for locks only shortly: a job's row may be locked for as long as its handler writes.
-func (db *Database) boundLocks(ctx context.Context, tx pgx.Tx) error {
+// BoundLocks has the rest of a transaction wait for locks only shortly: a job's row may be locked for as long as its handler writes.
+func (db *Database) BoundLocks(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, shortWaitSQL, db.shortWait.Milliseconds())
 	return err
 }
@@ -425,7 +426,7 @@ func (db *Database) boundLocks(ctx context.Context, tx pgx.Tx) error {
 // Tx runs do in a transaction of the store's own pool and commits it. An error for which [Unknown] is true leaves the
 // commit in doubt.
 func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	ctx, cancel := db.bounded(ctx)
+	ctx, cancel := db.Bounded(ctx)
 	defer cancel()
 	for try := 0; ; try++ {
 		err := db.attempt(func() error { return pgx.BeginFunc(ctx, db.pool, do) })

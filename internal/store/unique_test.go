@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -7,18 +7,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // submit inserts a job with a unique key the way a submission does, in one transaction, and returns who holds the key.
 func (w *world) submit(key, while string) (id, holder int64) {
 	w.t.Helper()
-	n := w.new(func(n *NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0]
+	n := w.new(func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0]
 	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) (err error) {
-		if holder, err = w.ReserveKey(w.ctx(), tx, n.Kind, key, n.ID); err != nil || holder != n.ID {
+		if holder, err = store.ReserveKey(w.ctx(), w.Store, tx, n.Kind, key, n.ID); err != nil || holder != n.ID {
 			return err
 		}
-		return second(w.EnqueueIn(w.ctx(), tx, []NewJob{n}))
+		return second(store.EnqueueIn(w.ctx(), w.Store, tx, []store.NewJob{n}))
 	}))
 	return n.ID, holder
 }
@@ -31,11 +34,11 @@ func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	holder, err := w.ReserveKey(w.ctx(), tx, "k", "sync", id+1)
+	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
 	w.is.Equal(holder, id) // a no-op: somebody is waiting already
 	plainID := w.put(plain)[0]
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the job waits for the data of the no-op's transaction; others do not
 	w.is.Equal(found.Seen, 2)
@@ -62,22 +65,22 @@ func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
 
 func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(w *world, boot string, c Claimed){
-		"finished": func(w *world, boot string, c Claimed) { w.end(boot, ending(c)) },
-		"cancelled": func(w *world, _ string, c Claimed) {
-			_, err := w.Cancel(w.ctx(), c.ID, true, "ann", untold)
+	for name, end := range map[string]func(w *world, boot string, c store.Claimed){
+		"finished": func(w *world, boot string, c store.Claimed) { w.end(boot, ending(c)) },
+		"cancelled": func(w *world, _ string, c store.Claimed) {
+			_, err := admin.Cancel(w.ctx(), w.Store, c.ID, true, "ann", untold)
 			w.is.NoErr(err)
 		},
-		"crashed": func(w *world, boot string, c Claimed) {
+		"crashed": func(w *world, boot string, c store.Claimed) {
 			w.exec(`update trapeze.live set crashes = 2`)
 			w.dies(boot, w.pod("b"))
 		},
-		"cancelled while it waited for its retry": func(w *world, boot string, c Claimed) {
-			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, Retry{Message: "boom"})
+		"cancelled while it waited for its retry": func(w *world, boot string, c store.Claimed) {
+			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, store.Retry{Message: "boom"})
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, c.ID)
-			_, err = w.Cancel(w.ctx(), c.ID, false, "ann", untold)
+			_, err = admin.Cancel(w.ctx(), w.Store, c.ID, false, "ann", untold)
 			w.is.NoErr(err)
 		},
 	} {
@@ -105,7 +108,7 @@ func TestAnEndDoesNotWaitForATransactionThatLocksItsKey(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	holder, err := w.ReserveKey(w.ctx(), tx, "k", "sync", id+1)
+	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
 	w.is.Equal(holder, id)
 	_, ok := w.end(boot, ending(c)) // with everything else in its batch, while the host's transaction is open
@@ -123,9 +126,9 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	boot := w.pod("a")
 	w.submit("sync", "pending")
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
-	sql := gated(ClaimSQL, LanesWanted, "lane, want")
-	claim := async(func() (Claims, error) {
-		return RunClaim(context.Background(), w.Store, sql, fiveOf(boot))
+	sql := gated(store.ClaimSQL, store.LanesWanted, "lane, want")
+	claim := async(func() (store.Claims, error) {
+		return store.RunClaim(context.Background(), w.Store, sql, fiveOf(boot))
 	})
 	w.waiting(1)
 	release(false)
@@ -142,7 +145,7 @@ func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
 	w := newWorld(t)
 	reserve := func(id int64, content string) (holder int64, err error) {
 		err = w.Tx(w.ctx(), func(tx pgx.Tx) error {
-			holder, err = w.ReserveSubmission(w.ctx(), tx, "key", id, Fingerprint(NewJob{Kind: "k", Subject: "s", Args: []byte(content)}))
+			holder, err = store.ReserveSubmission(w.ctx(), w.Store, tx, "key", id, store.Fingerprint(store.NewJob{Kind: "k", Subject: "s", Args: []byte(content)}))
 			return err
 		})
 		return holder, err
@@ -156,7 +159,7 @@ func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
 	_, err = reserve(3, `{"n":2}`)
 	w.is.True(errors.Is(err, job.ErrKeyReused)) // the same key for other content is a mistake
 	w.exec(`update trapeze.submissions set created_at = now() - interval '2 days'`)
-	n, err := w.PruneSubmissions(w.ctx(), lease, 500)
+	n, err := upkeep.PruneSubmissions(w.ctx(), w.Store, lease, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	holder, err = reserve(3, `{"n":2}`)

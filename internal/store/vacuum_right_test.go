@@ -1,9 +1,10 @@
-package store
+package store_test
 
 import (
 	"testing"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
 // A role that only runs may not vacuum: it is told so beforehand, and PostgreSQL passes the table by without an error.
@@ -23,9 +24,9 @@ func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 	})
 	w.exec(`grant usage on schema trapeze to ` + role)
 	w.exec(`grant select, insert, update, delete on all tables in schema trapeze to ` + role)
-	var b Behind
+	var b upkeep.Behind
 	pgtest.Wait(t, "the dead rows are counted", func() bool {
-		list, err := w.Behind(w.ctx(), 100)
+		list, err := upkeep.TablesBehind(w.ctx(), w.Store, 100)
 		w.is.NoErr(err)
 		for _, b = range list {
 			if b.Name == "submissions" && b.Vacuum {
@@ -37,10 +38,10 @@ func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 	w.is.True(b.May) // the owner may
 	w.exec(`alter database ` + config.ConnConfig.Database + ` set role = '` + role + `'`)
 	w.Pool().Reset()
-	list, err := w.Behind(w.ctx(), 100)
+	list, err := upkeep.TablesBehind(w.ctx(), w.Store, 100)
 	w.exec(`alter database ` + config.ConnConfig.Database + ` reset role`)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 1)
-	w.is.True(!list[0].May)                // the other role may not
-	w.is.NoErr(w.Vacuum(w.ctx(), list[0])) // and no error comes of it
+	w.is.True(!list[0].May)                              // the other role may not
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, list[0])) // and no error comes of it
 }

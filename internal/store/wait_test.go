@@ -1,9 +1,10 @@
-package store
+package store_test
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -23,7 +24,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.exec(`insert into trapeze.live (id, state, lane, kind, subject, priority, epoch, event_no, ready_at)
 		select id, 'pending', lane, 'k', '', priority, 2, event_no, now() from trapeze.done where id = $1`, retried.ID)
 	nowhere := int64(1) << 60
-	over, gone, err := w.Over(w.ctx(), []int64{first.ID, running.ID, retried.ID, waiting, nowhere})
+	over, gone, err := view.Over(w.ctx(), w.Store, []int64{first.ID, running.ID, retried.ID, waiting, nowhere})
 	w.is.NoErr(err)
 	w.is.Equal(gone, []int64{nowhere})
 	w.is.Equal(len(over), 1)
@@ -35,7 +36,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.exec(`with before as (delete from trapeze.done where id = $1 returning *)
 		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
 		select id, 'failed', 'error', 'error', fence + 1, event_no, 2, attempt, crashes, priority, lane, started_at, xid, claim_xid from before`, retried.ID)
-	over, _, err = w.Over(w.ctx(), []int64{retried.ID})
+	over, _, err = view.Over(w.ctx(), w.Store, []int64{retried.ID})
 	w.is.NoErr(err)
 	w.is.Equal(len(over), 1)
 	w.is.Equal(over[0].State, job.Failed)
@@ -51,7 +52,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	for _, c := range w.claims(boot, len(many)+1) {
 		w.end(boot, ending(c))
 	}
-	over, gone, err = w.Over(w.ctx(), many)
+	over, gone, err = view.Over(w.ctx(), w.Store, many)
 	w.is.NoErr(err)
 	w.is.Equal(len(gone), 0)
 	seen := map[int64]bool{}

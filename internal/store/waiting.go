@@ -74,7 +74,7 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 // endWaitingSQL ends a job that waited, once its fan-out calls for it, and inserts the step that follows: whoever deletes the
 // row of parked is the one that does. The number of its latest event tells a wait from the one before a retry, whose fence is the same,
 // and from what it was before a nice or a move, which the step is to heed. Plan: primary keys; inserts; as enqueueSQL for the step.
-var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, freeKeys, waitingEvent, waitingBranches, waitingParents, countBranches), `
+var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 
 const (
@@ -108,7 +108,7 @@ const (
 )`
 
 	// waitingBranches is gone as a branch of the fan-out around it, which ends with it when no step follows; waitingParents is gone as
-	// the waiting job of its own: for [countBranches].
+	// the waiting job of its own: for [CountBranches].
 	waitingBranches = `branches as (
 	select @of_group::bigint, @state::text, @was_impaired::boolean from gone where @of_group::bigint is not null and not exists (select from placed)
 )`
@@ -133,8 +133,8 @@ func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended En
 		c.add(*e.Next)
 	}
 	by := c.named(args{{"id", e.ID}, {"fence", e.Fence}, {"state", string(e.State)}, {"outcome", string(e.Outcome)}, {"reason", string(e.Reason)},
-		{"result", text(e.Result)}, {"error", some(e.Error)}, {"boot", boot}, {"of_group", e.Group}, {"was_impaired", e.Impaired}, {"event_no", e.EventNo},
-		{"class", some(string(e.Class))}})
+		{"result", text(e.Result)}, {"error", Some(e.Error)}, {"boot", boot}, {"of_group", e.Group}, {"was_impaired", e.Impaired}, {"event_no", e.EventNo},
+		{"class", Some(string(e.Class))}})
 	found, err := run(ctx, s, func(row pgx.CollectableRow) (x EndedWaiting, err error) {
 		return x, row.Scan(&x.Next, &x.OffBalance)
 	}, endWaitingSQL, by)

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"slices"
@@ -7,14 +7,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // paged lists the jobs of a filter page by page, and counts the pages that ended before they were full, and before the end.
-func (w *world) paged(f Filter) (ids []int64, early int) {
+func (w *world) paged(f view.Filter) (ids []int64, early int) {
 	w.t.Helper()
 	for {
-		page, err := w.Jobs(w.ctx(), f)
+		page, err := view.Jobs(w.ctx(), w.Store, f)
 		w.is.NoErr(err)
 		for _, j := range page.Jobs {
 			ids = append(ids, j.ID)
@@ -33,7 +35,7 @@ func (w *world) paged(f Filter) (ids []int64, early int) {
 // truth lists jobs by a condition on the view.
 func (w *world) truth(where string) []int64 {
 	w.t.Helper()
-	ids, err := rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from trapeze.job where `+where+` order by created_at desc, id desc`)
+	ids, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from trapeze.job where `+where+` order by created_at desc, id desc`)
 	w.is.NoErr(err)
 	return ids
 }
@@ -45,18 +47,18 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more than a part
 	w.exec(`update trapeze.jobs set kind = 'seldom', subject = 'moon' where id % 700 = 9`)
 	for name, one := range map[string]struct {
-		f     Filter
+		f     view.Filter
 		where string
 	}{
-		"kind":      {Filter{Kind: "seldom"}, `kind = 'seldom'`},
-		"subject":   {Filter{Subject: "moon"}, `subject = 'moon'`},
-		"nothing":   {Filter{Kind: "none"}, `false`},
-		"lane":      {Filter{Lane: "nowhere"}, `false`},
-		"succeeded": {Filter{Kind: "seldom", States: []job.State{job.Succeeded}}, `kind = 'seldom' and state = 'succeeded'`},
-		"owner":     {Filter{Owner: "ana", Kind: "seldom"}, `kind = 'seldom' and submitter = 'ana'`},
-		"gone":      {Filter{Parent: 1 << 40}, `false`},
-		"since":     {Filter{Kind: "seldom", Since: time.Now().Add(-50 * time.Hour)}, `kind = 'seldom' and created_at >= now() - interval '50 hours'`},
-		"all":       {Filter{}, `true`},
+		"kind":      {view.Filter{Kind: "seldom"}, `kind = 'seldom'`},
+		"subject":   {view.Filter{Subject: "moon"}, `subject = 'moon'`},
+		"nothing":   {view.Filter{Kind: "none"}, `false`},
+		"lane":      {view.Filter{Lane: "nowhere"}, `false`},
+		"succeeded": {view.Filter{Kind: "seldom", States: []job.State{job.Succeeded}}, `kind = 'seldom' and state = 'succeeded'`},
+		"owner":     {view.Filter{Owner: "ana", Kind: "seldom"}, `kind = 'seldom' and submitter = 'ana'`},
+		"gone":      {view.Filter{Parent: 1 << 40}, `false`},
+		"since":     {view.Filter{Kind: "seldom", Since: time.Now().Add(-50 * time.Hour)}, `kind = 'seldom' and created_at >= now() - interval '50 hours'`},
+		"all":       {view.Filter{}, `true`},
 	} {
 		one.f.Limit = 2
 		want := w.truth(one.where)
@@ -77,17 +79,17 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	w.seedEnded(3000, 20)
 	w.SearchFor = 0 // were it a walk it would end early
 	for name, one := range map[string]struct {
-		f     Filter
+		f     view.Filter
 		where string
 	}{
-		"pipeline":       {Filter{Pipeline: 2500}, `pipeline_id = 2500`},
-		"lone job":       {Filter{Pipeline: 2502}, `pipeline_id = 2502`},
-		"parent":         {Filter{Parent: 2500}, `parent_id = 2500`},
-		"both":           {Filter{Pipeline: 2500, Parent: 2500}, `parent_id = 2500`},
-		"another parent": {Filter{Pipeline: 2500, Parent: 2490}, `false`},
-		"state":          {Filter{Pipeline: 2500, States: []job.State{job.Succeeded}}, `pipeline_id = 2500 and state = 'succeeded'`},
-		"kind":           {Filter{Pipeline: 2500, Kind: "other"}, `false`},
-		"owner":          {Filter{Pipeline: 2500, Owner: "ana"}, `pipeline_id = 2500 and submitter = 'ana'`},
+		"pipeline":       {view.Filter{Pipeline: 2500}, `pipeline_id = 2500`},
+		"lone job":       {view.Filter{Pipeline: 2502}, `pipeline_id = 2502`},
+		"parent":         {view.Filter{Parent: 2500}, `parent_id = 2500`},
+		"both":           {view.Filter{Pipeline: 2500, Parent: 2500}, `parent_id = 2500`},
+		"another parent": {view.Filter{Pipeline: 2500, Parent: 2490}, `false`},
+		"state":          {view.Filter{Pipeline: 2500, States: []job.State{job.Succeeded}}, `pipeline_id = 2500 and state = 'succeeded'`},
+		"kind":           {view.Filter{Pipeline: 2500, Kind: "other"}, `false`},
+		"owner":          {view.Filter{Pipeline: 2500, Owner: "ana"}, `pipeline_id = 2500 and submitter = 'ana'`},
 	} {
 		one.f.Limit = 1
 		got, early := w.paged(one.f)
@@ -107,18 +109,18 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 	w.exec(`delete from trapeze.pipelines where id = 0`) // of no job
 	w.exec(`update trapeze.jobs set submitter = 'ana' where id % 2 = 1`)
 	for name, one := range map[string]struct {
-		f     PipelineFilter
+		f     view.PipelineFilter
 		where string
 	}{
-		"name":      {PipelineFilter{Name: "seldom"}, `p.name = 'seldom'`},
-		"nothing":   {PipelineFilter{Name: "none"}, `false`},
-		"status":    {PipelineFilter{Name: "seldom", Statuses: []job.Status{job.PipelineSucceeded}}, `p.name = 'seldom' and p.status = 'succeeded'`},
-		"owner":     {PipelineFilter{Name: "seldom", Owner: "ana"}, `p.name = 'seldom' and j.submitter = 'ana'`},
-		"all":       {PipelineFilter{}, `true`},
-		"all, ours": {PipelineFilter{Owner: "ana"}, `j.submitter = 'ana'`},
+		"name":      {view.PipelineFilter{Name: "seldom"}, `p.name = 'seldom'`},
+		"nothing":   {view.PipelineFilter{Name: "none"}, `false`},
+		"status":    {view.PipelineFilter{Name: "seldom", Statuses: []job.Status{job.PipelineSucceeded}}, `p.name = 'seldom' and p.status = 'succeeded'`},
+		"owner":     {view.PipelineFilter{Name: "seldom", Owner: "ana"}, `p.name = 'seldom' and j.submitter = 'ana'`},
+		"all":       {view.PipelineFilter{}, `true`},
+		"all, ours": {view.PipelineFilter{Owner: "ana"}, `j.submitter = 'ana'`},
 	} {
 		one.f.Limit = 2
-		want, err := rows(w.ctx(), w.Store, pgx.RowTo[int64], `select p.id from trapeze.pipeline p join trapeze.jobs j on j.id = p.id where `+one.where+`
+		want, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int64], `select p.id from trapeze.pipeline p join trapeze.jobs j on j.id = p.id where `+one.where+`
 			order by j.created_at desc, j.id desc`)
 		w.is.NoErr(err)
 		for _, lookFor := range []time.Duration{0, time.Hour} {
@@ -126,7 +128,7 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 			var got []int64
 			early := 0
 			for f := one.f; ; {
-				page, err := w.Pipelines(w.ctx(), f)
+				page, err := view.Pipelines(w.ctx(), w.Store, f)
 				w.is.NoErr(err)
 				for _, p := range page.Pipelines {
 					got = append(got, p.ID)

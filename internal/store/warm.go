@@ -14,7 +14,7 @@ func (db *Database) Warm(ctx context.Context, connections int) error {
 	if db.pooled {
 		return nil
 	}
-	ctx, cancel := db.bounded(ctx)
+	ctx, cancel := db.Bounded(ctx)
 	defer cancel()
 	errs := make(chan error, connections)
 	for range connections {
@@ -32,7 +32,7 @@ func (db *Database) Warm(ctx context.Context, connections int) error {
 // plan executes each hot statement without a row.
 func (db *Database) plan(ctx context.Context, conn *pgxpool.Conn) error {
 	for _, hot := range []*statement{claimSQL, endSQL, finishSQL, enqueueSQL} {
-		if _, err := conn.Exec(ctx, db.in(hot.text), make([]any, len(hot.names))...); err != nil {
+		if _, err := conn.Exec(ctx, db.In(hot.text), make([]any, len(hot.names))...); err != nil {
 			return err
 		}
 	}

@@ -1,21 +1,23 @@
-package store
+package store_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 func TestEffectsNamesStatementsAsTheyAreSent(t *testing.T) {
 	is := is.New(t)
-	effects := Effects("elsewhere")
+	effects := store.Effects("elsewhere")
 	is.Equal(len(effects), 7) // no two are the same
 	for sql, effect := range effects {
 		is.True(!strings.Contains(sql, "trapeze.")) // in the schema that was asked for
-		is.True(effect != NoEffect)
+		is.True(effect != store.NoEffect)
 	}
-	is.Equal(JobsOf([]any{int64(7), "more"}), []int64{7})
-	is.Equal(JobsOf([]any{[]int64{7, 8}}), []int64{7, 8})
-	is.Equal(JobsOf([]any{"other"}), nil)
+	is.Equal(store.JobsOf([]any{int64(7), "more"}), []int64{7})
+	is.Equal(store.JobsOf([]any{[]int64{7, 8}}), []int64{7, 8})
+	is.Equal(store.JobsOf([]any{"other"}), nil)
 }

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -19,12 +21,12 @@ func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
 	for name, pooler := range map[string]bool{"prepared": false, "behind a pooler": true} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			w := newWorldOn(t, pgtest.Pool(t), Options{BehindPooler: pooler})
-			heavy := func(n *NewJob) { n.Args = large }
+			w := newWorldOn(t, pgtest.Pool(t), store.Options{BehindPooler: pooler})
+			heavy := func(n *store.NewJob) { n.Args = large }
 			ids := w.put(heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, plain)
 			seen, pages := map[int64]bool{}, 0
-			for f := (Filter{Limit: 1000}); ; {
-				page, err := w.Jobs(w.ctx(), f)
+			for f := (view.Filter{Limit: 1000}); ; {
+				page, err := view.Jobs(w.ctx(), w.Store, f)
 				is.NoErr(err)
 				pages++
 				bytes := 0
@@ -51,12 +53,12 @@ func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
 	w := newWorld(t)
 	plan, err := json.Marshal([]job.Step{{Kind: "k", Args: large}, {Kind: "k", Args: large}, {Kind: "k", Args: large}})
 	is.NoErr(err)
-	chain := func(n *NewJob) { n.Planned, n.Pipeline = plan, ptr("heavy") }
+	chain := func(n *store.NewJob) { n.Planned, n.Pipeline = plan, ptr("heavy") }
 	w.put(chain, chain, chain, chain)
-	first, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000})
+	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000})
 	is.NoErr(err)
 	is.Equal(len(first.Pipelines), 3) // of 3 MiB each
-	rest, err := w.Pipelines(w.ctx(), PipelineFilter{Limit: 1000, Cursor: first.Cursor})
+	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000, Cursor: first.Cursor})
 	is.NoErr(err)
 	is.Equal(len(rest.Pipelines), 1)
 	is.Equal(rest.Cursor, "")
@@ -69,7 +71,7 @@ func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {
 	boot := w.pod("a")
 	plan, err := json.Marshal([]job.Step{{Kind: "k", Args: large}})
 	is.NoErr(err)
-	heavy := func(n *NewJob) { n.Args, n.Planned = large, plan }
+	heavy := func(n *store.NewJob) { n.Args, n.Planned = large, plan }
 	w.put(heavy)
 	c := w.one(boot)
 	const steps = 12
@@ -80,7 +82,7 @@ func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {
 		is.True(ok)
 		c = w.one(boot)
 	}
-	spine, err := w.Spine(w.ctx(), c.PipelineID)
+	spine, err := view.Spine(w.ctx(), w.Store, c.PipelineID)
 	is.NoErr(err)
 	is.Equal(len(spine), steps) // every step is in it
 	bytes := 0

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -21,7 +23,7 @@ const lease = time.Minute
 // world is a migrated database with a store on it, in the words of these tests. When the test ends, its whole history is
 // checked. Its methods are for the test's own goroutine.
 type world struct {
-	*Store
+	*store.Store
 	t    testing.TB
 	is   *is.I
 	pool *pgxpool.Pool
@@ -29,12 +31,12 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldOn(t, pgtest.Pool(t), Options{Connections: 8})
+	return newWorldOn(t, pgtest.Pool(t), store.Options{Connections: 8})
 }
 
-func newWorldOn(t testing.TB, pool *pgxpool.Pool, o Options) *world {
+func newWorldOn(t testing.TB, pool *pgxpool.Pool, o store.Options) *world {
 	t.Helper()
-	s, err := New(context.Background(), pool, o)
+	s, err := store.New(context.Background(), pool, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,30 +54,30 @@ func (w *world) ctx() context.Context { return w.t.Context() }
 func (w *world) pod(name string) string {
 	w.t.Helper()
 	boot := uuid.NewString()
-	w.is.NoErr(w.Register(w.ctx(), PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
+	w.is.NoErr(w.Register(w.ctx(), store.PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
 	return boot
 }
 
 // new prepares jobs of kind k in lane default; each of the changes is applied to a job of its own.
-func (w *world) new(changes ...func(*NewJob)) []NewJob {
+func (w *world) new(changes ...func(*store.NewJob)) []store.NewJob {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), len(changes))
 	w.is.NoErr(err)
-	list := make([]NewJob, len(changes))
+	list := make([]store.NewJob, len(changes))
 	for i, change := range changes {
-		list[i] = NewJob{ID: ids[i], Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10}
+		list[i] = store.NewJob{ID: ids[i], Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10}
 		change(&list[i])
 	}
 	return list
 }
 
-func plain(*NewJob) {}
+func plain(*store.NewJob) {}
 
-func about(subject string) func(*NewJob) { return func(n *NewJob) { n.Subject = subject } }
+func about(subject string) func(*store.NewJob) { return func(n *store.NewJob) { n.Subject = subject } }
 
 // then makes a job the next step of a claim, asking to be born running.
-func then(parent Claimed, changes ...func(*NewJob)) func(*NewJob) {
-	return func(n *NewJob) {
+func then(parent store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJob) {
+	return func(n *store.NewJob) {
 		n.ParentID, n.PipelineID, n.Step, n.Starts = &parent.ID, parent.PipelineID, parent.Step+1, true
 		n.Subject = parent.Subject
 		for _, change := range changes {
@@ -85,7 +87,7 @@ func then(parent Claimed, changes ...func(*NewJob)) func(*NewJob) {
 }
 
 // put enqueues jobs that do not ask to start, and returns their ids.
-func (w *world) put(changes ...func(*NewJob)) []int64 {
+func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	list := w.new(changes...)
 	_, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
@@ -98,15 +100,15 @@ func (w *world) put(changes ...func(*NewJob)) []int64 {
 }
 
 // claims claims up to n jobs of kind k in lane default, isolated ones too.
-func (w *world) claims(boot string, n int) []Claimed {
+func (w *world) claims(boot string, n int) []store.Claimed {
 	w.t.Helper()
-	found, err := w.Claim(w.ctx(), boot, []Want{{Lane: "default", N: n}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	return found.Jobs
 }
 
 // one claims one job, which must be there.
-func (w *world) one(boot string) Claimed {
+func (w *world) one(boot string) store.Claimed {
 	w.t.Helper()
 	found := w.claims(boot, 1)
 	if len(found) != 1 {
@@ -115,24 +117,24 @@ func (w *world) one(boot string) Claimed {
 	return found[0]
 }
 
-func leaseOf(boot string, c Claimed) job.Lease {
+func leaseOf(boot string, c store.Claimed) job.Lease {
 	return job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
 }
 
-func ending(c Claimed) Ending {
-	return Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}
+func ending(c store.Claimed) store.Ending {
+	return store.Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}
 }
 
-func endingWith(c Claimed, next NewJob) Ending {
+func endingWith(c store.Claimed, next store.NewJob) store.Ending {
 	e := ending(c)
 	e.Next = &next
 	return e
 }
 
 // end finishes a claim and returns what became of it; ok is false when its lease was lost.
-func (w *world) end(boot string, e Ending) (Ended, bool) {
+func (w *world) end(boot string, e store.Ending) (store.Ended, bool) {
 	w.t.Helper()
-	ended, err := w.Finish(w.ctx(), boot, []Ending{e})
+	ended, err := w.Finish(w.ctx(), boot, []store.Ending{e})
 	w.is.NoErr(err)
 	end, ok := ended[e.ID]
 	return end, ok
@@ -147,13 +149,13 @@ func (w *world) lapse(boot string) {
 // recover does what a pod's sweep does, with pages of the given size, and returns the jobs it took back.
 func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	w.t.Helper()
-	_, err := w.CloseLapsed(w.ctx(), boot, lease, time.Time{})
+	_, err := store.CloseLapsed(w.ctx(), w.Store, boot, lease, time.Time{})
 	w.is.NoErr(err)
-	boots, err := w.SweepsDue(w.ctx())
+	boots, err := store.SweepsDue(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	passed := 0
 	for after := int64(0); ; {
-		page, err := w.RecoverPage(w.ctx(), boots, after, pageSize, 3)
+		page, err := store.RecoverPage(w.ctx(), w.Store, boots, after, pageSize, 3)
 		w.is.NoErr(err)
 		pending, ended, after = pending+page.Pending, ended+len(page.Crashed)+len(page.Cancelled), page.Last
 		passed += page.Passed
@@ -162,7 +164,7 @@ func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 		}
 	}
 	if passed == 0 {
-		w.is.NoErr(w.Swept(w.ctx(), boots))
+		w.is.NoErr(store.Swept(w.ctx(), w.Store, boots))
 	}
 	return pending, ended
 }
@@ -176,7 +178,7 @@ func (w *world) dies(boot, by string) (pending, ended int) {
 
 func (w *world) at(id int64) job.Job {
 	w.t.Helper()
-	j, err := w.Job(w.ctx(), id)
+	j, err := view.Job(w.ctx(), w.Store, id)
 	w.is.NoErr(err)
 	return j
 }
@@ -184,14 +186,14 @@ func (w *world) at(id int64) job.Job {
 // exec runs a statement of the test's own; trapeze stands for the schema.
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
-	_, err := w.pool.Exec(context.Background(), w.in(sql), args...)
+	_, err := w.pool.Exec(context.Background(), w.In(sql), args...)
 	w.is.NoErr(err)
 }
 
 func (w *world) count(sql string, args ...any) int {
 	w.t.Helper()
 	var n int
-	w.is.NoErr(w.pool.QueryRow(context.Background(), w.in(sql), args...).Scan(&n))
+	w.is.NoErr(w.pool.QueryRow(context.Background(), w.In(sql), args...).Scan(&n))
 	return n
 }
 
@@ -202,7 +204,7 @@ func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
 	w.is.NoErr(err)
 	tx, err := conn.Begin(context.Background())
 	w.is.NoErr(err)
-	_, err = tx.Exec(context.Background(), w.in(sql), args...)
+	_, err = tx.Exec(context.Background(), w.In(sql), args...)
 	w.is.NoErr(err)
 	done := false
 	release = func(commit bool) {
@@ -249,7 +251,7 @@ func async[T any](do func() (T, error)) func() (T, error) {
 	}
 }
 
-func idsOf(list []Claimed) []int64 {
+func idsOf(list []store.Claimed) []int64 {
 	ids := make([]int64, len(list))
 	for i, c := range list {
 		ids[i] = c.ID

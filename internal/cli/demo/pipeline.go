@@ -2,6 +2,7 @@ package demo
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
@@ -158,7 +159,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 		if step.kind == demoFan {
 			continue
 		}
-		page, err := st.Jobs(ctx, store.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
+		page, err := view.Jobs(ctx, st, view.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
 		if err != nil {
 			return nil, false, err
 		}

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
@@ -96,7 +97,7 @@ func (n *netRun) startPods(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsWithin, fmt.Errorf("the pods have not started within %s", podsWithin))
 	defer cancel()
 	for {
-		pods, err := n.watcher.Store().Pods(ctx, false)
+		pods, err := view.Pods(ctx, n.watcher.Store(), false)
 		if err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	case first.State.Terminal():
 		b.remove()
 	case n.victim != nil && n.taken.IsZero():
-		pods, err := n.watcher.Store().Pods(ctx, false)
+		pods, err := view.Pods(ctx, n.watcher.Store(), false)
 		if err != nil {
 			return err
 		}
@@ -223,7 +224,7 @@ func (n *netRun) line(at time.Time, format string, args ...any) {
 func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
-		events, err := n.watcher.Store().JobEvents(ctx, j.ID, 0, all)
+		events, err := view.JobEvents(ctx, n.watcher.Store(), j.ID, 0, all)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // historyRecent is for how long a changed timeline is worth a warning.
@@ -11,7 +13,7 @@ const historyRecent = 24 * time.Hour
 
 // history reports a failover or a restore that may have lost commits, and a sequence of ids that is behind.
 func (d *doctor) history(ctx context.Context) error {
-	c, err := d.store.ClusterState(ctx)
+	c, err := store.ReadClusterState(ctx, d.store)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -14,11 +16,11 @@ const lateAfter = 4 * time.Hour
 
 // maintenance looks when each chore was last done. A fleet that was shut down is late with all of them, and that is found elsewhere.
 func (d *doctor) maintenance(ctx context.Context) error {
-	turns, err := d.store.Turns(ctx)
+	turns, err := upkeep.Turns(ctx, d.store)
 	if err != nil {
 		return err
 	}
-	pods, err := d.store.PodHealth(ctx)
+	pods, err := view.ReadPodHealth(ctx, d.store)
 	if err != nil || len(pods) == 0 {
 		return err
 	}

@@ -2,22 +2,21 @@ package doctor
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // horizon finds what keeps dead rows from being removed and the feed of events from going on.
 func (d *doctor) horizon(ctx context.Context) error {
-	holders, err := d.store.Horizon(ctx)
+	holders, err := view.Horizon(ctx, d.store)
 	if err != nil {
 		return err
 	}
-	server, err := d.store.Server(ctx)
+	server, err := view.ReadServer(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -42,7 +41,7 @@ func (d *doctor) horizon(ctx context.Context) error {
 }
 
 // oldness judges by time, and where nobody knows it by the number of transactions since.
-func (d *doctor) oldness(h store.Holder, now time.Time) health {
+func (d *doctor) oldness(h view.Holder, now time.Time) health {
 	const many, far = 1_000_000, 100_000_000
 	switch {
 	case h.Transactions > far, h.Since != nil && now.Sub(*h.Since) > 12*d.oldest:
@@ -53,7 +52,7 @@ func (d *doctor) oldness(h store.Holder, now time.Time) health {
 	return healthy
 }
 
-func holderText(h store.Holder, now time.Time) (says, do string) {
+func holderText(h view.Holder, now time.Time) (says, do string) {
 	held := fmt.Sprintf("has kept dead rows since %d transactions", h.Transactions)
 	if h.Since != nil {
 		held = "has kept dead rows, and the feed of events, for " + show.Since(h.Since, now)
@@ -73,7 +72,7 @@ func holderText(h store.Holder, now time.Time) (says, do string) {
 
 // tables judges each table by what autovacuum would wait for. The partitions of done are one finding.
 func (d *doctor) tables(ctx context.Context) error {
-	tables, err := d.store.Tables(ctx)
+	tables, err := view.Tables(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func orNever(at string) string {
 const daysAhead = 3
 
 func (d *doctor) partitions(ctx context.Context) error {
-	missing, err := d.store.MissingDays(ctx, daysAhead)
+	missing, err := view.MissingDays(ctx, d.store, daysAhead)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 
 // running finds jobs that are running on a pod that is gone, or that does not know them: nothing works on them.
 func (d *doctor) running(ctx context.Context) error {
-	list, err := d.store.UnknownWork(ctx)
+	list, err := view.FindUnknownWork(ctx, d.store)
 	if err != nil {
 		return err
 	}

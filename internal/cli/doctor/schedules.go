@@ -2,20 +2,20 @@ package doctor
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/shell"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 // schedules finds those that do not fire as they should, or whose jobs would have nowhere to go.
 func (d *doctor) schedules(ctx context.Context) error {
-	list, err := d.store.ScheduleHealth(ctx)
+	list, err := view.ReadScheduleHealth(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (d *doctor) schedules(ctx context.Context) error {
 }
 
 // scheduleIll says what is wrong with a schedule, the cause before what follows from it; nothing when all is well.
-func scheduleIll(s store.ScheduleHealth) (says, do string) {
+func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
 	case s.Error != "":
@@ -63,7 +63,7 @@ func scheduleIll(s store.ScheduleHealth) (says, do string) {
 
 // passedOver is the first fire from now on that a schedule will not have, since it is planned for later than that; zero: there is none. A
 // minute is no matter. What this machine cannot read is not for it to say.
-func passedOver(s store.ScheduleHealth) time.Time {
+func passedOver(s view.ScheduleHealth) time.Time {
 	if s.Next == nil {
 		return time.Time{}
 	}

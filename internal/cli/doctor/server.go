@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"crypto/rand"
@@ -12,12 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 func (d *doctor) server(ctx context.Context) error {
-	s, err := d.store.Server(ctx)
+	s, err := view.ReadServer(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (d *doctor) server(ctx context.Context) error {
 }
 
 // durability says whether what is committed survives a crash of the server.
-func (d *doctor) durability(s store.Server) {
+func (d *doctor) durability(s view.Server) {
 	var off []string
 	for _, setting := range []struct {
 		name string
@@ -59,7 +59,7 @@ func (d *doctor) durability(s store.Server) {
 }
 
 // connections holds what a pod of this configuration opens against what the server has left.
-func (d *doctor) connections(s store.Server) {
+func (d *doctor) connections(s view.Server) {
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
 	host := int(d.pool.Config().MaxConns)
 	demand := runner.PodConnections + host
@@ -81,7 +81,7 @@ func (d *doctor) connections(s store.Server) {
 
 // clock compares the clocks: leases are the database's time, but logs, deadlines and tokens are the machines'.
 func (d *doctor) clock(ctx context.Context) error {
-	ahead, within, err := d.store.Clock(ctx)
+	ahead, within, err := view.Clock(ctx, d.store)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/shell"
-	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // pods finds those that are about to be taken for dead, or were although their leases had not ended, and whether there are any.
@@ -18,7 +18,7 @@ func (d *doctor) pods(ctx context.Context) error {
 	if err := d.leases(ctx); err != nil {
 		return err
 	}
-	pods, err := d.store.PodHealth(ctx)
+	pods, err := view.ReadPodHealth(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (d *doctor) pods(ctx context.Context) error {
 }
 
 // noPods judges that no pod starts jobs. With a pod that lives, and no job that is due, it may be on purpose.
-func (d *doctor) noPods(ctx context.Context, pods []store.PodHealth) error {
-	work, err := d.store.WaitingWork(ctx)
+func (d *doctor) noPods(ctx context.Context, pods []view.PodHealth) error {
+	work, err := view.ReadWaitingWork(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (d *doctor) noPods(ctx context.Context, pods []store.PodHealth) error {
 	for _, w := range work {
 		all.add(w)
 	}
-	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p store.PodHealth) bool { return p.Lease > 0 }) {
+	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p view.PodHealth) bool { return p.Lease > 0 }) {
 		status = failing
 	}
 	d.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", show.Count(len(pods), "open pod", "open pods"), all),
@@ -95,7 +95,7 @@ const mostStreams = 10
 
 // leases finds pods that others took for dead while their leases lasted. A pod does that to a lease of more than twice its own.
 func (d *doctor) leases(ctx context.Context) error {
-	pods, err := d.store.Pods(ctx, true)
+	pods, err := view.Pods(ctx, d.store, true)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ type waits struct {
 	oldest time.Time // zero: nothing that has a moment
 }
 
-func (w *waits) add(one store.WaitingWork) {
+func (w *waits) add(one view.WaitingWork) {
 	w.jobs += one.Waiting
 	if one.Oldest != nil && (w.oldest.IsZero() || one.Oldest.Before(w.oldest)) {
 		w.oldest = *one.Oldest
@@ -138,11 +138,11 @@ func (w waits) String() string {
 
 // lanes finds jobs that nobody will run: no pod has their handler, or their lane is closed.
 func (d *doctor) lanes(ctx context.Context) error {
-	work, err := d.store.WaitingWork(ctx)
+	work, err := view.ReadWaitingWork(ctx, d.store)
 	if err != nil {
 		return err
 	}
-	gates, err := d.store.LaneGates(ctx)
+	gates, err := view.LaneGates(ctx, d.store)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (d *doctor) lanes(ctx context.Context) error {
 }
 
 // kinds finds kinds of which jobs wait and that no pod runs.
-func (d *doctor) kinds(work []store.WaitingWork) {
+func (d *doctor) kinds(work []view.WaitingWork) {
 	orphans, order := map[string]*waits{}, []string{}
 	for _, w := range work {
 		if w.Pods > 0 {
@@ -190,7 +190,7 @@ func (d *doctor) kinds(work []store.WaitingWork) {
 }
 
 // lane judges one lane with what waits in it.
-func (d *doctor) lane(g store.LaneGate, w waits, now time.Time) {
+func (d *doctor) lane(g view.LaneGate, w waits, now time.Time) {
 	if why, do := closedBy(g); why != "" {
 		status := warning
 		switch {
@@ -213,7 +213,7 @@ func (d *doctor) lane(g store.LaneGate, w waits, now time.Time) {
 }
 
 // closedBy says what keeps a lane from starting anything, and how to end that.
-func closedBy(g store.LaneGate) (why, do string) {
+func closedBy(g view.LaneGate) (why, do string) {
 	switch {
 	case g.Frozen:
 		return "is frozen, as all lanes are", "trapeze thaw, when the maintenance is over"

@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// approveSQL lets a job go that awaits approval: into live, due from now on, or, when its own delay is not over, to those
+// that wait for their moment. Of two approvals at once the second waits for the row and finds it approved.
+// Plan: Index Scan on parked_pkey, one row. What the row waits for is compared later: here it would lead to the index of all
+// that await approval.
+const approveSQL = `
+with held as materialized (
+	select p.id, p.why = 'approval' as awaits, p.run_after > now() as early from trapeze.parked p where p.id = $1 for update
+), kept as (
+	update trapeze.parked p set why = 'scheduled', event_no = p.event_no + 1 from held h where p.id = h.id and h.awaits and h.early
+	returning p.id, p.event_no, p.fence
+), moved as (
+	delete from trapeze.parked p using held h where p.id = h.id and h.awaits and not h.early returning p.*
+), placed as (
+	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, state,
+		unique_while, lane, kind, subject)
+	select id, now(), started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, 'pending', unique_while,
+		lane, kind, subject from moved
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
+	select id, event_no, fence, 'awaiting_approval', 'pending', 'job.approved', $2 from kept
+	union all
+	select id, event_no + 1, fence, 'awaiting_approval', 'pending', 'job.approved', $2 from moved
+)
+select id from held where awaits`
+
+// Approve lets a job go that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
+	var found []int64
+	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		if found, err = store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(approveSQL), []any{id, actor}); err != nil || len(found) == 0 {
+			return err
+		}
+		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "job.approve", Target: jobTarget(id)})
+	})
+	if err == nil && len(found) == 0 {
+		if found, err = store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); err == nil && len(found) == 0 {
+			err = job.ErrNotFound
+		} else if err == nil {
+			err = job.ErrNotAwaitingApproval
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("approve job %d: %w", id, err)
+	}
+	return nil
+}
+
+// expireSQL cancels jobs that nobody has approved in time, the oldest first. Those that somebody approves or cancels at this
+// moment are passed by. Plan: Index Scan on parked_for_approval, stops at the limit.
+const expireSQL = `
+with late as materialized (
+	select p.id from trapeze.parked p
+	where p.why = 'approval' and p.run_after < now() - $1::bigint * interval '1 millisecond'
+	order by p.run_after, p.id limit $2 for update skip locked
+), gone as (
+	delete from trapeze.parked p using late e where p.id = e.id returning p.*
+), ended as (
+	insert into trapeze.done (id, state, outcome, reason, error, fence, event_no, epoch, attempt, crashes, priority, lane, started_at)
+	select id, 'cancelled', 'error', 'expired', 'nobody approved it in time', fence, event_no + 1, epoch, attempt, crashes,
+		priority, lane, started_at from gone
+), ` + store.FreeKeys + `, events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, level, message, fields)
+	select id, event_no + 1, fence, 'awaiting_approval', 'cancelled', 'job.cancelled', 'warn', 'nobody approved it in time',
+		'{"reason":"expired"}'::json from gone
+)
+select kind from gone`
+
+// Expire cancels jobs that have awaited approval for longer than a time, counted from when they would have become due, at
+// most limit of them, and returns their kinds.
+func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]string, error) {
+	kinds, err := store.Rows(ctx, s, pgx.RowTo[string], expireSQL, after.Milliseconds(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("expire what nobody approved: %w", err)
+	}
+	return kinds, nil
+}

@@ -1,0 +1,28 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// asksApprovalSQL tells whether one of some lanes, or the default lane of one of some kinds, asks for approval.
+// Plan: one pass over lanes, which are few; lane_kinds_pkey.
+const asksApprovalSQL = `
+select exists (
+	select from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or exists (
+		select from unnest($2::text[]) as w(kind) left join trapeze.lane_kinds k on k.kind = w.kind
+		where coalesce(k.lane, 'default') = n.name))
+)`
+
+// AsksApproval reports whether one of some lanes, or the default lane of one of some kinds, asks for approval.
+func AsksApproval(ctx context.Context, s *store.Store, lanes, kinds []string) (bool, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[bool], asksApprovalSQL, lanes, kinds)
+	if err != nil {
+		return false, fmt.Errorf("ask which lanes want approval: %w", err)
+	}
+	return found[0], nil
+}

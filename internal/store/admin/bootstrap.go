@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// bootLaneSQL makes a lane where there is none of its name. Plan: one insert.
+	bootLaneSQL = `insert into trapeze.lanes (name, slots) values ($1, $2) on conflict (name) do nothing`
+	// bootKindsSQL gives a new lane the kinds that have none. Plan: primary key.
+	bootKindsSQL = `
+insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
+on conflict (kind) do nothing returning kind`
+)
+
+// BootLane is a lane as a program would have it before the database says otherwise.
+type BootLane struct {
+	Name  string
+	Slots *int // of all pods together; nil: no limit
+	Kinds []string
+}
+
+// Bootstrap makes the lane unless there is one of its name, and gives it those of its kinds that have no lane yet. It reports
+// whether it made it, and which kinds it did not get. Safe on several pods at once.
+func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		made, left = false, nil
+		tag, err := tx.Exec(ctx, s.In(bootLaneSQL), l.Name, l.Slots)
+		if made = err == nil && tag.RowsAffected() == 1; !made {
+			return err
+		}
+		got, err := store.Query(ctx, s, tx, pgx.RowTo[string], bootKindsSQL, l.Kinds, l.Name)
+		if err != nil {
+			return err
+		}
+		left = without(l.Kinds, got)
+		after, err := store.QueryOne[job.Lane](ctx, s, tx, nil, lockLaneSQL, l.Name)
+		if err != nil {
+			return err
+		}
+		return operates(ctx, s, tx, operation{
+			Deed:  Deed{Actor: "system", Action: "lane.set", Target: "lane " + l.Name, After: after},
+			Event: "lane.changed", About: l.Name,
+		})
+	})
+	if err != nil {
+		return false, nil, fmt.Errorf("bootstrap lane %q: %w", l.Name, err)
+	}
+	return made, left, nil
+}
+
+// without returns those of all that are not in some.
+func without(all, some []string) (rest []string) {
+	have := map[string]bool{}
+	for _, one := range some {
+		have[one] = true
+	}
+	for _, one := range all {
+		if !have[one] {
+			rest = append(rest, one)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,137 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// cancelManySQL cancels all of the jobs that do not run, whatever they wait for, and asks the running ones to end. Rows that
+// somebody holds are passed by. Plan: Index Scans on live_pkey and parked_pkey, a row a job; fan_outs_pkey.
+const cancelManySQL = `
+with wanted as materialized (
+	select id from unnest($1::bigint[]) as w(id)
+), held as materialized (
+	select l.id, l.state from wanted w join trapeze.live l on l.id = w.id order by l.id for update of l skip locked
+), asked as (
+	update trapeze.live l set cancel_requested = true, event_no = l.event_no + 1
+	from held h where l.id = h.id and h.state = 'running' and not l.cancel_requested
+	returning l.id, l.fence, l.pod, l.event_no
+), gone_live as (
+	delete from trapeze.live l using held h where l.id = h.id and h.state = 'pending'
+	returning l.id, l.state, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.started_at, l.claim_xid,
+		l.unique_while, l.kind, '' as why
+), waits as materialized (
+	select p.id from wanted w join trapeze.parked p on p.id = w.id order by p.id for update of p skip locked
+), gone_parked as (
+	delete from trapeze.parked p using waits w where p.id = w.id
+	returning p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state,
+		p.fence, p.event_no, p.epoch, p.attempt, p.crashes, p.priority, p.lane, p.started_at, null::xid8 as claim_xid,
+		p.unique_while, p.kind, p.why
+), gone as materialized (
+	select * from gone_live union all select * from gone_parked
+), request as (
+	insert into trapeze.cancel_requests (pod, job_id, fence, reason)
+	select pod, id, fence, 'cancelled' from asked
+	on conflict (pod, job_id, fence) do update set reason = excluded.reason
+), ended as (
+	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at,
+		claim_xid)
+	select id, 'cancelled', 'error', $2, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
+	from gone
+), ` + store.FreeKeys + `, events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
+	select id, event_no, fence, 'running', 'running', 'job.cancel_requested', $3 from asked
+	union all
+	select id, event_no + 1, fence, state, 'cancelled', 'job.cancelled', $3 from gone
+), ` + store.FailedBranches + `, parents as (
+	select id from gone where why = 'children'
+), ` + store.CountBranches + `
+select id, null::bigint, null::text, null::bigint, kind from gone
+union all select id, fence, pod::text, null, null from asked
+union all select null, null, null, id, null from counted where due`
+
+// CancelledMany is what became of many jobs that were to be cancelled.
+type CancelledMany struct {
+	Ended      []int64     // cancelled
+	Kinds      []string    // of those
+	Asked      []job.Lease // running: their owners are told
+	OffBalance []int64     // fan-outs that this leaves off balance
+}
+
+// CancelMany cancels jobs as [Cancel] does, all that are not held by somebody at this moment. reason is that of those that
+// end. A job that has ended is passed by. The deed that this begins is written down with it, unless it is nil.
+func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *Deed) (c CancelledMany, err error) {
+	type row struct {
+		ID, Fence *int64
+		Pod       *string
+		Due       *int64
+		Kind      *string
+	}
+	var found []row
+	if d == nil {
+		found, err = store.Rows(ctx, s, pgx.RowToStructByPos[row], cancelManySQL, ids, string(reason), actor)
+	} else {
+		err = s.Tx(ctx, func(tx pgx.Tx) error {
+			found, err = store.QueryPinned(ctx, tx, pgx.RowToStructByPos[row], s.In(cancelManySQL), []any{ids, string(reason), actor})
+			if err != nil {
+				return err
+			}
+			return auditIn(ctx, s, tx, *d)
+		})
+	}
+	if err != nil {
+		return c, fmt.Errorf("cancel %d jobs: %w", len(ids), err)
+	}
+	for _, f := range found {
+		switch {
+		case f.Due != nil:
+			c.OffBalance = append(c.OffBalance, *f.Due)
+		case f.Pod != nil:
+			c.Asked = append(c.Asked, job.Lease{JobID: *f.ID, Fence: *f.Fence, Pod: *f.Pod})
+		default:
+			c.Ended, c.Kinds = append(c.Ended, *f.ID), append(c.Kinds, *f.Kind)
+		}
+	}
+	return c, nil
+}
+
+// isOpen says that a job j has not ended, and has not been asked to. For two exists with an or PostgreSQL 18 would hash whole tables.
+const isOpen = `coalesce((select true from trapeze.live l where l.id = j.id and not l.cancel_requested limit 1),
+	(select true from trapeze.parked p where p.id = j.id limit 1), false)`
+
+// openBranchesSQL lists jobs of a fan-out's branches that have neither ended nor been asked to.
+// Plan: jobs_of_pipeline for (pipeline, group); primary keys.
+const openBranchesSQL = `
+select j.id from trapeze.jobs j
+where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0 and ` + isOpen + ` limit $3`
+
+// OpenBranches lists jobs of the branches of a fan-out that have neither ended nor been asked to, at most limit.
+func OpenBranches(ctx context.Context, s *store.Store, pipeline, id int64, limit int) ([]int64, error) {
+	list, err := store.Rows(ctx, s, pgx.RowTo[int64], openBranchesSQL, pipeline, id, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the open branches of job %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// openOfPipelineSQL lists jobs of a pipeline that have neither ended nor been asked to. Plan: jobs_of_pipeline; primary keys.
+const openOfPipelineSQL = `
+select j.id from (
+	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
+	union all
+	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j where ` + isOpen + ` limit $2`
+
+// OpenOfPipeline lists jobs of a pipeline that have neither ended nor been asked to, at most limit.
+func OpenOfPipeline(ctx context.Context, s *store.Store, id int64, limit int) ([]int64, error) {
+	list, err := store.Rows(ctx, s, pgx.RowTo[int64], openOfPipelineSQL, id, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the open jobs of pipeline %d: %w", id, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// checkTokenSQL checks a token, and has the completions of one job, and its beginning to wait, take turns.
+// Plan: deferrals_pkey.
+const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
+
+// completeSQL keeps one part of a job and takes it off its fan-out, if the job waits already. A part that is known, or for which
+// nobody waits any more, changes nothing; of a part and the end of its job at once, one waits for the other.
+// Plan: primary keys, one row each.
+const completeSQL = `
+with f as materialized (
+	select open, ended from trapeze.fan_outs where id = $1 for update
+), kept as (
+	insert into trapeze.parts (id, part, result, error)
+	select $1, $2, $3::json, $4 where not exists (select from f where open = 0 or ended)
+	on conflict (id, part) do nothing
+	returning id
+), branches as (
+	select id, case when $4::text is null then 'succeeded' else 'failed' end, false from kept where exists (select from f)
+), ` + store.NoParents + `, ` + store.CountBranches + `
+select exists (select from kept) or exists (select from trapeze.parts where id = $1 and part = $2),
+	coalesce((select due from counted), false)`
+
+// Complete keeps the result of one part of a deferred job, or its error (empty: it succeeded). The same part a second time changes
+// nothing. due says that the job's fan-out is now off balance. Errors: [job.ErrNotFound] when no such job handed out a token,
+// [job.ErrWrongToken], [job.ErrAlreadyTerminal] when all parts are in or the job has ended. An operator's name, unless it is empty, is
+// written down with it.
+func Complete(ctx context.Context, s *store.Store, id int64, token, part string, result json.RawMessage, failure, operator string) (due bool, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		matches, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(checkTokenSQL), []any{id, token})
+		switch {
+		case err != nil:
+			return err
+		case len(matches) == 0:
+			return job.ErrNotFound
+		case !matches[0]:
+			return job.ErrWrongToken
+		}
+		type answer struct{ Known, Due bool }
+		found, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[answer], s.In(completeSQL), []any{id, part, store.Some(string(result)), store.Some(failure)})
+		if err != nil {
+			return err
+		}
+		if !found[0].Known {
+			return job.ErrAlreadyTerminal
+		}
+		if due = found[0].Due; operator == "" {
+			return nil
+		}
+		return auditIn(ctx, s, tx, Deed{Actor: operator, Action: "job.complete", Target: jobTarget(id),
+			After: map[string]any{"part": part, "failed": failure != ""}})
+	})
+	if err != nil {
+		return false, fmt.Errorf("complete job %d: %w", id, err)
+	}
+	return due, nil
+}
+
+// partsSQL reads the parts of a deferred job by their names. Plan: parts_pkey, stops at the limit.
+const partsSQL = `
+select part, case when error is null then 'succeeded' else 'failed' end, error, result
+from trapeze.parts where id = $1 and part > $2 order by part limit $3`
+
+// Parts reads the parts of a deferred job after the given name, at most limit of them.
+func Parts(ctx context.Context, s *store.Store, id int64, after string, limit int) ([]view.BranchEnd, error) {
+	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b view.BranchEnd, err error) {
+		var result []byte
+		err = row.Scan(&b.Part, &b.State, &b.Error, &result)
+		b.Result = result
+		return b, err
+	}, partsSQL, id, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the parts of job %d: %w", id, err)
+	}
+	return list, nil
+}

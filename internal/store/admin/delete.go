@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// deletableSQL lists the jobs of the pipeline that begins with a job, and says of each whether it has ended; of a job that is part of
+// another's pipeline, itself alone. Plan: jobs_pkey, jobs_of_pipeline; primary keys.
+const deletableSQL = `
+select j.id, j.pipeline_id, not coalesce((select true from trapeze.live l where l.id = j.id limit 1),
+	(select true from trapeze.parked p where p.id = j.id limit 1), false)
+from (
+	select f.id, f.pipeline_id from trapeze.jobs f where f.id = $1
+	union all
+	select s.id, s.pipeline_id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
+) j`
+
+// deleteEndsSQL deletes where jobs ended, the row of their pipeline, and the idempotency keys that would answer with them. Plan:
+// done_by_id of each day; pipelines_pkey; one pass over submissions, those of a day.
+const deleteEndsSQL = `
+with pipeline as (
+	delete from trapeze.pipelines where id = $1
+), answers as (
+	delete from trapeze.submissions where job_id = any($2::bigint[])
+)
+delete from trapeze.done where id = any($2::bigint[])`
+
+// Delete removes a job that has ended, and with the first job of a pipeline all of it: a step alone would change what the others
+// came to. Its history stays as long as that of all others. It returns how many jobs went.
+// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
+func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		ids, err := deletable(ctx, s, tx, id)
+		if err != nil {
+			return err
+		}
+		// From here on none of them is tried again. What came about since the look shows in the next one.
+		if _, err := upkeep.LockEnded(ctx, s, tx, ids); err != nil {
+			return err
+		}
+		locked := len(ids)
+		if ids, err = deletable(ctx, s, tx, id); err != nil {
+			return err
+		}
+		if len(ids) != locked {
+			return job.ErrNotTerminal // it has just changed
+		}
+		awaited, err := upkeep.DeleteJobs(ctx, s, tx, ids)
+		if err != nil {
+			return err
+		}
+		if awaited > 0 {
+			return job.ErrNotTerminal
+		}
+		if _, err := tx.Exec(ctx, s.In(deleteEndsSQL), id, ids); err != nil {
+			return err
+		}
+		n = len(ids)
+		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "job.delete", Target: jobTarget(id), After: map[string]any{"jobs": n}})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("delete job %d: %w", id, err)
+	}
+	return n, nil
+}
+
+// deletable lists the jobs that go with a job.
+func deletable(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (ids []int64, err error) {
+	type row struct {
+		ID, Pipeline int64
+		Ended        bool
+	}
+	list, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[row], s.In(deletableSQL), []any{id})
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range list {
+		switch {
+		case !j.Ended && j.ID == id:
+			return nil, job.ErrNotTerminal
+		case j.Pipeline != id:
+			return nil, fmt.Errorf("pipeline %d: %w", j.Pipeline, job.ErrPartOfPipeline)
+		case !j.Ended:
+			return nil, fmt.Errorf("job %d of it: %w", j.ID, job.ErrNotTerminal)
+		}
+		ids = append(ids, j.ID)
+	}
+	if len(ids) == 0 {
+		return nil, job.ErrNotFound
+	}
+	return ids, nil
+}

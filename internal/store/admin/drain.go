@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// drainLaneSQL closes a lane whose row is locked, or opens it. Plan: primary key; HOT.
+const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
+
+// DrainLane closes a lane (drained) or opens it again, and reports whether that is news. Error: [job.ErrUnknownLane].
+func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, actor string) (changed bool, err error) {
+	action, event := "lane.resume", "lane.resumed"
+	if drained {
+		action, event = "lane.drain", "lane.drained"
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		before, err := store.QueryOne[job.Lane](ctx, s, tx, job.ErrUnknownLane, lockLaneSQL, name)
+		if changed = err == nil && before.Drained != drained; err != nil || !changed {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.In(drainLaneSQL), name, drained); err != nil {
+			return err
+		}
+		return operates(ctx, s, tx, operation{
+			Deed:  Deed{Actor: actor, Action: action, Target: "lane " + name, Before: drains{before.Drained}, After: drains{drained}},
+			Event: event, About: name,
+		})
+	})
+	if err != nil {
+		return false, fmt.Errorf("%s %q: %w", action, name, err)
+	}
+	return changed, nil
+}
+
+// drains is what the audit keeps of a drain.
+type drains struct {
+	Drained bool `json:"drained"`
+}
+
+const (
+	// lockPodsSQL finds the rows of a pod by its name or boot id, also closed ones, from which the next process of that name
+	// takes its drain. Plan: pods is small.
+	lockPodsSQL = `
+select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
+where p.name = $1 or p.boot::text = $1 order by p.boot for update`
+	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
+)
+
+// DrainPod makes the pods of a name, or the one of a boot id, start nothing (drained), or start again, and reports whether that
+// is news, and which boots are open. Error: [job.ErrUnknownPod].
+func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, boots []string, err error) {
+	action, event := "pod.resume", "pod.resumed"
+	if drained {
+		action, event = "pod.drain", "pod.drained"
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		changed, boots = false, nil
+		found, err := lockPods(ctx, s, tx, pod)
+		if err != nil {
+			return err
+		}
+		var all []string
+		for _, p := range found {
+			if all = append(all, p.Boot); p.Open {
+				boots = append(boots, p.Boot)
+			}
+			changed = changed || p.Drained != drained
+		}
+		if len(found) == 0 || drained && len(boots) == 0 {
+			return job.ErrUnknownPod
+		}
+		if !changed {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, s.In(drainPodsSQL), all, drained); err != nil {
+			return err
+		}
+		return operates(ctx, s, tx, operation{
+			Deed: Deed{Actor: actor, Action: action, Target: "pod " + found[0].Name, Before: drains{!drained}, After: drains{drained}},
+			Boot: &found[0].Boot, Event: event, About: found[0].Name,
+		})
+	})
+	if err != nil {
+		return false, nil, fmt.Errorf("%s %q: %w", action, pod, err)
+	}
+	return changed, boots, nil
+}
+
+// podRow is a pod as far as its drain is concerned.
+type podRow struct {
+	Boot, Name    string
+	Drained, Open bool
+}
+
+// lockPods locks the rows of a pod, if there are any. A process of the name that registers meanwhile holds the row from which it takes its
+// drain, and has a row of its own that only a statement sees which begins after it: so they are looked for until there are no more.
+func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {
+	for {
+		list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[podRow], lockPodsSQL, pod)
+		if err != nil || len(list) == len(found) {
+			return list, err
+		}
+		found = list
+	}
+}

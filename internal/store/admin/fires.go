@@ -1,0 +1,205 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// takeSchedulesSQL takes the schedules that have been due longest, among some kinds and but for some names, and keeps others from them until
+// the transaction ends: two pods never decide about the same one at a time, and neither waits for the other. What is due is a
+// matter of the database's clock. Plan: schedules_due from its beginning, stops at the limit or at what is not due.
+const takeSchedulesSQL = `
+select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
+	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
+order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
+
+// shortFireSQL bounds how long a decision waits for what others hold, such as a unique key in a transaction of the host's, and how long
+// one whose pod is frozen keeps the schedule from the other pods.
+const shortFireSQL = `
+select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
+
+// The bounds: of a wait, which others pay for, and of a silence.
+const (
+	fireWaits = 100 * time.Millisecond
+	fireRests = 3 * time.Second
+)
+
+// Due is a schedule with fires to decide.
+type Due struct {
+	job.Schedule
+	Planned bool      // NextAt is of its expression
+	Now     time.Time // of the database
+}
+
+// TakeDue takes those schedules of some kinds that have been due longest, at most limit, and that are none of those to be passed over.
+// The moment is the database's now; at says otherwise, for tests.
+func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []string, at *time.Time, limit int) ([]Due, error) {
+	if passOver == nil {
+		passOver = []string{}
+	}
+	list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Due], takeSchedulesSQL, kinds, passOver, at, limit)
+	if err == nil && len(list) > 0 {
+		_, err = tx.Exec(ctx, shortFireSQL, fireWaits.Milliseconds(), fireRests.Milliseconds())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take due schedules: %w", err)
+	}
+	return list, nil
+}
+
+// nextFireSQL reads when the next schedule of some kinds fires that is not due yet, and the clock that this is of: one that is due and
+// cannot be decided must not hide the others. Plan: schedules_due from now on, to the first of the kinds.
+const nextFireSQL = `
+select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
+from (select clock_timestamp() as now offset 0) n`
+
+// NextFire reads when the next schedule of some kinds fires (nil: none does) of those that are not due, and what the database's clock says
+// now.
+func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Time, next *time.Time, err error) {
+	type moments struct {
+		Now  time.Time
+		Next *time.Time
+	}
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[moments], nextFireSQL, kinds)
+	if err != nil {
+		return now, nil, fmt.Errorf("read the next fire: %w", err)
+	}
+	return list[0].Now, list[0].Next, nil
+}
+
+// schedulesActiveSQL finds the schedules of which one of the latest jobs, or what follows from it, has not ended.
+// Plan: schedule_fires_with_jobs backwards for each, twenty rows; primary keys and jobs_of_pipeline for each.
+const schedulesActiveSQL = `
+select n.name from unnest($1::text[]) as n(name)
+where exists (
+	select from (
+		select f.job_id from trapeze.schedule_fires f where f.schedule = n.name and f.job_id is not null order by f.fire_at desc limit 20
+	) f
+	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
+)`
+
+// SchedulesActive returns those schedules of which a job, or what follows from it, has not ended.
+func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
+	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
+	if err != nil {
+		return nil, fmt.Errorf("look for the jobs of schedules: %w", err)
+	}
+	active := make(map[string]bool, len(list))
+	for _, name := range list {
+		active[name] = true
+	}
+	return active, nil
+}
+
+const (
+	// insertFiresSQL decides fires: whose row goes in decides, and nobody else ever will. Plan: one insert a fire.
+	insertFiresSQL = `
+insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
+select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
+from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
+	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
+on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
+	// settleFiresSQL says of fires that this transaction decided why they made no job. Plan: primary key.
+	settleFiresSQL = `
+update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
+from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
+where f.schedule = w.schedule and f.fire_at = w.fire_at`
+	// scheduleEventsSQL writes fires into the history of everything. Plan: inserts.
+	scheduleEventsSQL = `
+insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
+select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json
+from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, outcome, fields, n)`
+)
+
+// fireKey is the primary key of a fire.
+type fireKey struct {
+	Schedule string
+	FireAt   int64 // microseconds, which the database counts
+}
+
+func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
+
+// InsertFires writes fires down, and returns those that were not decided before.
+func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
+	var (
+		names    = make([]string, len(list))
+		at       = make([]time.Time, len(list))
+		outcomes = make([]string, len(list))
+		manual   = make([]bool, len(list))
+		missed   = make([]int, len(list))
+		ids      = make([]*int64, len(list))
+		messages = make([]string, len(list))
+	)
+	for i, f := range list {
+		names[i], at[i], outcomes[i], manual[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Manual
+		missed[i], ids[i], messages[i] = f.Missed, f.JobID, f.Message
+	}
+	scan := func(row pgx.CollectableRow) (k fireKey, err error) {
+		var t time.Time
+		err = row.Scan(&k.Schedule, &t)
+		k.FireAt = t.UnixMicro()
+		return k, err
+	}
+	found, err := store.Query(ctx, s, tx, scan, insertFiresSQL, names, at, outcomes, manual, missed, ids, messages)
+	if err != nil {
+		return nil, fmt.Errorf("decide fires: %w", err)
+	}
+	ours := make(map[fireKey]bool, len(found))
+	for _, k := range found {
+		ours[k] = true
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
+}
+
+// SettleFires says of fires that this transaction decided that they made no job, and why.
+func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
+	names, at := make([]string, len(list)), make([]time.Time, len(list))
+	outcomes, messages := make([]string, len(list)), make([]string, len(list))
+	for i, f := range list {
+		names[i], at[i], outcomes[i], messages[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Message
+	}
+	if _, err := tx.Exec(ctx, s.In(settleFiresSQL), names, at, outcomes, messages); err != nil {
+		return fmt.Errorf("decide fires: %w", err)
+	}
+	return nil
+}
+
+// TellFires writes fires into the history of everything: those that made a job, and those that were missed.
+func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
+	var names, outcomes, fields []string
+	for _, f := range list {
+		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
+			continue
+		}
+		raw, err := json.Marshal(struct {
+			Schedule string    `json:"schedule"`
+			FireAt   time.Time `json:"fire_at"`
+			JobID    *int64    `json:"job_id,string"`
+			Missed   int       `json:"missed,omitempty"`
+		}{f.Schedule, f.FireAt, f.JobID, f.Missed})
+		if err != nil {
+			return err
+		}
+		names, outcomes, fields = append(names, f.Schedule), append(outcomes, string(f.Outcome)), append(fields, string(raw))
+	}
+	if len(outcomes) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), boot, actor, names, outcomes, fields); err != nil {
+		return fmt.Errorf("tell fires: %w", err)
+	}
+	return nil
+}
+
+// AuditTrigger writes down that an operator made a schedule fire, in the transaction in which it does.
+func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Fire) error {
+	return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
+}

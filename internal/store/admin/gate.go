@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// gateRowSQL makes the gate's row anew where somebody deleted it, which is a closed gate. Plan: one insert.
+	gateRowSQL = `insert into trapeze.gate (paused) values (true) on conflict (one) do nothing`
+	// lockGateSQL reads the gate, and keeps others from moving it until the transaction ends. Plan: one row.
+	lockGateSQL = `select paused, frozen from trapeze.gate for update`
+	setGateSQL  = `update trapeze.gate set paused = $1, frozen = $2`
+)
+
+// Pause closes the gate (closed) or opens it, and reports whether that is news. A frozen one stays closed.
+func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
+	action := "gate.unpause"
+	if closed {
+		action = "gate.pause"
+	}
+	return moveGate(ctx, s, action, actor, closed, "paused", func(g job.Gate) job.Gate { g.Paused = closed; return g })
+}
+
+// Freeze closes the gate for maintenance (closed) or thaws it, and reports whether that is news. A paused one stays closed.
+func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
+	action := "gate.thaw"
+	if closed {
+		action = "gate.freeze"
+	}
+	return moveGate(ctx, s, action, actor, closed, "frozen", func(g job.Gate) job.Gate { g.Frozen = closed; return g })
+}
+
+func moveGate(ctx context.Context, s *store.Store, action, actor string, closed bool, why string, move func(job.Gate) job.Gate) (changed bool, err error) {
+	event := "gate.unpaused"
+	if closed {
+		event = "gate.paused"
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.In(gateRowSQL)); err != nil {
+			return err
+		}
+		before, err := store.QueryOne[job.Gate](ctx, s, tx, nil, lockGateSQL)
+		if err != nil {
+			return err
+		}
+		after := move(before)
+		if changed = after != before; !changed {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, s.In(setGateSQL), after.Paused, after.Frozen); err != nil {
+			return err
+		}
+		return operates(ctx, s, tx, operation{Deed: Deed{Actor: actor, Action: action, Target: "gate", Before: before, After: after}, Event: event, About: why})
+	})
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", action, err)
+	}
+	return changed, nil
+}
+
+const (
+	// runningSQL counts what runs everywhere, in a lane, or on pods. Plan: one pass over live, or over the lane's rows in it.
+	runningSQL = `
+select count(*)::int from trapeze.live
+where state = 'running' and ($1::text is null or lane = $1) and ($2::uuid[] is null or pod = any($2::uuid[]))`
+	// beatsSQL tells when each open pod last beat its heart, as the end of its lease. Plan: pods_open.
+	beatsSQL = `select boot::text, lease_until::text from trapeze.pods where closed_at is null and ($1::uuid[] is null or boot = any($1::uuid[]))`
+)
+
+// Scope is everything, a lane, or pods.
+type Scope struct {
+	Lane  string
+	Boots []string
+}
+
+// Running counts what runs, and tells the end of the lease of each pod that could start more: one that differs twice from what
+// it was has heard of everything that was committed before. What runs is counted last: it began before its pod had heard.
+func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases map[string]string, err error) {
+	type beat struct {
+		Boot  string
+		Until string
+	}
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[beat], beatsSQL, of.Boots)
+	if err != nil {
+		return 0, nil, fmt.Errorf("count what runs: %w", err)
+	}
+	leases = make(map[string]string, len(list))
+	for _, b := range list {
+		leases[b.Boot] = b.Until
+	}
+	n, err := store.Rows(ctx, s, pgx.RowTo[int], runningSQL, store.Some(of.Lane), of.Boots)
+	if err != nil {
+		return 0, nil, fmt.Errorf("count what runs: %w", err)
+	}
+	return n[0], leases, nil
+}

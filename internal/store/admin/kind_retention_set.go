@@ -1,0 +1,83 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// allRetentionsSQL reads which kinds are kept for a time of their own. Plan: a small table.
+	allRetentionsSQL = `select kind, state, keep_s from trapeze.kind_retention order by kind, state`
+	// lockRetentionSQL reads one of them, and keeps others from changing it until the transaction ends. Plan: primary key.
+	lockRetentionSQL = `select keep_s from trapeze.kind_retention where kind = $1 and state = $2 for update`
+	// setRetentionSQL sets one. Plan: one insert, or primary key.
+	setRetentionSQL = `
+insert into trapeze.kind_retention (kind, state, keep_s) values ($1, $2, $3)
+on conflict (kind, state) do update set keep_s = excluded.keep_s`
+	// deleteRetentionSQL deletes one. Plan: primary key.
+	deleteRetentionSQL = `delete from trapeze.kind_retention where kind = $1 and state = $2`
+)
+
+// Retentions reads which kinds are kept for a time of their own, by kind and state.
+func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Retention], allRetentionsSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list for how long kinds are kept: %w", err)
+	}
+	return list, nil
+}
+
+// SetRetention says for how long a kind is kept that ended in a state, or with nil that it is kept as all others. What changes nothing
+// leaves no trace. Error: [job.ErrInvalidSetting].
+func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keepS *int64, actor string) (done job.RetentionChanged, err error) {
+	wanted := job.Retention{Kind: kind, State: state}
+	if keepS != nil {
+		wanted.KeepS = *keepS
+	}
+	if err = wanted.Validate(); err == nil {
+		err = s.Tx(ctx, func(tx pgx.Tx) error {
+			done, err = setRetentionIn(ctx, s, tx, kind, state, keepS, actor)
+			return err
+		})
+	}
+	if err != nil {
+		return job.RetentionChanged{}, fmt.Errorf("set for how long %s jobs of kind %q are kept: %w", state, kind, err)
+	}
+	return done, nil
+}
+
+func setRetentionIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind string, state job.State, keepS *int64, actor string) (job.RetentionChanged, error) {
+	done := job.RetentionChanged{Kind: kind, State: state, After: keepS}
+	before, err := store.Query(ctx, s, tx, pgx.RowTo[int64], lockRetentionSQL, kind, state)
+	if err != nil {
+		return done, err
+	}
+	if len(before) > 0 {
+		done.Before = &before[0]
+	}
+	if same := (done.Before == nil) == (keepS == nil) && (keepS == nil || *keepS == *done.Before); same {
+		return done, nil
+	}
+	done.Changed = true
+	if keepS == nil {
+		_, err = tx.Exec(ctx, s.In(deleteRetentionSQL), kind, state)
+	} else {
+		_, err = tx.Exec(ctx, s.In(setRetentionSQL), kind, state, *keepS)
+	}
+	if err != nil {
+		return done, err
+	}
+	type kept struct {
+		State job.State `json:"state"`
+		KeepS *int64    `json:"keep_s"` // null: as all others
+	}
+	return done, operates(ctx, s, tx, operation{
+		Deed:  Deed{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keepS}},
+		Event: "retention.changed", About: kind,
+	})
+}

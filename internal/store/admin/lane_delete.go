@@ -1,0 +1,137 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// waitingInLaneSQL reports whether anything of a lane waits, whatever for. Plan: live_for_claim up to its first pending row;
+	// parked until the first row of the lane, at worst once through.
+	waitingInLaneSQL = `
+select exists (select from trapeze.live where lane = $1 and state = 'pending')
+	or exists (select from trapeze.parked where lane = $1)`
+	// moveKindsSQL gives the kinds of a lane to another. Plan: lane_kinds is small.
+	moveKindsSQL = `update trapeze.lane_kinds set lane = $2 where lane = $1`
+	// deleteLaneSQL deletes a lane that no kind has any more. Plan: primary key; slot_grants go with it.
+	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
+)
+
+// DeleteLane deletes a lane whose waiting jobs, and whose kinds, go to the lane to; empty says that it has no jobs, and its
+// kinds go to the lane default. Jobs that run in it go on to their end. Call it after [Move], which leaves it little to do.
+// Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], [job.ErrInvalidSetting] for the lane default.
+func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
+		if err == nil && dry {
+			done.DryRun = true
+			return errDry
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, errDry) {
+		return job.LaneChanged{}, fmt.Errorf("delete lane %q: %w", name, err)
+	}
+	return done, nil
+}
+
+func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string) (done job.LaneChanged, err error) {
+	done = job.LaneChanged{Lane: name, Changed: []string{}}
+	if name == job.DefaultLane || name == to {
+		return done, fmt.Errorf("the lane %q stays: %w", name, job.ErrInvalidSetting)
+	}
+	target := to // of its kinds
+	if to == "" {
+		target = job.DefaultLane
+	}
+	var before job.Lane
+	lanes := []string{name, target}
+	slices.Sort(lanes) // the order of every other transaction
+	for _, one := range lanes {
+		lane, err := store.QueryOne[job.Lane](ctx, s, tx, fmt.Errorf("%q: %w", one, job.ErrUnknownLane), lockLaneSQL, one)
+		if err != nil {
+			return done, err
+		}
+		if one == name {
+			before = lane
+		}
+	}
+	done.Before = &before
+	m := Moving{From: name, To: to}
+	if err := countJobs(ctx, s, tx, &done, []Moving{m}); err != nil {
+		return done, err
+	}
+	if err := emptyLane(ctx, s, tx, m, done.Running, actor); err != nil {
+		return done, err
+	}
+	if _, err := tx.Exec(ctx, s.In(moveKindsSQL), name, target); err != nil {
+		return done, err
+	}
+	if _, err := tx.Exec(ctx, s.In(deleteLaneSQL), name); err != nil {
+		return done, err
+	}
+	return done, operates(ctx, s, tx, operation{
+		Deed:  Deed{Actor: actor, Action: "lane.delete", Target: "lane " + name, Before: before},
+		Event: "lane.changed", About: name,
+	})
+}
+
+// emptyLane moves what waits in a lane, if there is somewhere to go.
+func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string) error {
+	if m.To == "" && running > 0 {
+		return job.ErrLaneNotEmpty
+	}
+	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
+		for after := int64(0); m.To != ""; {
+			p, err := moveNextPage(ctx, s, tx, sql, m, after, actor)
+			if err != nil {
+				return err
+			}
+			if after = p.Last; p.Seen < movePage {
+				break
+			}
+		}
+	}
+	waits, err := store.Query(ctx, s, tx, pgx.RowTo[bool], waitingInLaneSQL, m.From)
+	if err == nil && waits[0] {
+		err = job.ErrLaneNotEmpty // with somewhere to go: somebody holds the rows of some
+	}
+	return err
+}
+
+// strandedSQL names the lanes that have due jobs and do not exist: they were deleted while somebody submitted to them, or a
+// running job of theirs came back. Plan: one look at live_for_claim for each name in it.
+const strandedSQL = `
+with recursive names as (
+	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
+	union all
+	select (select l.lane from trapeze.live l where l.lane > n.lane order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
+	from names n where n.lane is not null
+)
+select n.lane from names n
+where n.lane is not null and not exists (select from trapeze.lanes a where a.name = n.lane)
+	and exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')`
+
+// MoveStranded moves the due jobs of lanes that do not exist to the lanes of their kinds, and returns how many. Safe to run on
+// several pods at once.
+func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
+	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
+	if err != nil {
+		return 0, fmt.Errorf("look for jobs of lanes that do not exist: %w", err)
+	}
+	for _, lane := range lanes {
+		moved, _, err := Move(ctx, s, Moving{From: lane}, "system")
+		total += moved
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}

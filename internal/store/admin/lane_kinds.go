@@ -1,0 +1,66 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// lockKindsSQL reads the default lanes of some kinds, and of those whose default lane is a given one, and keeps others from
+	// changing them until the transaction ends. Plan: lane_kinds is small.
+	lockKindsSQL = `select kind, lane from trapeze.lane_kinds where kind = any($1::text[]) or lane = $2 order by kind for update`
+	// giveKindsSQL makes a lane the default lane of kinds. Plan: primary key.
+	giveKindsSQL = `
+insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
+on conflict (kind) do update set lane = excluded.lane where lane_kinds.lane <> excluded.lane`
+	// dropKindsSQL makes the lane default the one of kinds. Plan: primary key.
+	dropKindsSQL = `delete from trapeze.lane_kinds where kind = any($1::text[])`
+)
+
+// giveKinds makes a lane the default lane of exactly these kinds, and tells which jobs are thereby in the wrong one.
+func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kinds []string) (moves []Moving, err error) {
+	was, err := lanesOfKinds(ctx, s, tx, kinds, lane)
+	if err != nil {
+		return nil, err
+	}
+	add := func(kind, from, to string) {
+		if from != to {
+			moves = append(moves, Moving{From: from, Kinds: []string{kind}, To: to})
+		}
+	}
+	for _, kind := range kinds {
+		from := was[kind]
+		if from == "" {
+			from = job.DefaultLane
+		}
+		add(kind, from, lane)
+		delete(was, kind)
+	}
+	var dropped []string // all that is left are kinds of this lane
+	for kind, from := range was {
+		dropped = append(dropped, kind)
+		add(kind, from, job.DefaultLane)
+	}
+	if _, err := tx.Exec(ctx, s.In(giveKindsSQL), kinds, lane); err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, s.In(dropKindsSQL), dropped)
+	return moves, err
+}
+
+// lanesOfKinds are the default lanes of kinds, and of those of a lane.
+func lanesOfKinds(ctx context.Context, s *store.Store, tx pgx.Tx, kinds []string, lane string) (map[string]string, error) {
+	list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[store.LaneKind], lockKindsSQL, kinds, lane)
+	if err != nil {
+		return nil, err
+	}
+	lanes := make(map[string]string, len(list))
+	for _, k := range list {
+		lanes[k.Kind] = k.Lane
+	}
+	return lanes, nil
+}

@@ -1,0 +1,134 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// createLaneSQL makes a lane with everything at its default. Plan: one insert.
+	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
+	// lockLaneSQL reads how a lane is set, and keeps others from setting it until the transaction ends. Plan: primary key.
+	lockLaneSQL = `
+select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
+	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
+from trapeze.lanes n where n.name = $1 for update of n`
+	// setLaneSQL sets a lane whose row is locked. Plan: primary key; HOT.
+	setLaneSQL = `
+update trapeze.lanes set slots = $2, slots_per_pod = $3, poll_interval_ms = $4, stale_after_s = $5, max_age_s = $6,
+	requires_approval = $7, enabled = $8
+where name = $1`
+	// laneJobsSQL counts what runs and what is due in a lane. Plan: live_for_claim, the lane's rows.
+	laneJobsSQL = `
+select count(*) filter (where state = 'running')::int, count(*) filter (where state = 'pending')::int
+from trapeze.live where lane = $1`
+)
+
+// SetLane creates a lane or changes it, and the default lane of kinds with it. Waiting jobs of a kind that gets another default
+// lane are to be moved after it: see moves, and [Move]. A change that changes nothing leaves no trace.
+// Errors: [job.ErrUnknownLane] when it should exist, [job.ErrInvalidSetting].
+func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
+	err = c.Validate()
+	if err == nil {
+		err = s.Tx(ctx, func(tx pgx.Tx) error {
+			done, moves, err = setLaneIn(ctx, s, tx, name, c, actor)
+			if err == nil && c.DryRun {
+				return errDry
+			}
+			return err
+		})
+	}
+	if err != nil && !errors.Is(err, errDry) {
+		return job.LaneChanged{}, nil, fmt.Errorf("set lane %q: %w", name, err)
+	}
+	return done, moves, nil
+}
+
+func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
+	done = job.LaneChanged{Lane: name, DryRun: c.DryRun, Changed: []string{}}
+	if done.Created, err = createLane(ctx, s, tx, name, c.Existing); err != nil {
+		return done, nil, err
+	}
+	before, err := store.QueryOne[job.Lane](ctx, s, tx, job.ErrUnknownLane, lockLaneSQL, name)
+	if err != nil {
+		return done, nil, err
+	}
+	after := c.Apply(before)
+	done.Before, done.After, done.Changed = &before, &after, differing(before, after)
+	if done.Created {
+		done.Before = nil
+	}
+	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.PollIntervalMS, after.StaleAfterS,
+		after.MaxAgeS, after.RequiresApproval, after.Enabled); err != nil {
+		return done, nil, err
+	}
+	if c.Kinds != nil {
+		if moves, err = giveKinds(ctx, s, tx, name, after.Kinds); err != nil {
+			return done, nil, err
+		}
+	}
+	if err := countJobs(ctx, s, tx, &done, moves); err != nil {
+		return done, nil, err
+	}
+	if !done.Created && len(done.Changed) == 0 {
+		return done, moves, nil
+	}
+	return done, moves, operates(ctx, s, tx, operation{
+		Deed:  Deed{Actor: actor, Action: "lane.set", Target: "lane " + name, Before: done.Before, After: done.After},
+		Event: "lane.changed", About: name,
+	})
+}
+
+// createLane makes sure that a lane is there; one that must be is not made.
+func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, existing bool) (created bool, err error) {
+	if existing {
+		return false, nil
+	}
+	if err := job.ValidateLaneName(name); err != nil {
+		// A lane of an older date, or of somebody's SQL, may have any name.
+		_, unknown := store.QueryOne[job.Lane](ctx, s, tx, err, lockLaneSQL, name)
+		return false, unknown
+	}
+	tag, err := tx.Exec(ctx, s.In(createLaneSQL), name)
+	return err == nil && tag.RowsAffected() == 1, err
+}
+
+// countJobs tells what runs and waits in a lane, and what is to be moved.
+func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneChanged, moves []Moving) error {
+	type jobs struct{ Running, Waiting int }
+	n, err := store.QueryOne[jobs](ctx, s, tx, nil, laneJobsSQL, done.Lane)
+	if err != nil {
+		return err
+	}
+	done.Running, done.Waiting = n.Running, n.Waiting
+	for _, m := range moves {
+		n, err := countMoves(ctx, s, tx, m)
+		if err != nil {
+			return err
+		}
+		done.Moved += n
+	}
+	return nil
+}
+
+// differing names the settings in which two lanes, or two schedules, differ, as in JSON.
+func differing[T any](a, b T) []string {
+	names := []string{}
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range x.NumField() {
+		kinds, ok := x.Field(i).Interface().([]string)
+		same := ok && slices.Equal(kinds, y.Field(i).Interface().([]string)) || !ok && reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface())
+		if !same {
+			names = append(names, x.Type().Field(i).Tag.Get("json"))
+		}
+	}
+	return names
+}

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+)
+
+// ofJob is the condition on the job of a row s that only its row of jobs can answer: a null argument selects all. The offset keeps the
+// planner from beginning with jobs, all of them, on whose few it counts because of so many conditions.
+const ofJob = `cross join lateral (
+	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
+		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`
+
+// matchOpenSQL lists jobs that have neither ended nor been asked to, in the order of their ids.
+// Plan: live_pkey and parked_pkey from an id on, each until the limit; jobs_pkey for those of the kind, lane, subject and state.
+const matchOpenSQL = `
+(
+	select s.id from trapeze.live s ` + ofJob + ` offset 0) j
+	where s.id > $1 and not s.cancel_requested and $10::text is null and $11::text is null and $12::text is null and ($2::text[] is null or s.state = any($2)) and ($3::text is null or s.kind = $3)
+		and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+	order by s.id limit $9
+) union all (
+	select s.id from trapeze.parked s ` + ofJob + ` offset 0) j
+	where s.id > $1 and ($2::text[] is null
+			or case s.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end = any($2))
+		and ($3::text is null or s.kind = $3) and ($4::text is null or s.lane = $4) and ($5::text is null or s.subject = $5)
+		and ($10::text is null or s.why = $10) and $11::text is null and $12::text is null
+	order by s.id limit $9
+)
+order by id limit $9`
+
+// matchEndedSQL lists jobs that failed or were cancelled, in the order of their ids. Plan: done_by_id of each day of those from an id on,
+// jobs_pkey for each; stops at the limit.
+const matchEndedSQL = `
+select s.id from trapeze.done s ` + ofJob + `
+		and ($3::text is null or j.kind = $3) and ($5::text is null or j.subject = $5) offset 0) j
+where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::text[]) and ($4::text is null or s.lane = $4)
+	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
+order by s.id limit $9`
+
+// Match lists the ids of jobs that a filter selects, as a list of the same filter shows them, in their order and after the given one: with
+// ended those that failed or were cancelled, whichever states it names, else those that have neither ended nor been asked to. At most
+// limit; the filter's own page counts for nothing.
+func Match(ctx context.Context, s *store.Store, f view.Filter, ended bool, after int64, limit int) ([]int64, error) {
+	sql := matchOpenSQL
+	if ended {
+		sql = matchEndedSQL
+	}
+	var states []string
+	for _, state := range f.States {
+		states = append(states, string(state))
+	}
+	var since *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	list, err := store.Rows(ctx, s, pgx.RowTo[int64], sql, after, states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline),
+		store.Some(f.Parent), since, limit, store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode), f.WithChildren())
+	if err != nil {
+		return nil, fmt.Errorf("find jobs: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// Moving says which waiting jobs are to go to another lane.
+type Moving struct {
+	From  string
+	Kinds []string // nil: all
+	To    string   // empty: each to its kind's
+}
+
+// moveLiveSQL moves the due jobs of one page of live to another lane: each keeps its priority and its turn. A row that
+// somebody holds is passed by: a claim of it is its start in the lane where it was. Running jobs stay where their slots are.
+// Plan: Index Scan on live_pkey over the page, in id order, as a recovery; lane_kinds_pkey. The page brings what is asked of its rows:
+// joined to live again they would be looked for among all rows of their lane, each of those against the whole page; and that a row is
+// still in its lane is asked in a way that no index answers, for the same reason.
+const moveLiveSQL = `
+with page as materialized (
+	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
+), wrong as materialized (
+	select p.id, p.lane as was, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default') as lane
+	from page p where p.lane = $1 and p.state = 'pending' and ($4::text[] is null or p.kind = any($4::text[]))
+), hit as materialized (
+	select l.id, w.lane from wrong w join trapeze.live l on l.id = w.id
+	where w.lane <> $1 and l.lane is not distinct from w.was and l.state = 'pending' and exists (select from trapeze.lanes n where n.name = w.lane)
+	order by l.id for update of l skip locked
+), moved as (
+	update trapeze.live l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
+	returning l.id, l.event_no, l.fence, l.lane
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+	select id, event_no, fence, 'pending', 'pending', 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
+)
+select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
+	((select count(*) from wrong) - (select count(*) from moved))::int`
+
+// moveParkedSQL is the same for what waits for its moment, for approval or for others. Plan: Index Scan on parked_pkey.
+const moveParkedSQL = `
+with page as materialized (
+	select p.id, p.lane, p.kind from trapeze.parked p where p.id > $2 order by p.id limit $3
+), wrong as materialized (
+	select p.id, p.lane as was, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default') as lane
+	from page p where p.lane = $1 and ($4::text[] is null or p.kind = any($4::text[]))
+), hit as materialized (
+	select l.id, w.lane from wrong w join trapeze.parked l on l.id = w.id
+	where w.lane <> $1 and l.lane is not distinct from w.was and exists (select from trapeze.lanes n where n.name = w.lane)
+	order by l.id for update of l skip locked
+), moved as (
+	update trapeze.parked l set lane = h.lane, event_no = l.event_no + 1 from hit h where l.id = h.id
+	returning l.id, l.event_no, l.fence, l.lane,
+		case l.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state
+), events as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+	select id, event_no, fence, state, state, 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
+)
+select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
+	((select count(*) from wrong) - (select count(*) from moved))::int`
+
+// countMovesSQL counts what a move would take along. Plan: live_for_claim, the lane's rows; one pass over parked.
+const countMovesSQL = `
+select (select count(*) from trapeze.live l where l.lane = $1 and l.state = 'pending' and ($2::text[] is null or l.kind = any($2::text[])))
+	+ (select count(*) from trapeze.parked p where p.lane = $1 and ($2::text[] is null or p.kind = any($2::text[])))`
+
+// movePage is how many rows one statement of a move looks at.
+const movePage = 5000
+
+// Move moves waiting jobs to another lane, in pages of a transaction each, and returns how many, and how many it passed by
+// because somebody held their rows. It may be called again after an error: what was moved stays moved.
+func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, passed int, err error) {
+	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
+		for after := int64(0); ; {
+			p, err := moveNextPage(ctx, s, s.Pool(), sql, m, after, actor)
+			moved, passed = moved+p.Moved, passed+p.Passed
+			if err != nil {
+				return moved, passed, fmt.Errorf("move jobs of lane %q: %w", m.From, err)
+			}
+			if after = p.Last; p.Seen < movePage {
+				break
+			}
+		}
+	}
+	return moved, passed, nil
+}
+
+// movedPage is what became of one page.
+type movedPage struct {
+	Seen   int
+	Last   int64
+	Moved  int
+	Passed int
+}
+
+func moveNextPage(ctx context.Context, s *store.Store, db store.DB, sql string, m Moving, after int64, actor string) (p movedPage, err error) {
+	args := []any{m.From, after, movePage, m.Kinds, store.Some(m.To), actor}
+	if db == store.DB(s.Pool()) {
+		list, err := store.Rows(ctx, s, pgx.RowToStructByPos[movedPage], sql, args...)
+		if err != nil {
+			return p, err
+		}
+		return list[0], nil
+	}
+	return store.QueryOne[movedPage](ctx, s, db, nil, sql, args...)
+}
+
+func countMoves(ctx context.Context, s *store.Store, db store.DB, m Moving) (n int, err error) {
+	list, err := store.Query(ctx, s, db, pgx.RowTo[int], countMovesSQL, m.From, m.Kinds)
+	if err != nil {
+		return 0, err
+	}
+	return list[0], nil
+}

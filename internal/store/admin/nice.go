@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// niceLiveSQL gives a pending job another priority; ready_at stays, so that among its new equals it still comes when it became ready.
+// Its row is put anew: a claim that has begun with an older snapshot finds it gone and passes it by, where it would follow a changed
+// row and read the plan of before beside it. Plan: Index Scan on live_pkey, one row.
+const niceLiveSQL = `
+with gone as (
+	delete from trapeze.live where id = $1 and state = 'pending' returning *
+), again as (
+	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, writes, epoch, attempt, crashes, priority,
+		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid)
+	select id, ready_at, claimed_at, started_at, fence, pod, event_no + 1, writes, epoch, attempt, crashes, $2,
+		cancel_requested, isolated, state, unique_while, lane, kind, subject, claim_xid from gone
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+	select id, event_no + 1, fence, 'pending', 'pending', 'job.niced', $3, json_build_object('priority', $2::int, 'before', priority)
+	from gone
+)
+select priority::int from gone`
+
+// niceParkedSQL gives a job that waits for something another priority: that with which it, or the step after it, will be claimed.
+// Plan: Index Scan on parked_pkey, one row.
+const niceParkedSQL = `
+with held as materialized (
+	select p.id, p.priority, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state
+	from trapeze.parked p where p.id = $1 for update
+), niced as (
+	update trapeze.parked p set priority = $2, event_no = p.event_no + 1 from held h where p.id = h.id
+	returning p.id, p.event_no, p.fence
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+	select n.id, n.event_no, n.fence, h.state, h.state, 'job.niced', $3, json_build_object('priority', $2::int, 'before', h.priority)
+	from niced n join held h on h.id = n.id
+)
+select priority::int from held`
+
+// What follows a job stands in its row, or, once it waits for branches, in its fan-out's. Plan: primary keys.
+const (
+	runsSQL        = `select id from trapeze.live where id = $1 and state = 'running'`
+	plansSQL       = `select j.planned, f.plan from trapeze.jobs j left join trapeze.fan_outs f on f.id = j.id where j.id = $1 for update of j`
+	changePlansSQL = `
+with step as (
+	update trapeze.jobs set planned = $2::json where id = $1 and planned is not null
+)
+update trapeze.fan_outs set plan = $3::json where id = $1 and plan is not null`
+)
+
+// Nice gives a job that waits another priority, and with chain the steps that are planned after it too; a step that names none takes
+// that of the step before it in any case. It looks in live, parked and done in that order, and again when a job was just moving.
+// Errors: [job.ErrNotFound], [job.ErrNotQueued] while it runs, [job.ErrAlreadyTerminal].
+func Nice(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
+	for {
+		found, err := niceOnce(ctx, s, id, priority, chain, actor)
+		if err == nil && !found {
+			var exists []int64
+			if exists, err = store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); err == nil && len(exists) == 0 {
+				err = job.ErrNotFound
+			}
+		}
+		if err != nil && !isHeld(err) {
+			return fmt.Errorf("change the priority of job %d: %w", id, err)
+		}
+		if found {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("change the priority of job %d: its row is held by a transaction that does not end: %w", id, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// niceOnce looks for a job in live, parked and done, and gives it its priority where it waits.
+func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) (found bool, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		found = false
+		if err := s.BoundLocks(ctx, tx); err != nil {
+			return err
+		}
+		for _, sql := range []string{niceLiveSQL, niceParkedSQL} {
+			// A running job's row may be held for as long as its handler's transaction.
+			if running, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(runsSQL), []any{id}); err != nil || len(running) > 0 {
+				return orElse(err, job.ErrNotQueued)
+			}
+			before, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(sql), []any{id, priority, actor})
+			if err != nil {
+				return err
+			}
+			if len(before) == 0 {
+				continue
+			}
+			steps := 0
+			if chain {
+				if steps, err = nicePlans(ctx, s, tx, id, priority); err != nil {
+					return err
+				}
+			}
+			found = true
+			return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "job.nice", Target: jobTarget(id),
+				Before: map[string]any{"priority": before[0]}, After: map[string]any{"priority": priority, "steps": steps}})
+		}
+		over, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[Cancellation], s.In(doneStateSQL), []any{id})
+		if err == nil && len(over) > 0 {
+			err = job.ErrAlreadyTerminal
+		}
+		return err
+	})
+	return found, err
+}
+
+// nicePlans gives a priority to all steps that are planned after a job, and returns how many they are.
+func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priority int) (steps int, err error) {
+	type plans struct{ Planned, Plan []byte }
+	found, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[plans], s.In(plansSQL), []any{id})
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	planned, n, err := nicePlan(found[0].Planned, priority)
+	if err != nil {
+		return 0, err
+	}
+	plan, m, err := nicePlan(found[0].Plan, priority)
+	if err != nil || n+m == 0 {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, s.In(changePlansSQL), id, planned, plan)
+	if plan != nil {
+		return m, err // what its own row says stands in the fan-out's too
+	}
+	return n, err
+}
+
+// nicePlan gives a priority to the steps of a plan, and returns how many they are.
+func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
+	if plan == nil {
+		return nil, 0, nil
+	}
+	var list []job.Step
+	if err := json.Unmarshal(plan, &list); err != nil {
+		return nil, 0, fmt.Errorf("read the plan: %w", err)
+	}
+	for i := range list {
+		list[i].Priority = &priority
+	}
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false) // arguments keep their bytes
+	if err := to.Encode(list); err != nil {
+		return nil, 0, fmt.Errorf("write the plan: %w", err)
+	}
+	text := strings.TrimSuffix(b.String(), "\n")
+	return &text, len(list), nil
+}
+
+func orElse(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}

@@ -1,0 +1,259 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// rejoinSQL has a fan-out that has not ended wait for one more of its branches, which had failed. Plan: fan_outs_pkey.
+const rejoinSQL = `
+with f as materialized (
+	select id, open, ended, fail_fast from trapeze.fan_outs where id = $1 for update
+), waits as (
+	update trapeze.fan_outs w set open = w.open + 1, failed = w.failed - 1
+	from f where w.id = f.id and not f.ended and f.open > 0 and not f.fail_fast
+	returning w.id
+)
+select f.id in (select id from waits) or f.ended and f.open = 0 from f`
+
+// keysOfSQL lists the unique keys that jobs were submitted with. Plan: jobs_pkey.
+const keysOfSQL = `select id, kind, unique_key from trapeze.jobs where id = any($1::bigint[]) and unique_key is not null`
+
+// Retried is what became of jobs that were to be tried again.
+type Retried struct {
+	Again   []int64         // the jobs that are pending again
+	Refused map[int64]error // those that could not be
+
+	first endedJob // of those that have ended
+}
+
+// endedJob is a job that is to be tried again.
+type endedJob struct {
+	ID        int64
+	State     job.State
+	FannedOut bool
+	Pipeline  int64
+	Group     *int64
+	Step      int
+}
+
+// Retry makes a job that failed or was cancelled pending again, in its next epoch, with other arguments when args is not nil. A job
+// that had fanned out waits again, for those branches that had not succeeded, each of which goes on likewise; one that was deferred is
+// performed again, and its parts that succeeded count. One that nobody approved, as it is now, awaits that. A branch whose fan-out has not ended is waited for again; one whose fan-out has
+// ended is on its own, and is not counted a second time. It returns the jobs that are pending again.
+//
+// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] when branches are no longer kept;
+// [job.ErrKeyHeld]; [job.ErrInvalid] for arguments of a job that fanned out, which is not performed again.
+func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
+	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })
+	if err != nil {
+		return nil, fmt.Errorf("retry job %d: %w", id, err)
+	}
+	return again, nil
+}
+
+// RetryPipeline is [Retry] of the last job of a pipeline's spine, and so of the pipeline.
+func RetryPipeline(ctx context.Context, s *store.Store, last int64, args json.RawMessage, actor string) (again []int64, err error) {
+	again, err = retry(ctx, s, last, args, actor, "pipeline.retry", func(e endedJob) string { return pipelineTarget(e.Pipeline) })
+	if err != nil {
+		return nil, fmt.Errorf("retry the pipeline of job %d: %w", last, err)
+	}
+	return again, nil
+}
+
+func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor, action string, target func(endedJob) string) ([]int64, error) {
+	var r Retried
+	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		if r, err = retryIn(ctx, s, tx, []int64{id}, args, actor); err != nil {
+			return err
+		}
+		if why := r.Refused[id]; why != nil {
+			return why
+		}
+		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: action, Target: target(r.first), Before: map[string]any{"state": r.first.State},
+			After: map[string]any{"jobs": len(r.Again), "other_args": args != nil}})
+	})
+	if errors.Is(err, job.ErrNotFailed) {
+		err = notFailed(ctx, s, id, err)
+	}
+	return r.Again, err
+}
+
+// notFailed is why a job is not tried again that has not failed. Whoever repeats a retry whose answer was lost learns from its epoch what
+// came of the first.
+func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
+	j, look := view.Job(ctx, s, id)
+	if look != nil {
+		return look
+	}
+	return fmt.Errorf("it is %s, in epoch %d: %w", j.State, j.Epoch, err)
+}
+
+// RetryMany is [Retry] of many jobs, in one transaction: those that cannot be tried again are left out. The deed is written down
+// with them, unless it is nil.
+func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d *Deed) (r Retried, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		if r, err = retryIn(ctx, s, tx, ids, nil, actor); err != nil || d == nil {
+			return err
+		}
+		return auditIn(ctx, s, tx, *d)
+	})
+	if err != nil {
+		return Retried{}, fmt.Errorf("retry %d jobs: %w", len(ids), err)
+	}
+	return r, nil
+}
+
+// retryIn tries jobs again, those first that others wait for: a fan-out takes its branches with it.
+func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (r Retried, err error) {
+	ends, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[endedJob], s.In(retryStateSQL), []any{ids})
+	if err != nil {
+		return r, err
+	}
+	r.Refused = map[int64]error{}
+	for _, id := range ids {
+		r.Refused[id] = job.ErrNotFailed // until it is found
+	}
+	slices.SortStableFunc(ends, func(a, b endedJob) int { return cmp.Compare(a.Step, b.Step) })
+	if len(ends) > 0 {
+		r.first = ends[0]
+	}
+	var alone []int64
+	on := goingOn{}
+	for _, e := range ends {
+		switch {
+		case slices.Contains(on.waiting, e.ID), slices.Contains(on.pending, e.ID):
+			delete(r.Refused, e.ID)
+		case e.State == job.Succeeded:
+		case e.Group == nil && !e.FannedOut:
+			alone = append(alone, e.ID)
+		default:
+			var with goingOn
+			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) { // all of it, or nothing
+				with, err = retryLinked(ctx, s, tx, e, args, actor)
+				return err
+			})
+			switch {
+			case isRefusal(err):
+				r.Refused[e.ID] = err
+				continue
+			case err != nil:
+				return r, err
+			}
+			delete(r.Refused, e.ID)
+			on.pending, on.waiting = append(on.pending, with.pending...), append(on.waiting, with.waiting...)
+		}
+	}
+	free, err := retakeKeys(ctx, s, tx, alone)
+	if err != nil {
+		return r, err
+	}
+	for _, id := range alone {
+		if delete(r.Refused, id); !slices.Contains(free, id) {
+			r.Refused[id] = job.ErrKeyHeld
+		}
+	}
+	if free, err = pendAgain(ctx, s, tx, free, args, actor); err != nil {
+		return r, err
+	}
+	r.Again = append(on.pending, free...)
+	return r, nil
+}
+
+// retryLinked tries a job again that others wait for, or that waits for others.
+func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (on goingOn, err error) {
+	if e.Group != nil {
+		may, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(rejoinSQL), []any{*e.Group})
+		if err != nil {
+			return on, err
+		}
+		if len(may) == 1 && !may[0] {
+			return on, fmt.Errorf("the branches of job %d: %w", *e.Group, job.ErrStillEnding)
+		}
+	}
+	switch {
+	case e.FannedOut && args != nil:
+		return on, fmt.Errorf("job %d fanned out, and is not performed again: its branches keep their arguments: %w", e.ID, job.ErrInvalid)
+	case e.FannedOut:
+		err = reopen(ctx, s, tx, e.Pipeline, e.ID, actor, &on)
+	default:
+		on.pending = []int64{e.ID}
+	}
+	if err != nil {
+		return on, err
+	}
+	free, err := retakeKeys(ctx, s, tx, on.pending)
+	if err != nil {
+		return on, err
+	}
+	if len(free) < len(on.pending) {
+		return on, fmt.Errorf("of %d jobs that are to go on with job %d, %d cannot: %w", len(on.pending), e.ID, len(on.pending)-len(free), job.ErrKeyHeld)
+	}
+	on.pending, err = pendAgain(ctx, s, tx, on.pending, args, actor)
+	return on, err
+}
+
+// isRefusal reports whether a job is not tried again for a reason that others beside it need not share.
+func isRefusal(err error) bool {
+	return errors.Is(err, job.ErrStillEnding) || errors.Is(err, job.ErrForgotten) || errors.Is(err, job.ErrKeyHeld) ||
+		errors.Is(err, job.ErrInvalid)
+}
+
+// retakeKeys takes the unique keys of jobs again, and returns the jobs without a key and those that have theirs.
+func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (free []int64, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	type keyed struct {
+		ID        int64
+		Kind, Key string
+	}
+	found, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[keyed], s.In(keysOfSQL), []any{ids})
+	if err != nil {
+		return nil, err
+	}
+	var wanting []store.NewJob
+	held := map[int64]bool{}
+	for _, k := range found {
+		wanting, held[k.ID] = append(wanting, store.NewJob{ID: k.ID, Kind: k.Kind, UniqueKey: &k.Key}), true
+	}
+	if wanting, err = store.ReserveKeys(ctx, s, tx, wanting); err != nil {
+		return nil, err
+	}
+	for _, n := range wanting {
+		delete(held, n.ID)
+	}
+	for _, id := range ids {
+		if !held[id] {
+			free = append(free, id)
+		}
+	}
+	return free, nil
+}
+
+// pendAgain makes jobs pending again that have ended, one with other arguments when args is not nil. Those that await approval first
+// are not among what it returns.
+func pendAgain(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (pending []int64, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if args != nil {
+		if _, err := tx.Exec(ctx, s.In(newArgsSQL), ids[0], string(args)); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := tx.Exec(ctx, s.In(undeferSQL), ids); err != nil {
+		return nil, err
+	}
+	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(retryJobsSQL), []any{ids, actor, args != nil})
+}

@@ -1,0 +1,110 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// Role is a role of one's own. What its permissions mean is the API's affair.
+type Role struct {
+	Name        string   `json:"name"`
+	Permissions []string `json:"permissions"`
+	Scope       string   `json:"scope"` // own or all
+}
+
+// rolesOfSQL reads the roles that a principal has: those of his token and those that he was granted; what one of them allows is null
+// when it is not in the table. Plan: grants_pkey; roles_pkey for each.
+const rolesOfSQL = `
+select h.role, r.permissions, r.scope
+from (select unnest($2::text[]) as role union select g.role from trapeze.grants g where g.principal = $1) h
+left join trapeze.roles r on r.name = h.role
+order by h.role`
+
+// RolesOf reads which roles a principal was granted, and what those of the table allow, those that he has anyway included.
+func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
+	type held struct {
+		Role        string
+		Permissions []string
+		Scope       *string
+	}
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[held], rolesOfSQL, principal, has)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the roles of %s: %w", principal, err)
+	}
+	for _, one := range list {
+		if !slices.Contains(has, one.Role) {
+			granted = append(granted, one.Role)
+		}
+		if one.Scope != nil {
+			custom = append(custom, Role{Name: one.Role, Permissions: one.Permissions, Scope: *one.Scope})
+		}
+	}
+	return granted, custom, nil
+}
+
+// ErrNoSuchRole says that a role, or a grant, is not in the table.
+var ErrNoSuchRole = errors.New("no such role")
+
+// rolesSQL lists the roles of the table. Plan: roles is small.
+const rolesSQL = `select name, permissions, scope from trapeze.roles order by name`
+
+// Roles lists the roles of one's own.
+func Roles(ctx context.Context, s *store.Store) ([]Role, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Role], rolesSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list roles: %w", err)
+	}
+	return list, nil
+}
+
+// putRoleSQL adds a role or changes it, and tells what it was. Plan: roles_pkey.
+const putRoleSQL = `
+with was as (select name, permissions, scope from trapeze.roles where name = $1 for update), put as (
+	insert into trapeze.roles (name, permissions, scope) values ($1, $2, $3)
+	on conflict (name) do update set permissions = excluded.permissions, scope = excluded.scope
+)
+select name, permissions, scope from was`
+
+// PutRole adds a role or changes it, with its row in the audit.
+func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
+	return withAudit(ctx, s, Deed{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+		was, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
+		if err == nil && len(was) == 1 {
+			d.Before = was[0]
+		}
+		return err
+	})
+}
+
+// deleteRoleSQL deletes a role and its grants, and tells what it was and who had it. Plan: roles_pkey; grants is read whole, for it is
+// small and this is rare.
+const deleteRoleSQL = `
+with gone as (delete from trapeze.roles where name = $1 returning permissions, scope),
+taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
+select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
+
+// DeleteRole deletes a role of one's own, and its grants with it: a later role of the same name is nobody's. [ErrNoSuchRole] when there is
+// none.
+func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
+	return withAudit(ctx, s, Deed{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+		type role struct {
+			Permissions []string `json:"permissions"`
+			Scope       string   `json:"scope"`
+			Principals  []string `json:"principals"`
+		}
+		was, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[role], deleteRoleSQL, name)
+		if err == nil && len(was) == 0 {
+			err = fmt.Errorf("delete role %s: %w", name, ErrNoSuchRole)
+		}
+		if err == nil {
+			d.Before = was[0]
+		}
+		return err
+	})
+}

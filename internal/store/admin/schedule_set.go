@@ -1,0 +1,268 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// createScheduleSQL makes a schedule, unless there is one of its name. Plan: one insert.
+	createScheduleSQL = `
+insert into trapeze.schedules (name, expression, zone, kind, args, lane, subject, priority, unique_key, missed, catch_up, overlap, paused, declared)
+values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json)
+on conflict (name) do nothing`
+	// setScheduleSQL sets a schedule whose row is locked; one that fires at other times than before is to be planned anew.
+	// Plan: primary key.
+	setScheduleSQL = `
+update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::text::json, lane = $6, subject = $7, priority = $8,
+	unique_key = $9, missed = $10, catch_up = $11, overlap = $12, paused = $13, declared = $14::text::json, removed = $15,
+	updated_at = clock_timestamp()
+where name = $1`
+	// deleteScheduleSQL deletes a schedule; what became of its fires is kept as long as that of others. Plan: primary key.
+	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
+	// removeScheduleSQL takes away a schedule that the program declares, and would make again. Plan: primary key.
+	removeScheduleSQL = `update trapeze.schedules set removed = true, updated_at = clock_timestamp() where name = $1`
+	// pauseScheduleSQL pauses a schedule, or lets it fire again. Plan: primary key.
+	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
+)
+
+// Plan returns when a schedule fires first after its anchor (zero: never), or why it cannot be as it is said.
+type Plan func(s job.ScheduleSetting, anchor time.Time) (time.Time, error)
+
+// values are the setting as arguments of createScheduleSQL and setScheduleSQL.
+func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any {
+	return []any{name, s.Expression, s.Zone, s.Kind, string(s.Args), s.Lane, s.Subject, s.Priority, s.UniqueKey, string(s.Missed), s.CatchUp,
+		string(s.Overlap), s.Paused, store.Some(string(declared))}
+}
+
+// SetSchedule creates a schedule or changes it. One that fires at other times than before fires from now on; one that the program
+// declared and an operator took away comes back as declared, with the change. A change that changes nothing leaves no trace.
+// Errors: [job.ErrUnknownSchedule] when it should exist, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
+func SetSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
+	if err = job.ValidateScheduleName(name); err == nil {
+		done, err = setSchedule(ctx, s, name, c, plan, actor)
+		if errors.Is(err, errMeanwhile) { // now it is there
+			done, err = setSchedule(ctx, s, name, c, plan, actor)
+		}
+	}
+	if err != nil && !errors.Is(err, errDry) {
+		return job.ScheduleChanged{}, fmt.Errorf("set schedule %q: %w", name, err)
+	}
+	return done, nil
+}
+
+func setSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		done, err = setScheduleIn(ctx, s, tx, name, c, plan, actor)
+		if err == nil && c.DryRun {
+			return errDry
+		}
+		return err
+	})
+	return done, err
+}
+
+func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c job.ScheduleChange, plan Plan, actor string) (job.ScheduleChanged, error) {
+	done := job.ScheduleChanged{Schedule: name, DryRun: c.DryRun, Changed: []string{}}
+	row, err := lockSchedule(ctx, s, tx, name)
+	there := err == nil
+	base := row.ScheduleSetting
+	switch {
+	case err != nil && !errors.Is(err, job.ErrUnknownSchedule), c.Existing && (!there || row.Removed):
+		if err == nil {
+			err = job.ErrUnknownSchedule
+		}
+		return done, err
+	case !there:
+		base = job.DefaultSchedule()
+	case row.Removed:
+		if err := json.Unmarshal(row.Declared, &base); err != nil {
+			return done, fmt.Errorf("read what the program declares: %w", err)
+		}
+	}
+	after := inOneLine(c.Apply(base))
+	base.Args = compact(base.Args)
+	if there && !row.Removed && c.From != nil && !alike(base, *c.From) {
+		return done, job.ErrScheduleMoved
+	}
+	done.After, done.Changed = &after, differing(base, after)
+	if done.Created = !there || row.Removed; !done.Created {
+		done.Before = &base
+	}
+	if !done.Created && len(done.Changed) == 0 {
+		return done, nil
+	}
+	if err := checkSetting(ctx, s, tx, base, after, plan, done.Created); err != nil {
+		return done, err
+	}
+	if err := writeSchedule(ctx, s, tx, name, there, after, row.Declared, false); err != nil {
+		return done, err
+	}
+	if err := planAnew(ctx, s, tx, name, plan); err != nil {
+		return done, err
+	}
+	deed := Deed{Actor: actor, Action: "schedule.set", Target: scheduleTarget(name), After: audited(after)}
+	if done.Before != nil {
+		deed.Before = audited(base)
+	}
+	return done, operates(ctx, s, tx, operation{Deed: deed, Event: "schedule.changed", About: name})
+}
+
+// alike reports whether two settings say the same.
+func alike(a, b job.ScheduleSetting) bool { return len(differing(inOneLine(a), inOneLine(b))) == 0 }
+
+// audited is what the audit and the history tell of a setting: all but its args, which may hold secrets, and which those see who may.
+func audited(s job.ScheduleSetting) job.ScheduleSetting {
+	if string(s.Args) != "{}" {
+		s.Args = json.RawMessage(`"***"`)
+	}
+	return s
+}
+
+// checkSetting reports every mistake in a setting at once. Times that stay as they are, which may be those of a moment long past, are
+// nobody's mistake now.
+func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
+	now, err := nowIn(ctx, s, tx)
+	if err != nil {
+		return err
+	}
+	if created || before.Expression != after.Expression || before.Zone != after.Zone {
+		_, err = plan(after, now)
+	}
+	return errors.Join(after.Validate(), err)
+}
+
+func scheduleTarget(name string) string { return "schedule " + name }
+
+// writeSchedule makes a schedule, or sets the one whose row is locked.
+func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, there bool, set job.ScheduleSetting, declared json.RawMessage, removed bool) error {
+	if there {
+		_, err := tx.Exec(ctx, s.In(setScheduleSQL), append(values(name, set, declared), removed)...)
+		return err
+	}
+	tag, err := tx.Exec(ctx, s.In(createScheduleSQL), values(name, set, declared)...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errMeanwhile
+	}
+	return err
+}
+
+// errMeanwhile says that somebody else made a schedule of the same name at the same time.
+var errMeanwhile = errors.New("somebody else has just made it: try again")
+
+// planAnew plans a schedule that fires at other times than before, or again. One that is over is left to whoever looks next.
+func planAnew(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Plan) error {
+	row, err := lockSchedule(ctx, s, tx, name)
+	if err != nil || row.Planned {
+		return err
+	}
+	next, err := plan(row.ScheduleSetting, row.Anchor)
+	if err != nil || row.Paused {
+		return nil
+	}
+	return PlanSchedules(ctx, s, tx, Planned{Name: name, Next: next})
+}
+
+// DeleteSchedule takes a schedule away. One that the program declares stays away until it is set again.
+// Error: [job.ErrUnknownSchedule].
+func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) error {
+	err := s.Tx(ctx, func(tx pgx.Tx) error {
+		row, err := lockSchedule(ctx, s, tx, name)
+		if err == nil && row.Removed {
+			err = job.ErrUnknownSchedule
+		}
+		if err != nil {
+			return err
+		}
+		sql := deleteScheduleSQL
+		if row.Declared != nil {
+			sql = removeScheduleSQL
+		}
+		if _, err := tx.Exec(ctx, s.In(sql), name); err != nil {
+			return err
+		}
+		return operates(ctx, s, tx, operation{
+			Deed:  Deed{Actor: actor, Action: "schedule.delete", Target: scheduleTarget(name), Before: audited(row.ScheduleSetting)},
+			Event: "schedule.deleted", About: name,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("delete schedule %q: %w", name, err)
+	}
+	return nil
+}
+
+// PauseSchedule keeps a schedule from firing, or lets it fire again from now on, and reports whether that is news.
+// Error: [job.ErrUnknownSchedule].
+func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool, plan Plan, actor string) (changed bool, err error) {
+	action, event := "schedule.resume", "schedule.resumed"
+	if pause {
+		action, event = "schedule.pause", "schedule.paused"
+	}
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		row, err := lockSchedule(ctx, s, tx, name)
+		if err == nil && row.Removed {
+			err = job.ErrUnknownSchedule
+		}
+		if changed = err == nil && row.Paused != pause; !changed {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.In(pauseScheduleSQL), name, pause); err != nil {
+			return err
+		}
+		if err := planAnew(ctx, s, tx, name, plan); err != nil {
+			return err
+		}
+		type paused struct {
+			Paused bool `json:"paused"`
+		}
+		return operates(ctx, s, tx, operation{
+			Deed:  Deed{Actor: actor, Action: action, Target: scheduleTarget(name), Before: paused{row.Paused}, After: paused{pause}},
+			Event: event, About: name,
+		})
+	})
+	if err != nil {
+		return false, fmt.Errorf("%s %q: %w", action, name, err)
+	}
+	return changed, nil
+}
+
+// inOneLine returns a setting with its args as short as they can be written, and what it leaves empty at its default.
+func inOneLine(s job.ScheduleSetting) job.ScheduleSetting {
+	usual := job.DefaultSchedule()
+	if s.Zone == "" {
+		s.Zone = usual.Zone
+	}
+	if s.Missed == "" {
+		s.Missed = usual.Missed
+	}
+	if s.CatchUp == 0 {
+		s.CatchUp = usual.CatchUp
+	}
+	if s.Overlap == "" {
+		s.Overlap = usual.Overlap
+	}
+	s.Args = compact(s.Args)
+	return s
+}
+
+// compact returns JSON without white space, nothing as {}, and what is no JSON as it is.
+func compact(args json.RawMessage) json.RawMessage {
+	var buffer bytes.Buffer
+	if len(bytes.TrimSpace(args)) == 0 {
+		return json.RawMessage("{}")
+	}
+	if json.Compact(&buffer, args) != nil {
+		return args
+	}
+	return buffer.Bytes()
+}

@@ -1,0 +1,151 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// settingColumns are what people say of a schedule, scheduleColumns all of it.
+const (
+	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
+	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
+)
+
+// schedulesSQL reads schedules by name: all, or one. Plan: schedules is small.
+const schedulesSQL = `
+select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
+
+// Schedules reads all schedules, by name.
+func Schedules(ctx context.Context, s *store.Store) ([]job.Schedule, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	return list, nil
+}
+
+// Schedule reads one schedule: [job.ErrUnknownSchedule] when there is none of that name.
+func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, name)
+	if err == nil && len(list) == 0 {
+		err = job.ErrUnknownSchedule
+	}
+	if err != nil {
+		return job.Schedule{}, fmt.Errorf("read schedule %q: %w", name, err)
+	}
+	return list[0], nil
+}
+
+// lastFiresSQL reads the latest fires of schedules, each with the job it made as it is now.
+// Plan: schedule_fires_pkey backwards, stops at the limit; the job's primary keys and done_by_id for each.
+const lastFiresSQL = `
+select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job_id, coalesce(v.state, ''),
+	extract(epoch from v.finished_at - v.started_at)::float8, f.message
+from unnest($1::text[]) with ordinality as n(name, place)
+cross join lateral (
+	select l.schedule, l.fire_at, l.decided_at, l.outcome, l.manual, l.missed, l.job_id, l.message from trapeze.schedule_fires l
+	where l.schedule = n.name and l.fire_at < coalesce($3::timestamptz, 'infinity') order by l.fire_at desc limit $2
+) f
+left join lateral (
+	select j.state, j.started_at, j.finished_at from trapeze.job j where j.id = f.job_id order by j.epoch desc limit 1
+) v on true
+order by n.place, f.fire_at desc`
+
+// LastFires reads the latest fires of schedules before a moment (zero: all), at most limit of each, newest first.
+func LastFires(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, store.Some(before))
+	if err != nil {
+		return nil, fmt.Errorf("list fires: %w", err)
+	}
+	fires := make(map[string][]job.Fire, len(names))
+	for _, f := range list {
+		fires[f.Schedule] = append(fires[f.Schedule], f)
+	}
+	return fires, nil
+}
+
+// lockScheduleSQL reads a schedule, also one that was removed, and keeps others from changing or firing it until the transaction ends.
+// Plan: primary key.
+const lockScheduleSQL = `
+select ` + scheduleColumns + `, s.declared, s.removed, s.planned from trapeze.schedules s where s.name = $1 for update`
+
+// scheduleRow is a row of schedules.
+type scheduleRow struct {
+	job.Schedule
+	Declared json.RawMessage // nil: the program does not know it
+	Removed  bool
+	Planned  bool
+}
+
+// lockSchedule locks the row of a schedule, removed or not.
+func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (scheduleRow, error) {
+	return store.QueryOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
+}
+
+// LockSchedule reads a schedule, and keeps others from changing or firing it until the transaction ends. It returns the database's now.
+// Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] when it is not set as it says, if that is not nil.
+func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
+	row, err := lockSchedule(ctx, s, tx, name)
+	if err == nil && row.Removed {
+		err = job.ErrUnknownSchedule
+	}
+	if err == nil && as != nil && !alike(row.ScheduleSetting, *as) {
+		err = job.ErrScheduleMoved
+	}
+	if err == nil {
+		now, err = nowIn(ctx, s, tx)
+	}
+	if err != nil {
+		return one, now, fmt.Errorf("read schedule %q: %w", name, err)
+	}
+	return row.Schedule, now, nil
+}
+
+// planSchedulesSQL says when schedules, whose rows are locked, fire next, and what is wrong with them. Plan: primary key.
+const planSchedulesSQL = `
+update trapeze.schedules s set next_at = w.next_at, planned = true, error = w.error
+from unnest($1::text[], $2::timestamptz[], $3::text[]) as w(name, next_at, error) where s.name = w.name`
+
+// Planned is when a schedule fires next (zero: never), and what is wrong with it.
+type Planned struct {
+	Name  string
+	Next  time.Time
+	Wrong string
+}
+
+// PlanSchedules says when schedules, whose rows are locked, fire next, and what is wrong with them.
+func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Planned) error {
+	names, next, wrong := make([]string, len(list)), make([]*time.Time, len(list)), make([]string, len(list))
+	for i, p := range list {
+		names[i], next[i], wrong[i] = p.Name, store.Some(p.Next), p.Wrong
+	}
+	if _, err := tx.Exec(ctx, s.In(planSchedulesSQL), names, next, wrong); err != nil {
+		return fmt.Errorf("plan schedules: %w", err)
+	}
+	return nil
+}
+
+// scheduleWrongSQL says what is wrong with a schedule, whose row is locked, and leaves it as it is planned. Plan: primary key; HOT.
+const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
+
+// ScheduleWrong says what is wrong with a schedule, whose row is locked, and reports whether that is news.
+func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (news bool, err error) {
+	tag, err := tx.Exec(ctx, s.In(scheduleWrongSQL), name, wrong)
+	if err != nil {
+		return false, fmt.Errorf("say what is wrong with schedule %q: %w", name, err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// nowIn reads the database's clock.
+func nowIn(ctx context.Context, s *store.Store, tx pgx.Tx) (now time.Time, err error) {
+	err = tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
+	return now, err
+}

@@ -1,0 +1,138 @@
+package admin
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// statements are all statements of the package: what operators change. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two
+// changes meet rarely.
+var statements = map[string]string{
+	"deleteRetentionSQL": deleteRetentionSQL,
+	"setRetentionSQL":    setRetentionSQL,
+	"lockRetentionSQL":   lockRetentionSQL,
+	"allRetentionsSQL":   allRetentionsSQL,
+	"approveSQL":         approveSQL,
+	"asksApprovalSQL":    asksApprovalSQL,
+	"auditSQL":           auditSQL,
+	"auditTrailSQL":      auditTrailSQL,
+	"beatsSQL":           beatsSQL,
+	"bootKindsSQL":       bootKindsSQL,
+	"bootLaneSQL":        bootLaneSQL,
+	"cancelLiveSQL":      cancelLiveSQL,
+	"cancelManySQL":      cancelManySQL,
+	"cancelParkedSQL":    cancelParkedSQL,
+	"changePlansSQL":     changePlansSQL,
+	"checkTokenSQL":      checkTokenSQL,
+	"completeSQL":        completeSQL,
+	"countMovesSQL":      countMovesSQL,
+	"createLaneSQL":      createLaneSQL,
+	"createScheduleSQL":  createScheduleSQL,
+	"deletableSQL":       deletableSQL,
+	"deleteEndsSQL":      deleteEndsSQL,
+	"deleteLaneSQL":      deleteLaneSQL,
+	"deleteRoleSQL":      deleteRoleSQL,
+	"deleteScheduleSQL":  deleteScheduleSQL,
+	"doneStateSQL":       doneStateSQL,
+	"drainLaneSQL":       drainLaneSQL,
+	"drainPodsSQL":       drainPodsSQL,
+	"dropKindsSQL":       dropKindsSQL,
+	"endedBranchesSQL":   endedBranchesSQL,
+	"expireSQL":          expireSQL,
+	"gateRowSQL":         gateRowSQL,
+	"giveKindsSQL":       giveKindsSQL,
+	"grantRoleSQL":       grantRoleSQL,
+	"insertFiresSQL":     insertFiresSQL,
+	"jobExistsSQL":       jobExistsSQL,
+	"keysOfSQL":          keysOfSQL,
+	"laneJobsSQL":        laneJobsSQL,
+	"lastFiresSQL":       lastFiresSQL,
+	"lockGateSQL":        lockGateSQL,
+	"lockKindsSQL":       lockKindsSQL,
+	"lockLaneSQL":        lockLaneSQL,
+	"lockLiveSQL":        lockLiveSQL,
+	"lockPodsSQL":        lockPodsSQL,
+	"lockScheduleSQL":    lockScheduleSQL,
+	"matchEndedSQL":      matchEndedSQL,
+	"matchOpenSQL":       matchOpenSQL,
+	"moveKindsSQL":       moveKindsSQL,
+	"moveLiveSQL":        moveLiveSQL,
+	"moveParkedSQL":      moveParkedSQL,
+	"newArgsSQL":         newArgsSQL,
+	"nextFireSQL":        nextFireSQL,
+	"niceLiveSQL":        niceLiveSQL,
+	"niceParkedSQL":      niceParkedSQL,
+	"openBranchesSQL":    openBranchesSQL,
+	"openCountSQL":       openCountSQL,
+	"openOfPipelineSQL":  openOfPipelineSQL,
+	"operatorEventSQL":   operatorEventSQL,
+	"partsSQL":           partsSQL,
+	"pauseScheduleSQL":   pauseScheduleSQL,
+	"planSchedulesSQL":   planSchedulesSQL,
+	"plansSQL":           plansSQL,
+	"putRoleSQL":         putRoleSQL,
+	"rejoinSQL":          rejoinSQL,
+	"removeScheduleSQL":  removeScheduleSQL,
+	"reopenSQL":          reopenSQL,
+	"retryJobsSQL":       retryJobsSQL,
+	"retryStateSQL":      retryStateSQL,
+	"revokeRoleSQL":      revokeRoleSQL,
+	"roleGrantsSQL":      roleGrantsSQL,
+	"rolesOfSQL":         rolesOfSQL,
+	"rolesSQL":           rolesSQL,
+	"runningSQL":         runningSQL,
+	"runsSQL":            runsSQL,
+	"schedulesActiveSQL": schedulesActiveSQL,
+	"scheduleEventsSQL":  scheduleEventsSQL,
+	"schedulesSQL":       schedulesSQL,
+	"scheduleWrongSQL":   scheduleWrongSQL,
+	"setGateSQL":         setGateSQL,
+	"setLaneSQL":         setLaneSQL,
+	"setScheduleSQL":     setScheduleSQL,
+	"settleFiresSQL":     settleFiresSQL,
+	"shortFireSQL":       shortFireSQL,
+	"strandedSQL":        strandedSQL,
+	"takeSchedulesSQL":   takeSchedulesSQL,
+	"tellHandlerSQL":     tellHandlerSQL,
+	"undeferSQL":         undeferSQL,
+	"waitingInLaneSQL":   waitingInLaneSQL,
+}
+
+// hot are the statements whose plans are kept, so that a change is seen in a review.
+var hot = map[string]string{
+	"cancel_live": cancelLiveSQL, "cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL,
+	"complete": completeSQL, "approve": approveSQL, "expire": expireSQL, "match_open": matchOpenSQL, "match_ended": matchEndedSQL,
+	"move_live": moveLiveSQL, "move_parked": moveParkedSQL, "nice_live": niceLiveSQL, "nice_parked": niceParkedSQL,
+	"retry_jobs": retryJobsSQL, "retry_state": retryStateSQL, "take_schedules": takeSchedulesSQL, "schedules_active": schedulesActiveSQL,
+	"next_fire": nextFireSQL, "plan_schedules": planSchedulesSQL, "insert_fires": insertFiresSQL, "settle_fires": settleFiresSQL,
+}
+
+func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
+
+func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }
+
+func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
+	t.Parallel()
+	plantest.OnlyRead(t, pgtest.Pool(t), statements, store.ReadsOnly)
+}
+
+func TestHotStatementsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
+}
+
+// newStore is a store on a migrated database.
+func newStore(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{})
+	is.New(t).NoErr(err)
+	t.Cleanup(s.Close)
+	return s
+}

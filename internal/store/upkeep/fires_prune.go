@@ -1,0 +1,61 @@
+package upkeep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// keptFires is how many of each schedule's latest fires are kept, however old, and of those that made a job.
+const keptFires = 20
+
+// pruneFiresSQL forgets old fires of all schedules, those that are gone included: never one of the latest, nor one of the latest with a
+// job, which tell whether a job of the schedule goes on, nor one that the schedule has not passed.
+// Plan: one look at schedule_fires_pkey for each name in it; of each, the rows before the oldest that is kept, to the limit.
+const pruneFiresSQL = `
+with recursive names(schedule) as (
+	(select f.schedule from trapeze.schedule_fires f order by f.schedule, f.fire_at limit 1)
+	union all
+	select (select f.schedule from trapeze.schedule_fires f where f.schedule > n.schedule order by f.schedule, f.fire_at limit 1)
+	from names n where n.schedule is not null
+), old as (
+	select o.schedule, o.fire_at from names n
+	cross join lateral (
+		select least(
+			coalesce((select f.fire_at from trapeze.schedule_fires f where f.schedule = n.schedule
+				order by f.fire_at desc offset $2 - 1 limit 1), '-infinity'),
+			coalesce((select s.next_at from trapeze.schedules s where s.name = n.schedule), 'infinity'),
+			now() - $1::bigint * interval '1 millisecond') as before,
+			coalesce((select f.fire_at from trapeze.schedule_fires f where f.schedule = n.schedule and f.job_id is not null
+				order by f.fire_at desc offset $2 - 1 limit 1), '-infinity') as working
+	) k
+	join trapeze.schedule_fires o on o.schedule = n.schedule and o.fire_at < k.before
+		and (o.job_id is null or o.fire_at < k.working)
+		and o.decided_at < now() - $1::bigint * interval '1 millisecond'
+	limit $3
+)
+delete from trapeze.schedule_fires f using old o where f.schedule = o.schedule and f.fire_at = o.fire_at returning 1`
+
+// PruneFires forgets fires that are older than keep (negative: none is), but for the latest twenty of each schedule, page by page, and
+// returns how many. Safe on several pods at once.
+func PruneFires(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (total int, err error) {
+	const limit = 5000
+	for keep >= 0 {
+		if err := pace(ctx); err != nil {
+			return total, err
+		}
+		gone, err := store.Rows(ctx, s, pgx.RowTo[int], pruneFiresSQL, keep.Milliseconds(), keptFires, limit)
+		total += len(gone)
+		if err != nil {
+			return total, fmt.Errorf("prune fires: %w", err)
+		}
+		if len(gone) < limit {
+			break
+		}
+	}
+	return total, nil
+}

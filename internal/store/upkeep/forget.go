@@ -1,0 +1,227 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// Pace is asked before each batch of a piece of maintenance: it may wait, and its error ends the work there. What is done by then is
+// complete in itself.
+type Pace func(ctx context.Context) error
+
+// forgetPageSQL lists one page of what ended in one state on one day, and says of each whether it is to go: if its kind is, or is not,
+// in a list. forgetBatch asks for it again while another pod does the same; nobody minds. A day of UTC is 24 hours; one of the session's
+// time zone, '1 day', may be 23 or 25.
+// Plan: the day's index on id, keyset; jobs_pkey.
+const forgetPageSQL = `
+select d.id, coalesce(j.kind = any($5::text[]), false) <> $6::boolean
+from trapeze.done d left join trapeze.jobs j on j.id = d.id
+where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
+order by d.id limit $4`
+
+// lockJobsSQL locks jobs that have ended, so that none of them is tried again from here on; what was before is seen by the statement
+// that follows. lockFreeJobsSQL passes those by whose rows somebody holds. Plan: jobs_pkey.
+const (
+	lockJobsSQL     = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
+	lockFreeJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update skip locked`
+)
+
+// stillEndedSQL lists those of some jobs, which are locked, that have not been tried again since they were listed: one that ended again
+// meanwhile did so on another day. Plan: the day's index on id.
+const stillEndedSQL = `
+select distinct d.id from trapeze.done d
+where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
+
+// forgetJobsSQL deletes the immutable part of jobs that have ended, and counts those that it leaves because a job waits for them: one
+// that was tried again since [awaitedSQL]. Their rows of done go with the day, or by forgetEndsSQL. Tokens go before
+// fan-outs, in the order in which a part is completed. Plan: primary keys.
+const forgetJobsSQL = `
+with ended as materialized (
+	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
+		as awaited
+	from unnest($1::bigint[]) as b(id) where not exists (select from trapeze.live l where l.id = b.id)
+		and not exists (select from trapeze.parked p where p.id = b.id)
+), gone as materialized (
+	select id from ended where not awaited
+), forgotten as (
+	delete from trapeze.jobs j using gone b where j.id = b.id
+), progress as (
+	delete from trapeze.job_progress g using gone b where g.id = b.id
+), deferrals as (
+	delete from trapeze.deferrals f using gone b where f.id = b.id
+), fan_outs as (
+	delete from trapeze.fan_outs f using gone b where f.id = b.id
+), parts as (
+	delete from trapeze.parts f using gone b where f.id = b.id
+), keys as (
+	delete from trapeze.unique_keys k using gone b where k.job_id = b.id
+), runs as (
+	delete from trapeze.current_runs c using gone b join trapeze.jobs j on j.id = b.id
+	where j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = b.id and c.state = 'ended'
+)
+select count(*) from ended where awaited`
+
+// forgetEndsSQL deletes where jobs ended of which nothing else is left, on a day that stays for the sake of others. keptEndsSQL counts
+// those of a batch that are still there: held by somebody, or waited for. Plan: the day's index on id; primary keys.
+const (
+	forgetEndsSQL = `
+delete from trapeze.done d
+where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'
+	and (select true from trapeze.jobs j where j.id = d.id limit 1) is null`
+	keptEndsSQL = `
+select count(distinct d.id) from trapeze.done d join trapeze.jobs j on j.id = d.id
+where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'
+	and (select true from trapeze.live l where l.id = d.id limit 1) is null
+	and (select true from trapeze.parked p where p.id = d.id limit 1) is null`
+)
+
+// awaitedSQL lists what ended in one state on one day and may still be read by a step that has not ended yet: the result of its
+// parent, or those of the branches of the fan-out that it joins, or that waits. Each step of it is a probe by design: as joins, they
+// were planned as one over all jobs, and over the whole day. Plan: one pass over live and parked, primary keys, jobs_of_pipeline, the
+// day's index on id; once for each day that is to go.
+const awaitedSQL = `
+with parents as materialized (
+	select distinct (select j.parent_id from trapeze.jobs j where j.id = u.id limit 1) as id
+	from (select id from trapeze.live union all select id from trapeze.parked) u
+), fans as materialized (
+	select id, (select j.pipeline_id from trapeze.jobs j where j.id = w.id limit 1) as pipeline_id
+	from (select id from parents union select id from trapeze.parked where why = 'children') w
+	where (select true from trapeze.fan_outs f where f.id = w.id limit 1)
+), read as materialized (
+	select id from parents
+	union
+	select b.id from fans w cross join lateral (
+		select b.id from trapeze.jobs b where b.pipeline_id = w.pipeline_id and coalesce(b.group_id, 0) = w.id and b.step > 0 offset 0
+	) b
+)
+select r.id from read r where (select true from trapeze.done d
+	where d.id = r.id and d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1)`
+
+// forgetAtOnce is how many jobs one transaction deletes.
+const forgetAtOnce = 2000
+
+// forgetting is the retention of one day.
+type forgetting struct {
+	s       *store.Store
+	state   string
+	day     time.Time
+	rule    rule
+	awaited map[int64]bool
+	thins   bool // the day stays: its rows go one by one
+	pace    Pace
+
+	gone int // jobs
+	left int // jobs that are to go, and could not yet
+	errs []error
+}
+
+// page forgets one page after an id, and returns the last id looked at; 0: it was the last page.
+func (f *forgetting) page(ctx context.Context, after int64) (int64, error) {
+	type one struct {
+		ID  int64
+		Due bool
+	}
+	list, err := store.Rows(ctx, f.s, pgx.RowToStructByPos[one], forgetPageSQL, f.state, f.day, after, forgetAtOnce, f.rule.kinds, f.rule.rest)
+	if err != nil {
+		return 0, err
+	}
+	var due []int64
+	for _, j := range list {
+		switch {
+		case j.Due && f.awaited[j.ID]:
+			f.left++
+		case j.Due:
+			due = append(due, j.ID)
+		}
+	}
+	if err := f.batch(ctx, due); err != nil || len(list) < forgetAtOnce {
+		return 0, err
+	}
+	return list[len(list)-1].ID, nil
+}
+
+// batch forgets some jobs in one transaction. When somebody holds the row of one, the others go without it; when PostgreSQL refuses
+// one, it is found by halves and stays.
+func (f *forgetting) batch(ctx context.Context, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	gone, left, err := forget(ctx, f.s, f, ids, lockJobsSQL)
+	if held(err) {
+		gone, left, err = forget(ctx, f.s, f, ids, lockFreeJobsSQL)
+	}
+	if err == nil {
+		f.gone, f.left = f.gone+gone, f.left+left
+		return nil
+	}
+	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || store.Transient(err) || ctx.Err() != nil {
+		return err
+	}
+	if len(ids) == 1 {
+		f.left++
+		f.errs = append(f.errs, fmt.Errorf("forget job %d: %w", ids[0], err))
+		return nil
+	}
+	if err := f.batch(ctx, ids[:len(ids)/2]); err != nil {
+		return err
+	}
+	return f.batch(ctx, ids[len(ids)/2:])
+}
+
+// held reports that a lock was waited for in vain.
+func held(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
+// forget deletes jobs that ended on the day, and counts those that go and those that stay: what is waited for again, or held. Those
+// that live again are nobody's business here.
+func forget(ctx context.Context, s *store.Store, f *forgetting, ids []int64, lock string) (gone, left int, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		if err := s.BoundLocks(ctx, tx); err != nil {
+			return err
+		}
+		locked, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lock), []any{ids})
+		if err == nil {
+			locked, err = store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(stillEndedSQL), []any{locked, f.state, f.day})
+		}
+		if err != nil {
+			return err
+		}
+		awaited, err := DeleteJobs(ctx, s, tx, locked)
+		if err == nil && f.thins {
+			_, err = tx.Exec(ctx, s.In(forgetEndsSQL), ids, f.state, f.day)
+		}
+		if err != nil {
+			return err
+		}
+		gone = len(locked) - awaited
+		kept, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(keptEndsSQL), []any{ids, f.state, f.day})
+		if err == nil {
+			left = kept[0]
+		}
+		return err
+	})
+	return gone, left, err
+}
+
+// LockEnded locks jobs, so that none of them is tried again before the transaction ends.
+func LockEnded(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) ([]int64, error) {
+	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lockJobsSQL), []any{ids})
+}
+
+// DeleteJobs deletes locked jobs but for the rows of done, and counts those that it had to leave: what still reads them has not ended.
+func DeleteJobs(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (awaited int, err error) {
+	counted, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(forgetJobsSQL), []any{ids})
+	if err != nil {
+		return 0, err
+	}
+	return counted[0], nil
+}

@@ -1,0 +1,74 @@
+package upkeep
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+const (
+	// retentionsSQL reads for how long kinds are kept that ended in a state, in seconds; -1: for ever. Plan: a small table.
+	retentionsSQL = `select kind, case when keep_s = 0 then -1 else keep_s end from trapeze.kind_retention where state = $1 order by kind`
+	// thinnedSQL tells what has gone from a day that stays; noteThinnedSQL notes it, and forgets days that there are no more.
+	// dayHasRowsSQL asks whether anything is left of a day. Plan: primary key; catalogs; the day's first row.
+	thinnedSQL     = `select gone from trapeze.thinned_days where state = $1 and day = $2::date`
+	noteThinnedSQL = `
+with old as (
+	delete from trapeze.thinned_days t where to_regclass('trapeze.' || 'done_' || t.state || '_' || to_char(t.day, 'YYYYMMDD')) is null
+)
+insert into trapeze.thinned_days (state, day, gone) values ($1, $2::date, $3)
+on conflict (state, day) do update set gone = excluded.gone returning 1`
+	dayHasRowsSQL = `
+select coalesce((select true from trapeze.done d
+	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1), false)`
+)
+
+// retentions are for how long kinds are kept of which the database says so; negative: for ever.
+type retentions []kindRetention
+
+type kindRetention struct {
+	Kind    string
+	Seconds int64
+}
+
+func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[kindRetention], retentionsSQL, state)
+	if err != nil {
+		return nil, fmt.Errorf("read for how long kinds are kept: %w", err)
+	}
+	return list, nil
+}
+
+// of says what of a day is to go, where all other kinds are kept for a given time.
+func (r retentions) of(d pastDay, keep time.Duration) rule {
+	u := rule{rest: d.over(keep), kinds: []string{}}
+	for _, k := range r {
+		if d.over(time.Duration(k.Seconds)*time.Second) != u.rest {
+			u.kinds = append(u.kinds, k.Kind)
+		}
+	}
+	return u
+}
+
+// rule says which kinds of a day are to go: all but some, or only some.
+type rule struct {
+	rest  bool // all but kinds
+	kinds []string
+}
+
+func (u rule) none() bool { return !u.rest && len(u.kinds) == 0 }
+func (u rule) all() bool  { return u.rest && len(u.kinds) == 0 }
+
+func (u rule) String() string {
+	kinds := strings.Join(slices.Sorted(slices.Values(u.kinds)), "\n")
+	if u.rest {
+		return "all but\n" + kinds
+	}
+	return "only\n" + kinds
+}

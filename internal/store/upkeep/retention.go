@@ -1,0 +1,170 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// ensurePartitionsSQL makes the days ahead that are missing.
+const ensurePartitionsSQL = `select trapeze.ensure_partitions($1::int)`
+
+// EnsurePartitions makes the partitions of today and of the days ahead, and returns how many were missing.
+func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, error) {
+	made, err := store.Rows(ctx, s, pgx.RowTo[int], ensurePartitionsSQL, daysAhead)
+	if err != nil {
+		return 0, fmt.Errorf("ensure partitions: %w", err)
+	}
+	return made[0], nil
+}
+
+// daysSQL lists the days of a partitioned table that are over, oldest first, by the database's clock, which it also tells.
+const daysSQL = `
+select to_date(right(c.relname, 8), 'YYYYMMDD'), now()
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = to_regclass($1) and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'UTC')::date
+order by 1`
+
+// A day of UTC that is over, as of a moment.
+type pastDay struct{ Day, Now time.Time }
+
+// over reports whether what ended on that day has been kept for long enough; a negative time is for ever.
+func (d pastDay) over(keep time.Duration) bool {
+	return keep >= 0 && !d.Day.AddDate(0, 0, 1).Add(keep).After(d.Now)
+}
+
+func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, error) {
+	days, err := store.Rows(ctx, s, pgx.RowToStructByPos[pastDay], daysSQL, s.Schema()+"."+table)
+	if err != nil {
+		return nil, fmt.Errorf("list old days of %s: %w", table, err)
+	}
+	return days, nil
+}
+
+// dropDaySQL drops one day of a table. dropInTurnSQL lets nobody else make or drop days meanwhile: PostgreSQL has an internal error
+// (XX000) for who drops a partition that has just been dropped. The key is that of ensure_partitions.
+const (
+	dropDaySQL    = `select trapeze.drop_day($1, $2)`
+	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
+)
+
+// Forget removes the jobs that ended in a state and have been kept for long enough since the end of that day, in UTC: for keep
+// (negative: for ever), or for what kind_retention says of their kind. It returns their number. It works by days, oldest first: a day
+// of which nothing is left is dropped; a day that has to stay for other kinds, or because a job that has not ended yet may read what
+// ended on it, loses the rest of its rows one by one. What could not be forgotten holds up nothing else, and is for the next round.
+// It may be interrupted at any point and run by several pods at once.
+func Forget(ctx context.Context, s *store.Store, state string, keep time.Duration, pace Pace) (total int, err error) {
+	rules, err := retentionsOf(ctx, s, state)
+	if err != nil {
+		return 0, err
+	}
+	days, err := oldDays(ctx, s, "done_"+state)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, d := range days {
+		f := &forgetting{s: s, state: state, day: d.Day, rule: rules.of(d, keep), pace: pace}
+		err := f.run(ctx)
+		total += f.gone
+		if errs = append(errs, f.errs...); err != nil {
+			errs = append(errs, fmt.Errorf("forget %s jobs of %s: %w", state, d.Day.Format(time.DateOnly), err))
+			if !held(err) {
+				break
+			}
+		}
+	}
+	return total, errors.Join(errs...)
+}
+
+// run forgets what is to go of a day.
+func (f *forgetting) run(ctx context.Context) error {
+	if f.rule.none() {
+		return nil
+	}
+	thinned, err := store.Rows(ctx, f.s, pgx.RowTo[string], thinnedSQL, f.state, f.day)
+	if err != nil || len(thinned) > 0 && thinned[0] == f.rule.String() {
+		return err
+	}
+	awaited, err := store.Rows(ctx, f.s, pgx.RowTo[int64], awaitedSQL, f.state, f.day)
+	if err != nil {
+		return err
+	}
+	f.awaited = make(map[int64]bool, len(awaited))
+	for _, id := range awaited {
+		f.awaited[id] = true
+	}
+	f.thins = len(awaited) > 0 || !f.rule.all()
+	for after, more := int64(0), true; more; more = after > 0 {
+		if err := f.pace(ctx); err != nil {
+			return err
+		}
+		if after, err = f.page(ctx, after); err != nil {
+			return err
+		}
+	}
+	if f.left > 0 {
+		return nil // the next round looks again
+	}
+	return f.close(ctx)
+}
+
+// close ends a day from which all has gone that was to: it is dropped when it is empty, or noted so that it is not read again.
+func (f *forgetting) close(ctx context.Context) error {
+	if f.thins && f.rule.rest {
+		kept, err := store.Rows(ctx, f.s, pgx.RowTo[bool], dayHasRowsSQL, f.state, f.day)
+		if err != nil {
+			return err
+		}
+		f.thins = kept[0]
+	}
+	if !f.thins || f.rule.all() {
+		return dropDay(ctx, f.s, "done_"+f.state, f.day)
+	}
+	_, err := store.Rows(ctx, f.s, pgx.RowTo[int], noteThinnedSQL, f.state, f.day, f.rule.String())
+	return err
+}
+
+// ForgetEvents drops the days of the history that have been kept for long enough since their end, and returns how many.
+func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (dropped int, err error) {
+	days, err := oldDays(ctx, s, "job_events")
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range days {
+		if !d.over(keep) {
+			continue
+		}
+		if err := pace(ctx); err != nil {
+			return dropped, err
+		}
+		if err := dropDay(ctx, s, "job_events", d.Day); err != nil {
+			return dropped, err
+		}
+		dropped++
+	}
+	return dropped, nil
+}
+
+// dropDay waits only a second for its locks: whoever reads the table comes first, and the next round tries again.
+func dropDay(ctx context.Context, s *store.Store, table string, day time.Time) error {
+	err := s.Tx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, dropInTurnSQL); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.In(dropDaySQL), table, day)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop a day of %s: %w", table, err)
+	}
+	return nil
+}

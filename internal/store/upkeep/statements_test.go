@@ -1,0 +1,81 @@
+package upkeep
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// statements are all statements of the package: what maintenance runs. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two
+// changes meet rarely.
+var statements = map[string]string{
+	"awaitedSQL":          awaitedSQL,
+	"behindSQL":           behindSQL,
+	"dayHasRowsSQL":       dayHasRowsSQL,
+	"daysSQL":             daysSQL,
+	"dropDaySQL":          dropDaySQL,
+	"dropInTurnSQL":       dropInTurnSQL,
+	"endStraySQL":         endStraySQL,
+	"endTurnSQL":          endTurnSQL,
+	"ensurePartitionsSQL": ensurePartitionsSQL,
+	"forgetEndsSQL":       forgetEndsSQL,
+	"forgetJobsSQL":       forgetJobsSQL,
+	"forgetPageSQL":       forgetPageSQL,
+	"freeLooseSQL":        freeLooseSQL,
+	"keptEndsSQL":         keptEndsSQL,
+	"lockFanOutSQL":       lockFanOutSQL,
+	"lockFreeJobsSQL":     lockFreeJobsSQL,
+	"lockJobsSQL":         lockJobsSQL,
+	"lockLanesSQL":        lockLanesSQL,
+	"looseKeysSQL":        looseKeysSQL,
+	"mendGrantsSQL":       mendGrantsSQL,
+	"noteThinnedSQL":      noteThinnedSQL,
+	"overdueSQL":          overdueSQL,
+	"pruneFiresSQL":       pruneFiresSQL,
+	"prunePipelinesSQL":   prunePipelinesSQL,
+	"prunePodsSQL":        prunePodsSQL,
+	"pruneSubmissionsSQL": pruneSubmissionsSQL,
+	"recountSQL":          recountSQL,
+	"retentionsSQL":       retentionsSQL,
+	"stillEndedSQL":       stillEndedSQL,
+	"strayRunsSQL":        strayRunsSQL,
+	"takeTurnSQL":         takeTurnSQL,
+	"thinnedSQL":          thinnedSQL,
+	"turnsSQL":            turnsSQL,
+	"waitingSinceSQL":     waitingSinceSQL,
+	"wrongGrantsSQL":      wrongGrantsSQL,
+}
+
+// hot are the statements whose plans are kept, so that a change is seen in a review.
+var hot = map[string]string{
+	"waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "overdue": overdueSQL,
+}
+
+func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
+
+func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }
+
+func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
+	t.Parallel()
+	plantest.OnlyRead(t, pgtest.Pool(t), statements, store.ReadsOnly)
+}
+
+func TestHotStatementsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
+}
+
+// newStore is a store on a migrated database.
+func newStore(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{})
+	is.New(t).NoErr(err)
+	t.Cleanup(s.Close)
+	return s
+}

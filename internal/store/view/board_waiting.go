@@ -1,0 +1,93 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// BoardWait is a group of jobs that wait for the same thing.
+type BoardWait struct {
+	Lane    string
+	Kind    string
+	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
+	Subject string     // the one that is busy
+	Blocker *int64     // the job that runs for it
+	Jobs    int        // how many, as far as was looked
+	Since   *time.Time // the oldest of those that are due; of the others, when the next one is
+	First   int64      // one of them
+}
+
+// boardDueSQL groups the first due jobs of each lane by what they wait for, as far as their rows tell: that their lane or the
+// pods are full, drained or paused stands elsewhere.
+// Plan: the first of live_for_claim for each lane, which stops at the limit; current_runs_one_running; pods is small.
+const boardDueSQL = `
+with w as materialized (
+	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (
+		select l.id, l.lane, l.kind, l.subject, l.ready_at from trapeze.live l where l.lane = n.name and l.state = 'pending'
+		order by l.lane, (-l.priority), l.ready_at, l.id limit $1
+	) f
+), handled as materialized (
+	select d.kind, count(p.boot) > 0 as known, count(p.boot) filter (where not p.drained and not p.draining) > 0 as open
+	from (select distinct kind from w) d
+	left join trapeze.pods p on p.closed_at is null and p.lease_until > now() and d.kind = any(p.kinds)
+	group by d.kind
+), r as (
+	select w.id, w.lane, w.kind, w.ready_at, case when not h.known then 'no_handler' when not h.open then 'pods_drained'
+			when c.job_id is not null then 'subject' else 'due' end as why,
+		case when h.open and c.job_id is not null then w.subject else '' end as subject, case when h.open then c.job_id end as blocker
+	from w join handled h on h.kind = w.kind
+	left join lateral (
+		select x.job_id from trapeze.current_runs x
+		where w.subject <> '' and x.kind = w.kind and x.subject = w.subject and x.state = 'running' limit 1
+	) c on true
+)
+select lane, kind, why, subject, blocker, count(*)::int, min(ready_at) filter (where ready_at > 'epoch'), min(id)
+from r group by lane, kind, why, subject, blocker order by count(*) desc, lane, kind, why, subject limit $2`
+
+// boardParkedSQL groups what waits for a moment, a person or its branches, by that. Plan: parked_pkey, stops at the limit.
+const boardParkedSQL = `
+select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
+from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
+group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
+
+// BoardWaiting groups what waits by what it waits for: the first due jobs of each lane, at most so many, and of what is parked at most
+// so many jobs. It returns at most limit groups of either.
+func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
+	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
+		return nil, nil, fmt.Errorf("list what is due: %w", err)
+	}
+	if parked, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, parkedMost, limit); err != nil {
+		return nil, nil, fmt.Errorf("list what is parked: %w", err)
+	}
+	return due, parked, nil
+}
+
+// BoardApproval is a job that waits for a person.
+type BoardApproval struct {
+	ID        int64
+	Kind      string
+	Lane      string
+	Subject   string
+	Submitter string
+	CreatedAt time.Time
+}
+
+// boardApprovalsSQL lists what awaits approval, the longest first. Plan: parked_for_approval, stops at the limit; primary keys.
+const boardApprovalsSQL = `
+select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
+from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
+join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
+
+// BoardApprovals lists at most limit jobs that await approval, the longest first.
+func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardApproval, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardApproval], boardApprovalsSQL, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list what awaits approval: %w", err)
+	}
+	return list, nil
+}

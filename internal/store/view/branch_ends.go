@@ -1,0 +1,54 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// branchesSQL reads what branches came to: the last job of each, in the order of the fan-out.
+// Plan: jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary keys and done_by_id.
+const branchesSQL = `
+select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
+from (
+	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.id, j.child_no, j.kind, j.subject
+	from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and coalesce(j.child_no, 0) > $3 and j.step > 0
+	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc
+	limit $4
+) b
+join trapeze.job v on v.id = b.id
+order by b.child_no`
+
+// BranchEnd is what a branch came to.
+type BranchEnd struct {
+	No      int
+	ID      int64 // of its last job; 0: a part that was completed from outside
+	Kind    string
+	Subject string
+	Part    string
+	State   job.State
+	Outcome *job.Quality
+	Reason  *job.Reason
+	Error   *string
+	Result  json.RawMessage
+}
+
+// Branches reads what the branches of a fan-out came to, after the given number, at most limit of them.
+func Branches(ctx context.Context, s *store.Store, pipeline, id int64, after, limit int) ([]BranchEnd, error) {
+	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b BranchEnd, err error) {
+		var result []byte
+		err = row.Scan(&b.No, &b.ID, &b.Kind, &b.Subject, &b.State, &b.Outcome, &b.Reason, &b.Error, &result)
+		b.Result = result
+		return b, err
+	}, branchesSQL, pipeline, id, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the branches of job %d: %w", id, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,109 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// currentJobsSQL lists the current runs of subjects, newest first: those that current_runs names. $15: of one submitter. currentRunSQL reads
+// those of one subject. While a job of a subject runs, rows of earlier runs that racing claims left are passed by: see
+// TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0 keeps the planner from a walk over all jobs.
+// Plan: current_runs_of_subject, or one pass over current_runs, which has a row a subject, or two; for each row jobs_pkey, and
+// current_runs_one_running unless it runs; a sort; the view for as many as are listed, or for all where a state, a lane or an error is
+// asked for.
+const (
+	currentJobsSQL = currentRunsHead + `($2::text is null or c.kind = $2) and ($4::text is null or c.subject = $4)` + currentRunsTail
+	currentRunSQL  = currentRunsHead + `c.kind = $2::text and c.subject = $4::text` + currentRunsTail
+
+	currentRunsHead = `
+select ` + jobColumns + ` from unnest(array(
+	select j.id from trapeze.current_runs c cross join lateral (select * from trapeze.jobs where id = c.job_id offset 0) j
+	where `
+	currentRunsTail = ` and ($5::bigint is null or j.pipeline_id = $5)
+		and ($6::bigint is null or j.parent_id = $6) and ($7::timestamptz is null or j.created_at >= $7)
+		and ($8::timestamptz is null or (j.created_at, j.id) < ($8, $9::bigint)) and ($11 or j.group_id is null)
+		and ($15::text is null or j.submitter = $15 and j.submitter <> '')
+		and (c.state = 'running' or not exists (select from trapeze.current_runs r
+			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0))
+	order by j.created_at desc, j.id desc limit case when coalesce($3::text, $12::text, $13::text, $14::text) is null
+		and $1::text[] is null then $10::bigint end
+)) as named(job_id) cross join lateral (select * from ` + jobOf + ` one where one.id = named.job_id offset 0) job
+where ($1 is null or state = any($1)) and ($3 is null or lane = $3) and ($12 is null or reason = $12)
+	and ($13 is null or error_class = $13) and ($14 is null or error_code = $14)` + jobsOrdered
+)
+
+// namedRunSQL reports whether current_runs names a run of a subject. Plan: current_runs_of_subject.
+const namedRunSQL = `select true from trapeze.current_runs c where c.kind = $1 and c.subject = $2 limit 1`
+
+// currentJobs reads a page of current runs. Of one subject whose newest run was deleted or pruned it is the newest finished run that is kept.
+func currentJobs(ctx context.Context, s *store.Store, f Filter, args []any) (list []job.Job, full bool, err error) {
+	args = append(slices.Clone(args), store.Some(f.Owner))
+	sql := currentJobsSQL
+	if f.Kind != "" && f.Subject != "" {
+		sql = currentRunSQL
+	}
+	list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, sql, args...)
+	if err != nil || len(list) > 0 || f.Kind == "" || f.Subject == "" || f.Cursor != "" {
+		return list, full, err
+	}
+	named, err := store.Rows(ctx, s, pgx.RowTo[bool], namedRunSQL, f.Kind, f.Subject)
+	if err != nil || len(named) > 0 {
+		return nil, false, err
+	}
+	last, err := lastFinished(ctx, s, f.Kind, f.Subject, f.Owner)
+	if errors.Is(err, job.ErrNotFound) || err == nil && !f.matches(last) {
+		return nil, false, nil
+	}
+	return []job.Job{last}, false, err
+}
+
+// matches reports whether a job of the filter's kind, subject and owner is as the rest of the filter asks.
+func (f Filter) matches(j job.Job) bool {
+	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) && (f.Lane == "" || f.Lane == j.Lane) && !j.CreatedAt.Before(f.Since) &&
+		(f.Pipeline == 0 || f.Pipeline == j.PipelineID) && (f.Parent == 0 || j.ParentID != nil && f.Parent == *j.ParentID) &&
+		selects(f.Reason, j.Reason) && selects(f.ErrorClass, j.ErrorClass) && selects(f.ErrorCode, j.ErrorCode)
+}
+
+// selects reports whether a job's value is the one that a filter asks for, if it asks for one.
+func selects[T ~string](asked T, is *T) bool { return asked == "" || is != nil && *is == asked }
+
+// lastFinishedFor limits how long the newest finished run of a subject is searched for: no index leads there.
+const lastFinishedFor = 10 * time.Second
+
+// lastFinished reads the newest job of a subject that has ended: [job.ErrNotFound] when there is none.
+func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
+	f := Filter{Kind: kind, Subject: subject, Owner: owner, Children: new(true), States: []job.State{job.Succeeded, job.Failed, job.Cancelled}, Limit: 1}
+	for began := time.Now(); ; {
+		page, err := Jobs(ctx, s, f)
+		if err != nil {
+			return job.Job{}, err
+		}
+		if len(page.Jobs) > 0 {
+			return page.Jobs[0], nil
+		}
+		if f.Cursor = page.Cursor; f.Cursor == "" || time.Since(began) > lastFinishedFor {
+			return job.Job{}, fmt.Errorf("current run of %s about %q: %w", kind, subject, job.ErrNotFound)
+		}
+	}
+}
+
+// Current reads the current run of a subject, whoever submitted it unless owner is not empty: its running job, else the job that ran last.
+// When that was deleted or pruned, it is the newest finished one that is kept; [job.ErrNotFound] when there is none.
+func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
+	page, err := Jobs(ctx, s, Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
+	if err == nil && len(page.Jobs) == 0 {
+		err = fmt.Errorf("current run of %s about %q: %w", kind, subject, job.ErrNotFound)
+	}
+	if err != nil {
+		return job.Job{}, err
+	}
+	return page.Jobs[0], nil
+}

@@ -1,0 +1,97 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A cursor that is taken can be used, says the same when it is made again, and one that is not taken is the caller's mistake.
+func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
+	for _, text := range []string{"", "1700000000000000.42", "-1.-1", "0.0", "1.", ".1", "1.2.3", "9223372036854775807.1", "-9223372036854775808.1",
+		"9223371331200000000.1", "-210866803200000001.7", "+1.+1", "0x1.1", "1 .1", "é.1", "\x00.1"} {
+		f.Add(text)
+	}
+	s := newStore(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		at, id, err := pageCursor(text)
+		if err != nil {
+			if !errors.Is(err, job.ErrInvalid) {
+				t.Errorf("cursor %q: %v", text, err)
+			}
+			return
+		}
+		if at != nil {
+			again, sameID, err := pageCursor(pageAfter(*at, id))
+			if err != nil || !again.Equal(*at) || sameID != id {
+				t.Errorf("cursor %q is (%s, %d), which makes a cursor of (%v, %d): %v", text, at, id, again, sameID, err)
+			}
+		}
+		if _, err := Jobs(t.Context(), s, Filter{Cursor: text}); err != nil {
+			t.Errorf("jobs after %q: %v", text, err)
+		}
+		if _, err := Pipelines(t.Context(), s, PipelineFilter{Cursor: text}); err != nil {
+			t.Errorf("pipelines after %q: %v", text, err)
+		}
+	})
+}
+
+func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
+	for _, text := range []string{"", "0.0.0", "750.12.3", "18446744073709551615.9223372036854775807.2147483647", "18446744073709551616.0.0",
+		"0.-1.-1", "1.2", "1.2.3.4", "007.007.007", "+1.+2.+3", "1e3.0.0", "-1.0.0", "1. 2.3", "٣.0.0"} {
+		f.Add(text)
+	}
+	s := newStore(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		xid, id, no, err := parseCursor(text)
+		number, numberErr := EventNo(text)
+		if err != nil {
+			if !errors.Is(err, job.ErrInvalid) || !errors.Is(numberErr, job.ErrInvalid) {
+				t.Errorf("cursor %q: %v, %v", text, err, numberErr)
+			}
+			return
+		}
+		if numberErr != nil || number != no || no < 0 {
+			t.Errorf("cursor %q is of event %d, and of event %d: %v", text, no, number, numberErr)
+		}
+		again, sameID, sameNo, err := parseCursor(fmt.Sprintf("%s.%d.%d", xid, id, no))
+		if err != nil || again != xid || sameID != id || sameNo != no {
+			t.Errorf("cursor %q makes another: %s.%d.%d: %v", text, again, sameID, sameNo, err)
+		}
+		if _, err := Events(t.Context(), s, 0, text, 10); err != nil {
+			t.Errorf("events after %q: %v", text, err)
+		}
+		if _, err := Events(t.Context(), s, 1, text, 10); err != nil {
+			t.Errorf("events of a pipeline after %q: %v", text, err)
+		}
+		if _, err := JobEvents(t.Context(), s, 1, no, 10); err != nil {
+			t.Errorf("events of a job after %q: %v", text, err)
+		}
+	})
+}
+
+// Cursors that we make ourselves are taken and give themselves back: whatever the moment, to the microsecond that PostgreSQL keeps.
+func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
+	f.Add(int64(0), int64(1))
+	f.Add(time.Date(2025, 1, 31, 8, 0, 0, 999_999_000, time.UTC).UnixMicro(), int64(1)<<62)
+	f.Add(int64(-1), int64(-1))
+	f.Add(earliest.UnixMicro(), int64(0))
+	f.Add(latest.UnixMicro(), int64(0))
+	f.Fuzz(func(t *testing.T, micros, id int64) {
+		at := time.UnixMicro(micros)
+		if at.Before(earliest) || at.After(latest) {
+			return // PostgreSQL has no such moment
+		}
+		text := pageAfter(at, id)
+		again, sameID, err := pageCursor(text)
+		if err != nil || again == nil || !again.Equal(at) || sameID != id {
+			t.Fatalf("cursor %q of (%s, %d) is (%v, %d): %v", text, at, id, again, sameID, err)
+		}
+		if back := pageAfter(*again, sameID); back != text {
+			t.Errorf("cursor %q gives %q back", text, back)
+		}
+	})
+}

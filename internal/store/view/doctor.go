@@ -1,0 +1,161 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// serverSQL reads what matters of the server's settings, as this role in this database has them. Plan: no table of ours.
+const serverSQL = `
+select current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
+	current_setting('synchronous_commit'), current_setting('autovacuum') = 'on', current_setting('max_connections')::int,
+	current_setting('superuser_reserved_connections')::int,
+	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
+	pg_has_role('pg_read_all_stats', 'member')`
+
+// Server is what a doctor wants to know of the server.
+type Server struct {
+	Version           string
+	Standby           bool
+	Fsync             bool
+	FullPageWrites    bool
+	SynchronousCommit string
+	Autovacuum        bool
+	MaxConnections    int
+	Reserved          int  // of them, for superusers
+	Connections       int  // in use, by everybody
+	SeesAll           bool // this role sees what sessions of others do
+}
+
+// ReadServer reads what matters of the server's settings.
+func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Server], serverSQL)
+	if err != nil {
+		return Server{}, fmt.Errorf("read the server's settings: %w", err)
+	}
+	return found[0], nil
+}
+
+// clockSQL reads the database's clock.
+const clockSQL = `select clock_timestamp()`
+
+// Clock returns how far the database's clock is ahead of this machine's, and how far off that may be: half the shortest of five
+// round trips.
+func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
+	for range 5 {
+		asked := time.Now()
+		at, err := store.Rows(ctx, s, pgx.RowTo[time.Time], clockSQL)
+		if err != nil {
+			return 0, 0, fmt.Errorf("read the database's clock: %w", err)
+		}
+		half := time.Since(asked) / 2
+		if within == 0 || half < within {
+			ahead, within = at[0].Sub(asked.Add(half)), half
+		}
+	}
+	return ahead, within, nil
+}
+
+// horizonSQL lists what has kept dead rows from being removed for longest, and the feed of events from going on: transactions,
+// prepared ones, replication slots. Its own session is none of them. Plan: no table of ours.
+const horizonSQL = `
+select * from (
+	select 'session', a.pid::text, coalesce(a.usename::text, ''), coalesce(a.datname::text, ''), coalesce(a.application_name, ''),
+		coalesce(a.state, ''), greatest(age(a.backend_xmin), age(a.backend_xid)) as transactions, a.xact_start as since
+	from pg_stat_activity a
+	where coalesce(a.backend_xmin, a.backend_xid) is not null and a.pid <> pg_backend_pid() and a.backend_type <> 'walsender'
+	union all
+	select 'prepared', p.gid, p.owner::text, p.database::text, '', 'prepared', age(p.transaction), p.prepared from pg_prepared_xacts p
+	union all
+	select 'slot', r.slot_name::text, '', coalesce(r.database::text, ''), '', case when r.active then 'active' else 'inactive' end,
+		greatest(age(r.xmin), age(r.catalog_xmin)), null
+	from pg_replication_slots r where coalesce(r.xmin, r.catalog_xmin) is not null
+) h order by transactions desc, since limit 5`
+
+// Holder is something that holds back the oldest transaction horizon.
+type Holder struct {
+	What         string // session, prepared, slot
+	ID           string // process id, or name
+	User         string
+	Database     string
+	Application  string
+	State        string
+	Transactions int        // that have begun since
+	Since        *time.Time // nil: of a slot nobody knows
+}
+
+// Horizon lists what holds back the oldest transaction horizon, the oldest first, at most five.
+func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Holder], horizonSQL)
+	if err != nil {
+		return nil, fmt.Errorf("look for the oldest transaction: %w", err)
+	}
+	return list, nil
+}
+
+// tablesSQL reads the state of our tables: those where rows come and go, each partition of done for itself. Autovacuum comes by
+// when more rows are dead than trigger. Plan: catalogs only.
+const tablesSQL = `
+select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
+	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8
+		+ coalesce(o.factor, current_setting('autovacuum_vacuum_scale_factor'))::float8 * greatest(c.reltuples, 0))::bigint,
+	coalesce(o.enabled, 'true')::boolean, greatest(t.last_vacuum, t.last_autovacuum), age(c.relfrozenxid)
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace and n.nspname = $1
+left join pg_stat_all_tables t on t.relid = c.oid
+cross join lateral (
+	select max(option_value) filter (where option_name = 'autovacuum_vacuum_threshold') as threshold,
+		max(option_value) filter (where option_name = 'autovacuum_vacuum_scale_factor') as factor,
+		max(option_value) filter (where option_name = 'autovacuum_enabled') as enabled
+	from pg_options_to_table(c.reloptions)
+) o
+where c.relkind = 'r' and (c.relname in ('live', 'parked', 'jobs', 'current_runs', 'job_progress', 'pods') or c.relname like 'done\_%')
+order by 1`
+
+// Table is the state of a table.
+type Table struct {
+	Name       string
+	Rows       int64 // as of the last vacuum or analyze
+	Dead       int64
+	Trigger    int64 // dead rows at which autovacuum comes by
+	Autovacuum bool  // not switched off for it
+	Vacuumed   *time.Time
+	Age        int // transactions since its oldest row was frozen
+}
+
+// Tables reads the state of the tables in which rows come and go.
+func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Table], tablesSQL, s.Schema())
+	if err != nil {
+		return nil, fmt.Errorf("read the state of our tables: %w", err)
+	}
+	return list, nil
+}
+
+// missingDaysSQL counts the days from today on for which a partition exists in every partitioned table. Plan: catalogs only.
+const missingDaysSQL = `
+select p.parent, d.ahead, (now() at time zone 'UTC')::date + d.ahead
+from unnest(array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events']) as p(parent), generate_series(0, $2::int) as d(ahead)
+where to_regclass($1 || '.' || p.parent || '_' || to_char((now() at time zone 'UTC')::date + d.ahead, 'YYYYMMDD')) is null
+order by d.ahead, p.parent`
+
+// MissingDay is a partition that does not exist.
+type MissingDay struct {
+	Table string
+	Ahead int // days from today on, in UTC
+	Day   time.Time
+}
+
+// MissingDays lists the partitions that are missing among today's and those of so many days ahead, the most urgent first.
+func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
+	if err != nil {
+		return nil, fmt.Errorf("look for missing partitions: %w", err)
+	}
+	return list, nil
+}

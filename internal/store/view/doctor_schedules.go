@@ -1,0 +1,47 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// scheduleHealthSQL lists the schedules with what may keep them from firing: how long the next fire has been due (one that is not planned:
+// since it was changed), by the database's clock, the pods that could decide it, and whether there is a lane of that name.
+// Plan: schedules, pods and lanes are small.
+const scheduleHealthSQL = `
+select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
+	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
+	(select count(*) from trapeze.pods p where p.closed_at is null and p.lease_until > clock_timestamp() and c.kind = any(p.kinds))::int,
+	c.lane = '' or exists (select from trapeze.lanes n where n.name = c.lane),
+	c.expression, c.zone, clock_timestamp()
+from trapeze.schedules c where not c.removed order by c.name`
+
+// ScheduleHealth is how a schedule is.
+type ScheduleHealth struct {
+	Name   string
+	Kind   string
+	Lane   string // empty: its kind's
+	Paused bool
+	Error  string
+	Next   *time.Time // nil: not planned yet, or over
+	Due    float64    // seconds since its next fire became due; negative: until it does
+	Pods   int        // that live and list its kind
+	Placed bool       // its lane exists
+
+	Expression, Zone string
+	Now              time.Time // of the database
+}
+
+// ReadScheduleHealth lists the schedules with what may keep them from firing, by name.
+func ReadScheduleHealth(ctx context.Context, s *store.Store) ([]ScheduleHealth, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[ScheduleHealth], scheduleHealthSQL)
+	if err != nil {
+		return nil, fmt.Errorf("read how the schedules are: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,146 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// News is an event with what decides who is told of it.
+type News struct {
+	job.Event
+	Xid       uint64
+	No        int        // of the event in its transaction, where it is of no job; else its EventNo
+	Pipeline  int64      // 0: of no job, or of one that is no longer kept
+	Submitter string     // of its job
+	Status    job.Status // of the pipeline when this was read, where the event may have ended or reopened it; else empty
+}
+
+// Position is where an event stands in the feed of all.
+type Position struct {
+	Xid     uint64
+	Job     int64
+	EventNo int
+}
+
+// Position returns the event's position in the feed of all.
+func (n News) Position() Position {
+	p := Position{Xid: n.Xid, EventNo: n.No}
+	if n.Job != nil {
+		p.Job = *n.Job
+	}
+	return p
+}
+
+// String writes p as the cursor of its event.
+func (p Position) String() string { return fmt.Sprintf("%d.%d.%d", p.Xid, p.Job, p.EventNo) }
+
+// After reports whether p comes after q.
+func (p Position) After(q Position) bool {
+	if p.Xid != q.Xid {
+		return p.Xid > q.Xid
+	}
+	if p.Job != q.Job {
+		return p.Job > q.Job
+	}
+	return p.EventNo > q.EventNo
+}
+
+// newsColumns are those of an event e whose job is j, all but the status of its pipeline.
+const newsColumns = eventColumns + `, e.xid, coalesce(e.event_no, 0), coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
+
+// newsStatus is the status of the pipeline, where an event of a job that no fan-out contains ends that job or opens it again.
+const newsStatus = `coalesce(case when ('{succeeded,failed,cancelled}'::text[] && array[e.from_state, e.to_state])
+		and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 then ` + statusOfPipeline + ` end, '')`
+
+// statusOfPipeline is the status of the pipeline of the job j.
+const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p where p.id = j.pipeline_id),
+	(select case when v.state in ('succeeded', 'failed', 'cancelled') then v.state else 'running' end
+	from trapeze.job v where v.id = j.pipeline_id order by v.epoch desc limit 1))`
+
+// newsSQL reads what transactions that are not in a set wrote about some jobs, or jobs of some pipelines, in the order of each
+// job; one row without an event when there is nothing. It asks only for what was written since, and for transactions that
+// were open then and are not any more, so it reads nothing twice, and a transaction that stays open costs nothing.
+// Plan: job_events_in_commit_order in each day kept; jobs_pkey for each event, and primary keys where one may end a pipeline.
+const newsSQL = `
+with fresh as materialized (
+	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
+		v.level, v.message, v.fields
+	from trapeze.job_events v where v.xid > $1::text::xid8
+	union all
+	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
+		v.level, v.message, v.fields
+	from unnest($2::text[]) as o(xid) join trapeze.job_events v on v.xid = o.xid::xid8
+	where pg_visible_in_snapshot(o.xid::xid8, pg_current_snapshot())
+), each as (
+	select coalesce(f.job, b.job) as job, coalesce(f.event_no, b.event_no) as event_no, f.xid, f.at, coalesce(f.fence, b.fence) as fence,
+		f.boot, f.from_state, f.to_state, f.event, f.actor, f.level, f.message, f.fields
+	from fresh f left join lateral unnest(f.jobs, f.event_nos, f.fences) as b(job, event_no, fence) on true
+), told as (
+	select e.job as told_job, e.event_no as told_no, ` + newsColumns + `, ` + newsStatus + `
+	from each e join trapeze.jobs j on j.id = e.job
+	where e.job in (select unnest($3::bigint[])) or j.pipeline_id in (select unnest($4::bigint[]))
+)
+select pg_current_snapshot()::text, coalesce((select f.xid from fresh f order by f.xid desc limit 1), '0'::xid8), t.*
+from (values (1)) as one(row) left join told t on true
+order by t.told_job, t.told_no`
+
+// ReadNews reads what is new, to somebody who has seen the events of some transactions, about some jobs and the jobs of some pipelines:
+// each job's events in their order. It also returns what has been seen then.
+func ReadNews(ctx context.Context, s *store.Store, seen Seen, jobs, pipelines []int64) ([]News, Seen, error) {
+	upto, open := seen.args()
+	found, err := store.Rows(ctx, s, scanTold, newsSQL, upto, open, orNone(jobs), orNone(pipelines))
+	if err != nil {
+		return nil, seen, fmt.Errorf("read news: %w", err)
+	}
+	return gather(seen, found)
+}
+
+func orNone(ids []int64) []int64 {
+	if ids == nil {
+		return []int64{}
+	}
+	return ids
+}
+
+// newsRow is a row of news beside the snapshot in which it was read.
+type newsRow struct {
+	snapshot string
+	upto     uint64
+	news     *News
+}
+
+func gather(seen Seen, found []newsRow) (list []News, now Seen, err error) {
+	now, err = seen.at(found[0].snapshot, found[0].upto)
+	for _, one := range found {
+		if one.news != nil {
+			list = append(list, *one.news)
+		}
+	}
+	return list, now, err
+}
+
+func scanTold(row pgx.CollectableRow) (t newsRow, err error) {
+	var id *int64
+	var n News
+	event := n.columns()
+	// Where there is no event only the head of the row can be scanned; what is nil is passed over.
+	err = row.Scan(append([]any{&t.snapshot, &t.upto, &id, nil}, make([]any, len(event))...)...)
+	if err != nil || id == nil {
+		return t, err
+	}
+	t.news = &n
+	return t, row.Scan(append(make([]any, 4), event...)...)
+}
+
+func scanNews(row pgx.CollectableRow) (n News, err error) { return n, row.Scan(n.columns()...) }
+
+// columns are where newsColumns go.
+func (n *News) columns() []any {
+	return []any{&n.Cursor, &n.Job, &n.EventNo, &n.Event.At, &n.From, &n.To, &n.Actor, &n.Boot, &n.Pod, &n.Fence, &n.Level, &n.Event.Event,
+		&n.Message, (*[]byte)(&n.Fields), &n.Remote, &n.Xid, &n.No, &n.Pipeline, &n.Submitter, &n.Status}
+}

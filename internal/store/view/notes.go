@@ -1,0 +1,39 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// notesSQL reads how far some jobs, and the latest jobs of some pipelines, say they are. Plan: primary keys, jobs_of_pipeline.
+const notesSQL = `
+select 0::bigint, g.id, g.done, g.total, g.message from unnest($1::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
+union all
+select w.id, p.last_job, p.progress_done, p.progress_total, p.progress_message
+from unnest($2::bigint[]) as w(id) join trapeze.pipeline p on p.id = w.id
+union all
+select w.id, g.id, g.done, g.total, g.message from unnest($2::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
+where not exists (select from trapeze.pipelines p where p.id = w.id)`
+
+// Note is how far a job says it is.
+type Note struct {
+	Pipeline int64 // asked for as a pipeline; 0: as a job
+	Job      int64
+	job.Progress
+}
+
+// Notes reads how far some jobs, and the latest jobs of some pipelines, say they are; those that say nothing are left out.
+func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note, error) {
+	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (n Note, err error) {
+		return n, row.Scan(&n.Pipeline, &n.Job, &n.Done, &n.Total, &n.Message)
+	}, notesSQL, orNone(jobs), orNone(pipelines))
+	if err != nil {
+		return nil, fmt.Errorf("read how far jobs are: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,27 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ownerSQL reads who submitted a job, which never changes. Plan: jobs_pkey, one row.
+const ownerSQL = `select submitter from trapeze.jobs where id = $1`
+
+// Owner reads who submitted a job, or a pipeline by the id of its first job; steps and branches have the submitter of what they
+// follow. [job.ErrNotFound] when there is none.
+func Owner(ctx context.Context, s *store.Store, id int64) (string, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[string], ownerSQL, id)
+	if err != nil {
+		return "", fmt.Errorf("read the submitter of job %d: %w", id, err)
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+	}
+	return found[0], nil
+}

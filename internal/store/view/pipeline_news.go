@@ -1,0 +1,47 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// pipelineNewsSQL reads, as newsSQL does, what somebody has not seen of one pipeline, but by its jobs: however long that is ago, it
+// reads nothing of others. Of what $5 and $6 bound it skips what comes before a job's event.
+// Plan: as jobEventsSQL, for each job of the pipeline.
+const pipelineNewsSQL = `
+with of as materialized (
+	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
+), ` + historySQL + `, told as (
+	select e.job as told_job, e.event_no as told_no, ` + newsColumns + `, ` + newsStatus + `
+	from e join trapeze.jobs j on j.id = e.job
+	where (e.xid > $2::text::xid8 or e.xid = any($3::text[]::xid8[]))
+		and ($4::text is null or e.xid <= $4::text::xid8 and e.xid <> all ($5::text[]::xid8[]) and (e.job, e.event_no) > ($6::bigint, $7::int))
+	order by e.job, e.event_no limit $8
+)
+select pg_current_snapshot()::text, coalesce((select e.xid from e order by e.xid desc limit 1), '0'::xid8), t.*
+from (values (1)) as one(row) left join told t on true
+order by t.told_job, t.told_no`
+
+// PipelineNews reads what is new of one pipeline to somebody who has seen some transactions, at most limit events in the order of jobs
+// and their events, and what has been seen when there are not more. Within is the part of it to read, after the event of a job; nil:
+// all, and what is read is as of now.
+func PipelineNews(ctx context.Context, s *store.Store, id int64, seen Seen, within *Seen, after Position, limit int) ([]News, Seen, error) {
+	upto, open := seen.args()
+	var bound *string
+	none := []string{}
+	if within != nil {
+		text, except := within.args()
+		bound, none = &text, except
+	}
+	found, err := store.Rows(ctx, s, scanTold, pipelineNewsSQL, id, upto, open, bound, none, after.Job, after.EventNo, limit)
+	if err != nil {
+		return nil, seen, fmt.Errorf("read news of pipeline %d: %w", id, err)
+	}
+	list, now, err := gather(seen, found)
+	if within != nil {
+		now = *within
+	}
+	return list, now, err
+}

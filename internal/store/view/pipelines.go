@@ -1,0 +1,222 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const pipelineColumns = `p.id, p.name, p.status, p.kind, p.last_job, p.step, p.planned, p.progress_done, p.progress_total,
+	p.progress_message, p.reason, p.error, p.created_at, p.finished_at`
+
+// pipelineSQL reads one pipeline; a job that has had no next step yet is one of one step. Plan: primary keys, jobs_of_pipeline.
+const pipelineSQL = `
+select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = $1
+union all
+select j.id, '', case when j.state in ('succeeded', 'failed', 'cancelled') then j.state else 'running' end, j.kind, j.id, j.step,
+	j.planned, j.progress_done, j.progress_total, j.progress_message, j.reason, j.error, j.created_at, j.finished_at
+from ` + jobOf + ` j
+where j.id = $1 and j.pipeline_id = j.id and not exists (select from trapeze.pipelines p where p.id = j.id)`
+
+// Pipeline reads one pipeline by the id of its first job: [job.ErrNotFound] when there is none.
+func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, error) {
+	found, err := store.Rows(ctx, s, scanPipeline, pipelineSQL, id)
+	if err != nil {
+		return job.Pipeline{}, fmt.Errorf("read pipeline %d: %w", id, err)
+	}
+	if len(found) == 0 {
+		return job.Pipeline{}, fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
+	}
+	return found[0], nil
+}
+
+// pipelinesSQL lists pipelines newest first, down to the pipeline ($7, $8). A null argument selects all.
+// Plan: pipelines_by_age backwards, to that pipeline; jobs_of_pipeline and primary keys for each row looked at; stops at the limit.
+const pipelinesSQL = `
+select ` + pipelineColumns + ` from ` + pipelineOf + ` p
+where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
+	and p.created_at >= coalesce($3::timestamptz, '-infinity')
+	and (p.created_at, p.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
+	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
+order by p.created_at desc, p.id desc limit $6`
+
+// ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, since the moment that is named, the newest
+// such job first, which is where a page goes on, for the pipeline's own row may be as much younger as its first job took.
+// Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row looked at; stops at
+// the limit.
+const ownPipelinesSQL = `
+select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
+where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
+	and o.created_at >= coalesce($3::timestamptz, '-infinity')
+	and (o.created_at, o.id) < (coalesce($4::timestamptz, 'infinity'), $5::bigint)
+	and (o.created_at, o.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
+order by o.created_at desc, o.id desc limit $6`
+
+const (
+	// lookedPipelinesSQL tells with which pipeline a part of a walk ends, as lookedSQL. Plan: pipelines_by_age backwards, index only.
+	lookedPipelinesSQL = `
+select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
+	// madeSQL tells when a job was made. Plan: jobs_pkey.
+	madeSQL = `select created_at from trapeze.jobs where id = $1`
+)
+
+// PipelineFilter selects pipelines; zero fields select all.
+type PipelineFilter struct {
+	Statuses []job.Status
+	Name     string
+	Since    time.Time
+	Owner    string // who submitted them
+	Limit    int    // default 50, at most 1000
+	Cursor   string // of the page before
+}
+
+// PipelinePage is one page of pipelines, newest first: with fewer than the limit where their plans are large or few of many match, as a
+// [Page].
+type PipelinePage struct {
+	Pipelines []job.Pipeline
+	Cursor    string    // of the next page; empty: this is the last one
+	Searched  time.Time // the search went back to this moment and was not over; zero: it was, or the page is full
+}
+
+// Pipelines lists pipelines, newest first.
+func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelinePage, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	limit = min(limit, 1000)
+	var statuses []string
+	for _, status := range f.Statuses {
+		statuses = append(statuses, string(status))
+	}
+	var since *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	at, before, err := pageCursor(f.Cursor)
+	if err != nil {
+		return PipelinePage{}, err
+	}
+	args := []any{statuses, store.Some(f.Name), since, at, before, limit}
+	list, full, found, err := rarePipelines(ctx, s, f, args, at, limit)
+	var until *looked
+	if err == nil && !found {
+		list, full, until, err = walkPipelines(ctx, s, args, f.Owner, limit)
+	}
+	if err != nil {
+		return PipelinePage{}, fmt.Errorf("list pipelines: %w", err)
+	}
+	page := PipelinePage{Pipelines: list}
+	switch {
+	case until != nil:
+		page.Cursor, page.Searched = pageAfter(*until.At, until.ID), *until.At
+	case full || len(list) == limit:
+		last := list[len(list)-1]
+		page.Cursor = pageAfter(last.CreatedAt, last.ID)
+	}
+	return page, nil
+}
+
+// walkPipelines reads a page as pipelinesSQL does with its arguments, or ownPipelinesSQL for an owner, part by part: see [walk].
+func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *looked, err error) {
+	sql, ends, whose := pipelinesSQL, lookedPipelinesSQL, []any(nil)
+	from := looked{args[3].(*time.Time), args[4].(int64)}
+	if owner != "" {
+		sql, ends, whose = ownPipelinesSQL, ownLookedSQL, []any{owner}
+		// His list is in the order of the first jobs: the cursor has the moment of a pipeline.
+		made, err := store.Rows(ctx, s, pgx.RowTo[time.Time], madeSQL, from.ID)
+		if err != nil {
+			return nil, false, nil, err
+		}
+		if len(made) > 0 {
+			from.At = &made[0]
+		}
+	}
+	return walk(s.SearchFor, limit, from, pipelineBytes, func(from looked, n int) ([]looked, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[2], from.At, from.ID, n}, whose...)...)
+	}, func(from looked, down *looked, limit int) ([]job.Pipeline, bool, error) {
+		args[3], args[4], args[5] = from.At, from.ID, limit
+		return rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, append(append(args[:6:6], down.bounds()...), whose...)...)
+	})
+}
+
+func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
+	var planned []byte
+	var progress job.Progress
+	err = row.Scan(&p.ID, &p.Name, &p.Status, &p.Kind, &p.LastJob, &p.Step, &planned, &progress.Done, &progress.Total,
+		&progress.Message, &p.Reason, &p.Error, &p.CreatedAt, &p.FinishedAt)
+	p.Planned = planned
+	if progress != (job.Progress{}) {
+		p.Progress = &progress
+	}
+	return p, err
+}
+
+// spineSQL reads the jobs of a pipeline that no fan-out contains, in their order, without their plans: each holds all that follows it, so
+// those of a long chain come to gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
+const spineSQL = `
+select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
+	select j.id from trapeze.jobs j where j.id = $1
+	union all
+	select j.id from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
+)) order by step`
+
+// Spine reads the jobs of a pipeline that no fan-out contains, in their order: without their plans, since the pipeline has one, and
+// beyond 8 MiB without arguments and results.
+func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
+	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the jobs of pipeline %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// branchStatesSQL counts the branches of a fan-out by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group);
+// primary keys, done_by_id.
+const branchStatesSQL = `
+select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
+from (` + store.BranchTails + `) b join ` + jobOf + ` v on v.id = b.id
+group by v.state`
+
+// BranchState counts the branches of a fan-out whose last job is in a state.
+type BranchState struct {
+	State    job.State
+	Branches int
+	Began    *time.Time // the first of their last jobs
+	Ended    *time.Time // the last of them
+}
+
+// BranchStates counts the branches of a fan-out by the state of their last jobs.
+func BranchStates(ctx context.Context, s *store.Store, pipeline, id int64) ([]BranchState, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BranchState], branchStatesSQL, pipeline, id)
+	if err != nil {
+		return nil, fmt.Errorf("count the branches of job %d: %w", id, err)
+	}
+	return list, nil
+}
+
+// branchJobsSQL reads the last jobs of the branches of a fan-out that are in some of the states. Plan: as branchStatesSQL.
+const branchJobsSQL = `
+select ` + jobColumns + ` from ` + jobOf + ` job
+where id = any(array(select b.id from (` + store.BranchTails + `) b)) and state = any($3::text[])
+order by array_position($3::text[], state), child_no limit $4`
+
+// BranchJobs reads the last jobs of the branches of a fan-out that are in one of the states: in the order of the states, then of the
+// fan-out. Beyond 8 MiB they are without arguments, results and plans.
+func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	list, err := store.Rows(ctx, s, leanJobs(), branchJobsSQL, pipeline, id, names, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the branches of job %d: %w", id, err)
+	}
+	return list, nil
+}

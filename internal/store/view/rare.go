@@ -1,0 +1,149 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Lists of what failed or was cancelled, which is little of a long history: they begin with the days of those classes, not with the newest
+// of all jobs, between which there may be millions that succeeded. Nothing ends before it is made: so what was made since a moment
+// is found among what ended since, and a page that is full of it is complete.
+
+// rareSpans are how far back a list looks, one after the other, until its page is full; 0: to the beginning.
+var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
+
+// mostRare is how much is gathered by its class; mostRareOfAKind where a list asks for a kind or the like, of which there may be far
+// less. Beyond them, what is looked for is soon found among all.
+const (
+	mostRare        = 10_000
+	mostRareOfAKind = 100_000
+)
+
+// rareEnd are the rows d of done that ended in one of the states $1, if it is failed or cancelled.
+const rareEnd = `d.id > 0 and d.state in ('failed', 'cancelled') and d.state = any($1::text[])`
+
+// rareCountSQL counts, up to a limit, what failed or was cancelled since a moment, and what is open where running is asked for.
+// Plan: the days of these classes since then; live and parked, up to the limit.
+const rareCountSQL = `
+select (select count(*) from (
+		select from trapeze.done d where ` + rareEnd + ` and d.finished_at >= coalesce($2::timestamptz, '-infinity') limit $3
+	) e) + (select count(*) from (
+		select from trapeze.live where id > 0 and 'running' = any($1)
+		union all
+		select from trapeze.parked where id > 0 and 'running' = any($1)
+		limit $3
+	) o)`
+
+// endedJobsSQL lists jobs that failed or were cancelled, newest first: of those that were made since $7. $15: of one submitter.
+// Plan: the days of these classes since then, gathered into an array, for the planner would begin with the newest of all jobs otherwise;
+// jobs_pkey for each, a sort; the view for as many as are listed.
+const endedJobsSQL = `
+select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
+	select j.id from trapeze.jobs j
+	where j.id = any(array(
+			select d.id from trapeze.done d
+			where ` + rareEnd + ` and d.finished_at >= coalesce($7::timestamptz, '-infinity') and ($3::text is null or d.lane = $3)
+				and ($12::text is null or d.reason = $12) and ($13::text is null or d.error_class = $13)
+				and ($14::text is null or d.error_code = $14)))
+		and ($7 is null or j.created_at >= $7) and ($8::timestamptz is null or (j.created_at, j.id) < ($8, $9::bigint))
+		and ($2::text is null or j.kind = $2) and ($4::text is null or j.subject = $4) and ($5::bigint is null or j.pipeline_id = $5)
+		and ($6::bigint is null or j.parent_id = $6) and ($11 or j.group_id is null)
+		and ($15::text is null or j.submitter = $15 and j.submitter <> '')
+	order by j.created_at desc, j.id desc limit $10
+)) and state in ('failed', 'cancelled') and state = any($1) and finished_at >= coalesce($7, '-infinity')
+order by created_at desc, id desc`
+
+// rarePipelinesSQL lists pipelines that run, failed or were cancelled, newest first: of those that were made since $3. Such a one has
+// the last job of its spine among what is open, or what ended so, since then.
+// Plan: as endedJobsSQL, and one pass over live and parked where running is asked for; jobs_of_pipeline and pipelines_pkey for each row.
+const rarePipelinesSQL = `
+select * from (
+	select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = any(array(
+		select g.id from trapeze.jobs j join trapeze.pipelines g on g.id = j.pipeline_id
+		where j.id = any(array(
+				select d.id from trapeze.done d where ` + rareEnd + ` and d.finished_at >= coalesce($3::timestamptz, '-infinity')
+				union all
+				select l.id from trapeze.live l where l.id > 0 and 'running' = any($1)
+				union all
+				select k.id from trapeze.parked k where k.id > 0 and 'running' = any($1)))
+			and j.group_id is null and j.child_no is null and ($2::text is null or g.name = $2)
+			and ($3 is null or g.created_at >= $3) and ($4::timestamptz is null or (g.created_at, g.id) < ($4, $5::bigint))
+			and j.id = coalesce((
+				select n.id from trapeze.jobs n
+				where n.pipeline_id = g.id and coalesce(n.group_id, 0) = 0 and coalesce(n.child_no, 0) = 0 and n.step > 0
+				order by n.step desc limit 1), g.id)
+		order by g.created_at desc, g.id desc limit $6)) offset 0
+) p order by p.created_at desc, p.id desc`
+
+// rare has a page read of what was made since a moment, ever further back, until it is full, or everything since the moment that was
+// asked for has been looked at. It reports false when there is so much of these states that they are not rare.
+func rare(ctx context.Context, s *store.Store, states []string, since, newest *time.Time, most int, read func(since *time.Time) (full bool, err error)) (bool, error) {
+	at := time.Now()
+	if newest != nil {
+		at = *newest
+	}
+	for _, span := range rareSpans {
+		from := since
+		if begin := at.Add(-span); span > 0 && (since == nil || begin.After(*since)) {
+			from = &begin
+		}
+		n, err := store.Rows(ctx, s, pgx.RowTo[int], rareCountSQL, states, from, most+1)
+		if err != nil {
+			return false, fmt.Errorf("count the %v: %w", states, err)
+		}
+		if n[0] > most {
+			return false, nil
+		}
+		if full, err := read(from); err != nil || full || from == since {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// onlyOf reports whether a list asks for some states, all of them among the given.
+func onlyOf[T comparable](asked []T, of ...T) bool {
+	return len(asked) > 0 && !slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(of, one) })
+}
+
+// rareJobs reads a page of jobs that failed or were cancelled, as jobsSQL with its arguments would; found is false when it has to.
+func rareJobs(ctx context.Context, s *store.Store, f Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
+	if !onlyOf(f.States, job.Failed, job.Cancelled) {
+		return nil, false, false, nil
+	}
+	most := mostRare
+	if f.Kind != "" || f.Lane != "" || f.Subject != "" || f.Pipeline != 0 || f.Parent != 0 || f.Owner != "" ||
+		f.Reason != "" || f.ErrorClass != "" || f.ErrorCode != "" {
+		most = mostRareOfAKind
+	}
+	states, since := args[0].([]string), args[6].(*time.Time)
+	found, err = rare(ctx, s, states, since, at, most, func(since *time.Time) (bool, error) {
+		own := append(slices.Clone(args), store.Some(f.Owner))
+		own[6] = since
+		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, endedJobsSQL, own...)
+		return full || len(list) == limit, err
+	})
+	return list, full, found, err
+}
+
+// rarePipelines reads a page of pipelines that run, failed or were cancelled, as pipelinesSQL with its arguments would.
+func rarePipelines(ctx context.Context, s *store.Store, f PipelineFilter, args []any, at *time.Time, limit int) (list []job.Pipeline, full, found bool, err error) {
+	if f.Owner != "" || !onlyOf(f.Statuses, job.PipelineRunning, job.PipelineFailed, job.PipelineCancelled) {
+		return nil, false, false, nil
+	}
+	states, since := args[0].([]string), args[2].(*time.Time)
+	found, err = rare(ctx, s, states, since, at, mostRare, func(since *time.Time) (bool, error) {
+		own := slices.Clone(args)
+		own[2] = since
+		list, full, err = rowsWithin(ctx, s, scanPipeline, pipelineBytes, rarePipelinesSQL, own...)
+		return full || len(list) == limit, err
+	})
+	return list, full, found, err
+}

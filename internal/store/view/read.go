@@ -1,0 +1,232 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const jobColumns = columnsToArgs + `planned` + columnsFromResult
+
+const (
+	columnsToArgs = `id, kind, lane, subject, state, is_current, priority, attempt, max_attempts, crashes, fence, epoch,
+	pod::text, pipeline_id, parent_id, step, args, `
+	columnsFromResult = `, result, outcome, reason, error, progress_done, progress_total,
+	progress_message, unique_key, submitter, created_at, run_after, started_at, finished_at, cancel_requested, event_no,
+	group_id, child_no, error_class, error_code`
+)
+
+// jobSQL reads one job. Plan: as jobOf, primary keys and done_by_id.
+const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
+
+// Job reads one job: [job.ErrNotFound] when there is none. A job that is moving between tables is found.
+func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
+	found, err := store.Rows(ctx, s, scanJob, jobSQL, id)
+	if err != nil {
+		return job.Job{}, fmt.Errorf("read job %d: %w", id, err)
+	}
+	if len(found) == 0 {
+		return job.Job{}, fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+	}
+	return found[0], nil
+}
+
+// Filter selects jobs; zero fields select all.
+type Filter struct {
+	States     []job.State
+	Kind       string
+	Lane       string
+	Subject    string
+	Pipeline   int64
+	Parent     int64
+	Children   *bool // whether jobs of the branches of fan-outs count, see [Filter.WithChildren]
+	Current    bool  // only the current run of each (kind, subject), also in branches: see [Current]
+	Since      time.Time
+	Reason     job.Reason // why they stand where they stand
+	ErrorClass job.ErrorClass
+	ErrorCode  string
+	Owner      string // who submitted them
+	Limit      int    // default 50, at most 1000
+	Cursor     string // of the page before, from [Page]
+}
+
+// Page is one page of jobs, newest first: with fewer than the limit where they are large or few of many match, which the cursor tells
+// from the last page.
+type Page struct {
+	Jobs     []job.Job
+	Cursor   string    // of the next page; empty: this is the last one
+	Searched time.Time // the search went back to jobs of this moment and was not over; zero: it was, or the page is full
+}
+
+// jobsSQL lists jobs newest first, down to the job ($15, $16). A null argument selects all. Plan: jobs_by_age backwards, from the cursor
+// on to that job or to the moment that is named, stops at the limit.
+const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
+
+// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
+const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
+
+// jobsChosen has its moments as coalesce: that can begin and end a scan of an index, and "is null or" cannot, for the plan must do for
+// all arguments.
+const jobsChosen = jobsMatched + `
+	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
+	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
+
+const jobsMatched = `
+	($1::text[] is null or state = any($1)) and ($2::text is null or kind = $2) and ($3::text is null or lane = $3)
+	and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5) and ($6::bigint is null or parent_id = $6)
+	and ($11 or group_id is null) and ($12::text is null or reason = $12) and ($13::text is null or error_class = $13)
+	and ($14::text is null or error_code = $14)`
+
+const jobsOrdered = `
+order by created_at desc, id desc limit $10`
+
+// Jobs lists jobs, newest first.
+func Jobs(ctx context.Context, s *store.Store, f Filter) (Page, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	limit = min(limit, 1000)
+	var states []string
+	f.States = f.Possible()
+	for _, state := range f.States {
+		states = append(states, string(state))
+	}
+	var since *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	at, before, err := pageCursor(f.Cursor)
+	if err != nil {
+		return Page{}, err
+	}
+	args := []any{states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), since,
+		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}
+	list, full, until, err := chosen(ctx, s, f, args, at, limit)
+	if err != nil {
+		return Page{}, fmt.Errorf("list jobs: %w", err)
+	}
+	page := Page{Jobs: list}
+	switch {
+	case until != nil:
+		page.Cursor, page.Searched = pageAfter(*until.At, until.ID), *until.At
+	case full || len(list) == limit:
+		last := list[len(list)-1]
+		page.Cursor = pageAfter(last.CreatedAt, last.ID)
+	}
+	return page, nil
+}
+
+// chosen reads a page by what leads to its jobs soonest: a pipeline, an end that is rare, being open; or by all jobs.
+func chosen(ctx context.Context, s *store.Store, f Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *looked, err error) {
+	if f.Current {
+		list, full, err = currentJobs(ctx, s, f, args)
+		return list, full, nil, err
+	}
+	pipeline, err := pipelineFor(ctx, s, f)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	if pipeline != 0 {
+		args[4] = pipeline
+		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, jobsOfPipelineSQL, append(args, store.Some(f.Owner))...)
+		return list, full, nil, err
+	}
+	list, full, found, err := rareJobs(ctx, s, f, args, at, limit)
+	if err != nil || found {
+		return list, full, nil, err
+	}
+	ids, rare, err := rareOpen(ctx, s, f, args[0].([]string))
+	if err != nil {
+		return nil, false, nil, err
+	}
+	if rare {
+		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, openJobsSQL, append(args, ids, store.Some(f.Owner))...)
+		return list, full, nil, err
+	}
+	return walkJobs(ctx, s, args, f.Owner, limit)
+}
+
+// exportJobsSQL reads every job, oldest first, in the caller's snapshot.
+const exportJobsSQL = `select ` + jobColumns + ` from trapeze.job order by created_at, id`
+
+// ExportJobs streams every job to do, in the caller's transaction.
+func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.Job) error) error {
+	return each(ctx, s, db, scanJob, do, exportJobsSQL)
+}
+
+// Snapshot runs do in a read-only transaction that sees one moment of the database.
+func Snapshot(ctx context.Context, s *store.Store, do func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.Pool(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
+}
+
+func each[T any](ctx context.Context, s *store.Store, db store.DB, scan pgx.RowToFunc[T], do func(T) error, sql string, args ...any) error {
+	result, err := db.Query(ctx, s.In(sql), args...)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	for result.Next() {
+		one, err := scan(result)
+		if err != nil {
+			return err
+		}
+		if err := do(one); err != nil {
+			return err
+		}
+	}
+	return result.Err()
+}
+
+func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
+	var (
+		p             job.Progress
+		args, planned []byte
+		result        []byte
+	)
+	err = row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Subject, &j.State, &j.IsCurrent, &j.Priority, &j.Attempt, &j.MaxAttempts,
+		&j.Crashes, &j.Fence, &j.Epoch, &j.Pod, &j.PipelineID, &j.ParentID, &j.Step, &args, &planned, &result, &j.Outcome,
+		&j.Reason, &j.Error, &p.Done, &p.Total, &p.Message, &j.UniqueKey, &j.Submitter, &j.CreatedAt, &j.RunAfter,
+		&j.StartedAt, &j.FinishedAt, &j.CancelRequested, &j.EventNo, &j.GroupID, &j.ChildNo, &j.ErrorClass, &j.ErrorCode)
+	j.Args, j.Planned, j.Result = json.RawMessage(args), planned, result
+	if p != (job.Progress{}) {
+		j.Progress = &p
+	}
+	return j, err
+}
+
+// foreignLaneSQL reads what a submission of a kind without a handler here needs to know.
+const foreignLaneSQL = `
+select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
+	$2 = '' or exists (select from trapeze.lanes where name = $2)`
+
+// LaneFor returns the default lane of a kind, or another where it has none, and whether the lane named exists; an empty name is no
+// question.
+func LaneFor(ctx context.Context, s *store.Store, kind, name, other string) (lane string, exists bool, err error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
+	return laneIn(kind, found, err)
+}
+
+// LaneForIn is [LaneFor] in a transaction, which must not wait for a second connection.
+func LaneForIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind, name, other string) (lane string, exists bool, err error) {
+	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
+	return laneIn(kind, found, err)
+}
+
+type laneAnswer struct {
+	Lane   string
+	Exists bool
+}
+
+func laneIn(kind string, found []laneAnswer, err error) (string, bool, error) {
+	if err != nil {
+		return "", false, fmt.Errorf("look up the lane of %s: %w", kind, err)
+	}
+	return found[0].Lane, found[0].Exists, nil
+}

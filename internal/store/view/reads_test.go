@@ -1,0 +1,140 @@
+package view
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
+)
+
+// readers are the statements that people and pods read jobs and pipelines by.
+var readers = map[string]string{
+	"job": jobSQL, "jobs": jobsSQL, "own_jobs": ownJobsSQL, "open_jobs": openJobsSQL, "ended_jobs": endedJobsSQL, "jobs_of": jobsOfSQL,
+	"jobs_of_pipeline": jobsOfPipelineSQL,
+	"pipeline":         pipelineSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL, "rare_pipelines": rarePipelinesSQL,
+	"spine": spineSQL, "branch_jobs": branchJobsSQL, "branch_states": branchStatesSQL,
+}
+
+func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) {
+	t.Parallel()
+	const open = 20_000
+	s := newStore(t)
+	plantest.SeedEnded(t, s.Pool(), 400, 20)
+	plantest.Empty(t, s.Pool(), open)
+	conn := plantest.Pinned(t, s.Pool())
+	for name, sql := range readers {
+		plan := plantest.Explain(t, conn, name, sql, "costs off")
+		for _, found := range plantest.Wide.FindAllString(plan, -1) {
+			t.Errorf("%s looks through all of a table for each job: %s:\n%s", name, found, plan)
+		}
+	}
+	for name, args := range map[string][]string{
+		"job":              {"'400'"},
+		"jobs_of":          {"'{1,2,3,400}'"},
+		"jobs":             {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "null", "'0'"},
+		"own_jobs":         {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "null", "'0'", "'ana'"},
+		"open_jobs":        {"null", "null", "null", "null", "null", "null", "null", "null", "null", "'50'", "'false'", "null", "null", "null", "'{1,2,1000001,1000002,2000001}'", "null"},
+		"jobs_of_pipeline": {"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"},
+		"pipelines":        {"null", "null", "null", "null", "null", "'50'"},
+	} {
+		found := plantest.Read(t, plantest.Explain(t, conn, name+"_run", readers[name], "analyze, buffers, format json", args...))
+		t.Logf("%-10s %+v", name, found)
+		if found.Rows > 1000 || found.Buffers > 2000 {
+			t.Errorf("%s touches %+v beside %d open jobs", name, found, open)
+		}
+	}
+}
+
+func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
+	t.Parallel()
+	look := func(n int) map[string]plantest.Touched {
+		s := newStore(t)
+		plantest.SeedEnded(t, s.Pool(), n, n/20) // twenty failed in each
+		conn := plantest.Pinned(t, s.Pool())
+		found := map[string]plantest.Touched{}
+		for name, args := range map[string][]string{
+			"rare_count":     plantest.Literals("{failed}", "-infinity", "10001"),
+			"ended_jobs":     append(append(plantest.Literals("{failed}"), "null", "null", "null", "null", "null", "null", "null", "null"), "'50'", "'false'", "null", "null", "null", "null"),
+			"rare_pipelines": append(plantest.Literals("{failed}"), "null", "null", "null", "null", "'50'"),
+		} {
+			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, hot[name], "analyze, buffers, format json", args...))
+		}
+		return found
+	}
+	plantest.LongAsShort(t, look(400), look(20_000))
+}
+
+func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
+	t.Parallel()
+	look := func(n int) map[string]plantest.Touched {
+		s := newStore(t)
+		plantest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id)
+			select g, 'k', 'default', case g when 1 then 's' when 2 then 'other' else '' end, '{}', g from generate_series(1, $1::int) g`, n)
+		plantest.Exec(t, s.Pool(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
+			select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1, 2) g`)
+		plantest.Exec(t, s.Pool(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 's', 1, 1, 'ended'), ('k', 'other', 2, 1, 'ended')`)
+		plantest.Exec(t, s.Pool(), `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
+			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all of them newer
+		for _, table := range []string{"jobs", "live", "current_runs"} {
+			plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.`+table)
+		}
+		conn := plantest.Pinned(t, s.Pool())
+		args := func(kind, subject string) []string {
+			return []string{"null", kind, "null", subject, "null", "null", "null", "null", "null", "1", "true", "null", "null", "null", "null"}
+		}
+		return map[string]plantest.Touched{
+			"current_run": plantest.Read(t, plantest.Explain(t, conn, "current_run", currentRunSQL, "analyze, buffers, format json", args("'k'", "'s'")...)),
+			"current_jobs": plantest.Read(t, plantest.Explain(t, conn, "current_jobs", currentJobsSQL, "analyze, buffers, format json",
+				args("null", "null")...)),
+		}
+	}
+	plantest.LongAsShort(t, look(400), look(20_000))
+}
+
+func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
+	t.Parallel()
+	look := func(n int) map[string]plantest.Touched {
+		s := newStore(t)
+		plantest.SeedEnded(t, s.Pool(), n, 20)
+		conn := plantest.Pinned(t, s.Pool())
+		return map[string]plantest.Touched{"jobs_of_pipeline": plantest.Read(t, plantest.Explain(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL, "analyze, buffers, format json",
+			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"))}
+	}
+	plantest.LongAsShort(t, look(500), look(20_000))
+}
+
+func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
+	t.Parallel()
+	is, s := is.New(t), newStore(t)
+	plantest.SeedEnded(t, s.Pool(), 20_000, 20)
+	plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.jobs`)
+	conn := plantest.Pinned(t, s.Pool())
+	at, err := store.Rows(t.Context(), s, pgx.RowToStructByPos[looked], lookedSQL, nil, nil, 0, 999)
+	is.NoErr(err)
+	found := plantest.Read(t, plantest.Explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
+		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
+	is.Equal(found.Rows, 1000)
+	ends := plantest.Read(t, plantest.Explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
+	is.Equal(ends.Rows, 1000)
+	is.True(ends.Buffers < 50) // of the index alone
+}
+
+// A statement ends thousands of jobs at most; reading the history of one of them reads that row, and no other job's.
+func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	plantest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (1, 'k', 'default', '{}', 1)`)
+	plan := plantest.Explain(t, plantest.Pinned(t, s.Pool()), "job_events", jobEventsSQL, "analyze, costs off, timing off", "1", "0", "100")
+	lines := strings.Split(plan, "\n")
+	for _, l := range lines {
+		if strings.Contains(l, "Seq Scan") && !strings.Contains(l, "never executed") {
+			t.Errorf("%s\nin\n%s", l, strings.Join(lines, "\n"))
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Seen is a set of transactions, those whose events have been seen: all up to Upto, but for the few that were still open when
+// that was the latest. So whoever asks for what is new gets each event once, in whatever order transactions commit, waits for none of
+// them, and reads nothing twice. Upto is that of an event, which no crash of the server takes back.
+type Seen struct {
+	Upto uint64
+	Open []uint64
+}
+
+// Has reports whether the events of a transaction have been seen.
+func (s Seen) Has(xid uint64) bool { return xid <= s.Upto && !slices.Contains(s.Open, xid) }
+
+// With returns what is in s or in t.
+func (s Seen) With(t Seen) Seen {
+	both := Seen{Upto: max(s.Upto, t.Upto)}
+	for _, xid := range slices.Concat(s.Open, t.Open) {
+		if !s.Has(xid) && !t.Has(xid) && !slices.Contains(both.Open, xid) {
+			both.Open = append(both.Open, xid)
+		}
+	}
+	return both
+}
+
+// at returns what a snapshot, written xmin:xmax:xip,…, shows of events of which upto is the latest.
+func (s Seen) at(snapshot string, upto uint64) (Seen, error) {
+	now := Seen{Upto: max(s.Upto, upto)}
+	parts := strings.Split(snapshot, ":")
+	if len(parts) != 3 {
+		return s, fmt.Errorf("snapshot %q: want three parts", snapshot)
+	}
+	for text := range strings.SplitSeq(parts[2], ",") {
+		if text == "" {
+			continue
+		}
+		xid, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return s, fmt.Errorf("snapshot %q: %w", snapshot, err)
+		}
+		if xid <= now.Upto {
+			now.Open = append(now.Open, xid)
+		}
+	}
+	return now, nil
+}
+
+// String writes s as numbers with _ between them, which a URL may hold as they are.
+func (s Seen) String() string {
+	var b strings.Builder
+	b.WriteString(strconv.FormatUint(s.Upto, 10))
+	for _, xid := range s.Open {
+		b.WriteString("_" + strconv.FormatUint(xid, 10))
+	}
+	return b.String()
+}
+
+// maxOpen is how many open transactions a cursor may name. PostgreSQL has hundreds of connections, rarely thousands.
+const maxOpen = 10_000
+
+// ParseSeen reads what [Seen.String] wrote: else [job.ErrInvalid].
+func ParseSeen(text string) (s Seen, err error) {
+	for i, part := range strings.Split(text, "_") {
+		xid, err := strconv.ParseUint(part, 10, 64)
+		switch {
+		case err != nil || i > maxOpen || i > 0 && xid > s.Upto:
+			return Seen{}, fmt.Errorf("transactions %.100q: %w", text, job.ErrInvalid)
+		case i == 0:
+			s.Upto = xid
+		default:
+			s.Open = append(s.Open, xid)
+		}
+	}
+	return s, nil
+}
+
+// args are a set as two arguments of a statement.
+func (s Seen) args() (upto string, open []string) {
+	open = make([]string, len(s.Open))
+	for i, xid := range s.Open {
+		open[i] = strconv.FormatUint(xid, 10)
+	}
+	return strconv.FormatUint(s.Upto, 10), open
+}

@@ -1,0 +1,116 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// statements are all statements of the package: what people read. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two
+// changes meet rarely.
+var statements = map[string]string{
+	"madeSQL":            madeSQL,
+	"unknownWorkSQL":     unknownWorkSQL,
+	"lookedPipelinesSQL": lookedPipelinesSQL,
+	"boardApprovalsSQL":  boardApprovalsSQL,
+	"boardDueSQL":        boardDueSQL,
+	"boardLanesSQL":      boardLanesSQL,
+	"boardParkedSQL":     boardParkedSQL,
+	"boardPodsSQL":       boardPodsSQL,
+	"boardRunningSQL":    boardRunningSQL,
+	"boardSlotsSQL":      boardSlotsSQL,
+	"branchesSQL":        branchesSQL,
+	"branchJobsSQL":      branchJobsSQL,
+	"branchStatesSQL":    branchStatesSQL,
+	"clockSQL":           clockSQL,
+	"currentJobsSQL":     currentJobsSQL,
+	"currentRunSQL":      currentRunSQL,
+	"endedJobsSQL":       endedJobsSQL,
+	"exportEventsSQL":    exportEventsSQL,
+	"exportJobsSQL":      exportJobsSQL,
+	"namedRunSQL":        namedRunSQL,
+	"feedLagSQL":         feedLagSQL,
+	"feedNowSQL":         feedNowSQL,
+	"feedPageSQL":        feedPageSQL,
+	"feedSQL":            feedSQL,
+	"fleetSQL":           fleetSQL,
+	"foreignLaneSQL":     foreignLaneSQL,
+	"gateAtSQL":          gateAtSQL,
+	"gateSQL":            gateSQL,
+	"horizonSQL":         horizonSQL,
+	"jobEventsSQL":       jobEventsSQL,
+	"jobsOfPipelineSQL":  jobsOfPipelineSQL,
+	"jobsOfSQL":          jobsOfSQL,
+	"jobSQL":             jobSQL,
+	"jobsSQL":            jobsSQL,
+	"laneGatesSQL":       laneGatesSQL,
+	"laneUseSQL":         laneUseSQL,
+	"lookedSQL":          lookedSQL,
+	"missingDaysSQL":     missingDaysSQL,
+	"newsSQL":            newsSQL,
+	"notesSQL":           notesSQL,
+	"openIDsSQL":         openIDsSQL,
+	"openJobsSQL":        openJobsSQL,
+	"overSQL":            overSQL,
+	"ownerSQL":           ownerSQL,
+	"ownJobsSQL":         ownJobsSQL,
+	"ownLookedSQL":       ownLookedSQL,
+	"ownPipelinesSQL":    ownPipelinesSQL,
+	"pipelineEventsSQL":  pipelineEventsSQL,
+	"pipelineNewsSQL":    pipelineNewsSQL,
+	"pipelineOfSQL":      pipelineOfSQL,
+	"pipelineSQL":        pipelineSQL,
+	"pipelinesSQL":       pipelinesSQL,
+	"podHealthSQL":       podHealthSQL,
+	"podsSQL":            podsSQL,
+	"rareCountSQL":       rareCountSQL,
+	"rarePipelinesSQL":   rarePipelinesSQL,
+	"scheduleHealthSQL":  scheduleHealthSQL,
+	"searchEventsSQL":    searchEventsSQL,
+	"serverSQL":          serverSQL,
+	"slotsInUseSQL":      slotsInUseSQL,
+	"spineSQL":           spineSQL,
+	"standingSQL":        standingSQL,
+	"tablesSQL":          tablesSQL,
+	"tracesOfFanOutSQL":  tracesOfFanOutSQL,
+	"waitingWorkSQL":     waitingWorkSQL,
+}
+
+// hot are the statements whose plans are kept, so that a change is seen in a review.
+var hot = map[string]string{
+	"over": overSQL, "branches": branchesSQL, "board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL,
+	"standing": standingSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL,
+	"own_pipelines": ownPipelinesSQL, "fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "news": newsSQL, "feed_page": feedPageSQL,
+	"notes": notesSQL, "jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL,
+	"own_looked": ownLookedSQL, "ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL,
+}
+
+func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
+
+func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }
+
+func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
+	t.Parallel()
+	plantest.OnlyRead(t, pgtest.Pool(t), statements, store.ReadsOnly)
+}
+
+func TestHotStatementsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
+}
+
+// newStore is a store on a migrated database.
+func newStore(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{})
+	is.New(t).NoErr(err)
+	t.Cleanup(s.Close)
+	return s
+}

@@ -1,0 +1,247 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// The queue state, the lanes, the pods and the running jobs have one form, for the API, the command line and the dashboard. [ReadStatus]
+// reads all of it; [StatusUpTo] is bounded, for a backlog of millions must not make the page that shows it part of the problem.
+
+// gateSQL reads the queue state. Without its row it is paused, as for heartbeats. Plan: gate_pkey, one row.
+const (
+	gateSQL      = `select ` + gateColumns
+	gateAtSQL    = gateSQL + `, now()`
+	gateColumns  = `coalesce((select paused from trapeze.gate), true), ` + frozenColumn
+	frozenColumn = `coalesce((select frozen from trapeze.gate), false)`
+)
+
+type gateAt struct {
+	job.Gate
+	At time.Time
+}
+
+// laneUseSQL counts running and waiting jobs by lane. Plan: one pass over live.
+const laneUseSQL = `
+select ` + laneColumns + `, coalesce(u.running, 0), coalesce(u.waiting, 0), u.oldest, ` + closedColumns + `
+from trapeze.lanes n left join (
+	select l.lane, count(*) filter (where l.state = 'running')::int as running, count(*) filter (where l.state = 'pending')::int as waiting,
+		min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end) as oldest
+	from trapeze.live l group by l.lane
+) u on u.lane = n.name
+order by n.name`
+
+// boardLanesSQL lists lanes and counts the waiting jobs of each, up to a limit.
+// Plan: lanes is small; the first of live_for_claim for each lane, which stops at the limit.
+const boardLanesSQL = `
+select ` + laneColumns + `, 0, w.waiting, w.oldest, ` + closedColumns + `
+from trapeze.lanes n cross join lateral (
+	select count(*)::int as waiting, min(f.ready_at) filter (where f.ready_at > 'epoch') as oldest from (
+		select l.ready_at from trapeze.live l where l.lane = n.name and l.state = 'pending'
+		order by l.lane, (-l.priority), l.ready_at, l.id limit $1
+	) f
+) w
+order by n.name`
+
+const (
+	laneColumns = `n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
+	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind)`
+	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
+)
+
+// LaneUse is a lane with its settings and its running and waiting jobs.
+type LaneUse struct {
+	Name             string     `json:"name"`
+	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
+	SlotsPerPod      *int       `json:"slots_per_pod"`
+	PollIntervalMS   *int       `json:"poll_interval_ms"`
+	StaleAfterS      *int       `json:"stale_after_s"`
+	MaxAgeS          *int       `json:"max_age_s"`
+	RequiresApproval bool       `json:"requires_approval"`
+	Enabled          bool       `json:"enabled"`
+	Drained          bool       `json:"drained"`
+	Kinds            []string   `json:"kinds"` // whose default lane it is
+	Running          int        `json:"running"`
+	Waiting          int        `json:"waiting"` // due, and not claimed
+	Oldest           *time.Time `json:"oldest_waiting_since"`
+	Paused           bool       `json:"paused"` // the queue is closed: nothing is claimed in any lane
+	Frozen           bool       `json:"frozen"` // for maintenance
+}
+
+// Lanes lists the lanes with their running and waiting jobs.
+func Lanes(ctx context.Context, s *store.Store) ([]LaneUse, error) {
+	return lanes(ctx, s, laneUseSQL)
+}
+
+// LanesUpTo lists the lanes with their waiting jobs, counted up to most, and without the running ones.
+func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]LaneUse, error) {
+	return lanes(ctx, s, boardLanesSQL, most)
+}
+
+func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]LaneUse, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneUse], sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list lanes: %w", err)
+	}
+	return list, nil
+}
+
+const (
+	// podsSQL lists processes, open ones first, remote workers among them. Plan: pods and remote_workers are small; live is read once
+	// for all pods.
+	podsSQL = `
+select ` + podColumns + `
+from trapeze.pods p left join (
+	select l.pod, count(*)::int as running from trapeze.live l where l.pod is not null group by l.pod
+) u on u.pod = p.boot
+left join trapeze.remote_workers w on w.boot = p.boot
+where $1 or p.closed_at is null
+order by p.closed_at is not null, p.started_at, p.boot`
+	// boardPodsSQL lists pods, open ones first, then the latest closed ones. Plan: pods and remote_workers are small.
+	boardPodsSQL = `
+select ` + podColumns + `
+from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.boot = p.boot
+order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
+	podColumns = `p.boot::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
+	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream`
+)
+
+// Pods lists the open pods, or all whose rows are still kept.
+func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	return list, nil
+}
+
+const (
+	// slotsInUseSQL lists running jobs, by pod and in the order in which it was claimed. Plan: one pass over live; primary keys.
+	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
+where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
+	// boardRunningSQL lists running jobs, the longest first. Plan: one pass over live, as boardSlotsSQL; then primary keys.
+	boardRunningSQL = `
+select ` + slotColumns + `
+from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
+order by l.claimed_at, l.id`
+	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text, coalesce(p.name, ''), l.claimed_at,
+	l.cancel_requested, g.done, g.total, g.message`
+	slotJoins = `left join trapeze.pods p on p.boot = l.pod left join trapeze.job_progress g on g.id = l.id`
+)
+
+func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
+	var p job.Progress
+	err = row.Scan(&j.Job, &j.Kind, &j.Lane, &j.Subject, &j.Priority, &j.Attempt, &j.Fence, &j.Boot, &j.Pod, &j.Since,
+		&j.CancelRequested, &p.Done, &p.Total, &p.Message)
+	if p != (job.Progress{}) {
+		j.Progress = &p
+	}
+	return j, err
+}
+
+// BoardSlots is the number of a pod's running jobs in a lane.
+type BoardSlots struct {
+	Lane, Pod string
+	Running   int
+}
+
+// boardSlotsSQL counts running jobs. Plan: one pass over live, which no index spares (it would cost every claim): 0.3 to 0.5 s at a
+// million waiting jobs on two shared cores, so callers share its answer.
+const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live where state = 'running' group by lane, pod`
+
+// SlotsInUse counts running jobs by lane and pod.
+func SlotsInUse(ctx context.Context, s *store.Store) ([]BoardSlots, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardSlots], boardSlotsSQL)
+	if err != nil {
+		return nil, fmt.Errorf("count what runs: %w", err)
+	}
+	return list, nil
+}
+
+// Status is everything at one moment: the queue state, the lanes, the open pods and the running jobs.
+type Status struct {
+	Gate    job.Gate   `json:"gate"`
+	Lanes   []LaneUse  `json:"lanes"`
+	Pods    []job.Pod  `json:"pods"`
+	Running []job.Slot `json:"running"`
+	At      time.Time  `json:"-"` // by the database's clock, which leases go by; [StatusUpTo] reads it
+}
+
+// ReadStatus reads all of it in one snapshot.
+func ReadStatus(ctx context.Context, s *store.Store) (now Status, err error) {
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
+	err = Snapshot(ctx, s, func(tx pgx.Tx) error {
+		if now.Gate, err = store.QueryOne[job.Gate](ctx, s, tx, nil, gateSQL); err == nil {
+			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[LaneUse], laneUseSQL)
+		}
+		if err == nil {
+			now.Pods, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.Pod], podsSQL, false)
+		}
+		if err == nil {
+			now.Running, err = store.Query(ctx, s, tx, scanSlot, slotsInUseSQL)
+		}
+		return err
+	})
+	if now.Running == nil {
+		now.Running = []job.Slot{}
+	}
+	if now.Pods == nil {
+		now.Pods = []job.Pod{}
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("read the status: %w", err)
+	}
+	return now, nil
+}
+
+// StatusLimits bound [StatusUpTo].
+type StatusLimits struct {
+	Waiting int // up to which jobs are counted in each lane
+	Pods    int // the open ones first
+	Running int // the longest first
+}
+
+// StatusUpTo reads the status up to limits, with closed pods whose rows are still kept. Running jobs are counted to the end.
+func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now Status, err error) {
+	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
+	if err == nil {
+		now.Gate, now.At = gate[0].Gate, gate[0].At
+		now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
+	}
+	if err == nil {
+		now.Pods, err = store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], boardPodsSQL, most.Pods)
+	}
+	if err == nil {
+		now.Running, err = store.Rows(ctx, s, scanSlot, boardRunningSQL, most.Running)
+	}
+	var slots []BoardSlots
+	if len(now.Running) < most.Running { // these are all: no second pass is needed
+		for _, r := range now.Running {
+			slots = append(slots, BoardSlots{Lane: r.Lane, Pod: r.Boot, Running: 1})
+		}
+	} else if err == nil {
+		slots, err = SlotsInUse(ctx, s)
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("read the status: %w", err)
+	}
+	lanes, pods := map[string]int{}, map[string]int{}
+	for _, one := range slots {
+		lanes[one.Lane] += one.Running
+		pods[one.Pod] += one.Running
+	}
+	for i := range now.Lanes {
+		now.Lanes[i].Running = lanes[now.Lanes[i].Name]
+	}
+	for i := range now.Pods {
+		now.Pods[i].Running = pods[now.Pods[i].Boot]
+	}
+	return now, nil
+}

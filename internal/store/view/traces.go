@@ -1,0 +1,33 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// tracesOfFanOutSQL reads the traces of a fan-out's job and of the first of its branches, of each that of its last job. It is
+// asked for joins, and only where somebody traces. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
+const tracesOfFanOutSQL = `
+select j.traceparent from trapeze.jobs j where j.id = $2 and j.traceparent is not null
+union all
+select b.traceparent from (
+	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.traceparent
+	from trapeze.jobs j
+	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and coalesce(j.child_no, 0) > 0 and j.step > 0
+	order by coalesce(j.group_id, 0), coalesce(j.child_no, 0), j.step desc
+	limit $3
+) b where b.traceparent is not null`
+
+// TracesOfFanOut returns, as traceparents, where the job of a fan-out and the first of its branches stand in their traces. It is
+// empty for a job that never fanned out and was not traced.
+func TracesOfFanOut(ctx context.Context, s *store.Store, pipeline, id int64, branches int) ([]string, error) {
+	list, err := store.Rows(ctx, s, pgx.RowTo[string], tracesOfFanOutSQL, pipeline, id, branches)
+	if err != nil {
+		return nil, fmt.Errorf("read the traces of the branches of job %d: %w", id, err)
+	}
+	return list, nil
+}

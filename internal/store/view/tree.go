@@ -1,0 +1,128 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Tree is a pipeline with the jobs of its spine and the children that they fanned out to.
+type Tree struct {
+	job.Pipeline
+	Jobs []TreeJob `json:"jobs"`
+}
+
+// TreeJob is a job of a tree.
+type TreeJob struct {
+	job.Job
+	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out, or the tree's limits leave that out
+}
+
+// TreeFanOut is what a job fanned out to. A child is shown, and counted, by the last job of its chain.
+type TreeFanOut struct {
+	Branches int               `json:"branches"`
+	States   map[job.State]int `json:"states"` // children by state
+	Shown    []TreeJob         `json:"shown"`  // children that run or did not succeed
+}
+
+// StateCount is a number of jobs in a state.
+type StateCount struct {
+	State job.State
+	N     int
+}
+
+// Counts returns the children by state, those that have ended first.
+func (f TreeFanOut) Counts() (list []StateCount) {
+	for _, state := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
+		if n := f.States[state]; n > 0 {
+			list = append(list, StateCount{state, n})
+		}
+	}
+	return list
+}
+
+// TreeLimits bound a tree: each child that is shown costs some reads, and so does each fan-out.
+type TreeLimits struct {
+	Children int  // of each fan-out that are shown; 1,000 in all
+	Latest   int  // fan-outs are read of so many jobs at the spine's end; 0: of all
+	Flat     bool // the fan-outs of children are left out
+}
+
+// mostShown is the number of children that a tree shows in all.
+const mostShown = 1000
+
+// ReadTree reads a pipeline by the id of its first job: [job.ErrNotFound] when there is none.
+func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t Tree, err error) {
+	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
+		return t, err
+	}
+	spine, err := Spine(ctx, s, id)
+	if err == nil && len(spine) == 0 { // its retention ended after the first statement
+		err = fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Jobs = asTree(spine)
+	read := t.Jobs
+	if limits.Latest > 0 {
+		read = read[max(len(read)-limits.Latest, 0):]
+	}
+	left := mostShown
+	return t, addFanOuts(ctx, s, read, limits, &left)
+}
+
+// FanOutOf reads what a job fanned out to, with some of the children; nil: it has not fanned out.
+func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*TreeFanOut, error) {
+	one, left := []TreeJob{{Job: job.Job{ID: id}}}, mostShown
+	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
+	return one[0].FanOut, err
+}
+
+func asTree(jobs []job.Job) []TreeJob {
+	list := make([]TreeJob, len(jobs))
+	for i, j := range jobs {
+		list[i].Job = j
+	}
+	return list
+}
+
+// addFanOuts adds to each job what it fanned out to, and so on with the children that are shown; left is how many more may be.
+func addFanOuts(ctx context.Context, s *store.Store, jobs []TreeJob, limits TreeLimits, left *int) error {
+	for i := range jobs {
+		w, err := s.Waiting(ctx, jobs[i].ID)
+		if errors.Is(err, job.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f := &TreeFanOut{Branches: w.Branches, States: map[job.State]int{}}
+		jobs[i].FanOut = f
+		states, err := BranchStates(ctx, s, w.PipelineID, w.ID)
+		if err != nil {
+			return err
+		}
+		for _, one := range states {
+			f.States[one.State] = one.Branches
+		}
+		if len(states) == 0 { // parts that are completed from outside
+			f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
+		}
+		shown, err := BranchJobs(ctx, s, w.PipelineID, w.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, min(limits.Children, *left))
+		if err != nil {
+			return err
+		}
+		f.Shown, *left = asTree(shown), *left-len(shown)
+		if limits.Flat {
+			continue
+		}
+		if err := addFanOuts(ctx, s, f.Shown, limits, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}

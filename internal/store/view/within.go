@@ -1,0 +1,55 @@
+package view
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// withinBytes bounds the JSON that one answer holds in memory, give or take one job: arguments and results have a MiB each, and a plan
+// may have more, so that a page of a thousand jobs could end the process that reads it.
+const withinBytes = 8 << 20
+
+func jobBytes(j job.Job) int           { return len(j.Args) + len(j.Result) + len(j.Planned) }
+func pipelineBytes(p job.Pipeline) int { return len(p.Planned) }
+
+var errFull = errors.New("enough for one page")
+
+// rowsWithin is [store.Rows] for a page that ends where its rows have become too many bytes; full reports that it did so, and others may
+// follow.
+func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T], bytes func(T) int, sql string, args ...any) (list []T, full bool, err error) {
+	var from pgx.CollectableRow
+	left := 0
+	_, err = store.Rows(ctx, s, func(row pgx.CollectableRow) (none struct{}, err error) {
+		if row != from { // the first row of a try
+			from, list, left = row, nil, withinBytes
+		}
+		if left <= 0 {
+			return none, errFull
+		}
+		one, err := scan(row)
+		list, left = append(list, one), left-bytes(one)
+		return none, err
+	}, sql, args...)
+	if errors.Is(err, errFull) {
+		return list, true, nil
+	}
+	return list, false, err
+}
+
+// leanJobs scans jobs, and leaves the arguments, results and plans of those out that would make an answer too many bytes: for what is
+// shown whole or not at all.
+func leanJobs() pgx.RowToFunc[job.Job] {
+	left := withinBytes
+	return func(row pgx.CollectableRow) (job.Job, error) {
+		j, err := scanJob(row)
+		if left -= jobBytes(j); left < 0 {
+			j.Args, j.Result, j.Planned = nil, nil, nil
+		}
+		return j, err
+	}
+}
