@@ -105,7 +105,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		peers: wait.NewSignal(),
 		pass:  slowPass{every: passEvery}, known: knownClaims{reported: -1},
 	}
-	r.member = podMember{r}
+	r.member, r.guests.adoptions = podMember{r}, newAdoptions(main.Held)
 	r.calendar = newCalendar(r)
 	r.maintenance = newMaintenance(r)
 	return r, nil
