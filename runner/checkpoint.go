@@ -62,11 +62,12 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 			return context.Cause(ctx)
 		}
 		// Also when the first one was kept and its reply lost: the second keeps the same.
-		if _ = c.r.dbError(c.orGone(err)); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
+		err = c.orGone(err)
+		if _ = c.r.dbError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err
 		}
 		if c.isLost() {
-			return job.ErrLeaseLost
+			return c.loss()
 		}
 		if !backoff.Wait(ctx) {
 			return err

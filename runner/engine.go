@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -35,17 +36,16 @@ type engine struct {
 	flights flights
 	flusher *flusher
 
-	poller      *poller.Poller
-	look        atomic.Bool // something may be due, whatever its subject
-	round       round       // of the poller alone
-	looked      time.Time   // of the poller alone: the latest look at everything
-	heard       atomic.Bool // other pods may have changed what we can have of limited lanes
-	asksAgain   atomic.Bool // a look is to come, for what was not asked for again at once
-	due         dueTimes
-	freed       freedSubjects
-	backlog     backlog
-	unbalanced  unbalanced
-	firstEvents firstEvents
+	poller     *poller.Poller
+	look       atomic.Bool // something may be due, whatever its subject
+	round      round       // of the poller alone
+	looked     time.Time   // of the poller alone: the latest look at everything
+	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
+	asksAgain  atomic.Bool // a look is to come, for what was not asked for again at once
+	due        dueTimes
+	freed      freedSubjects
+	backlog    backlog
+	unbalanced unbalanced
 
 	doubt     doubts      // a reply was lost: the table may give us jobs that we do not know
 	history   historySeen // of the database, as heartbeats have told
@@ -69,6 +69,7 @@ type services struct {
 	tracing tracing
 	count   counts
 	waiters *waiters
+	journal *journal.Writer // of events and progress
 }
 
 // newEngine returns an engine that runs no kind yet. mayUse reports whether it may use a lane; nil: it may use all. Set its member, its
@@ -80,7 +81,6 @@ func newEngine(s services, o Options, mayUse func(lane string) bool) *engine {
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	e.hands, e.flusher = newHands(e.work), newFlusher(e)
-	e.firstEvents.write = s.front.EmitMany
 	e.unbalanced.some = wait.NewSignal()
 	e.poller = poller.New(net{e}, o.PollEvery)
 	return e

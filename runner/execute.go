@@ -20,9 +20,7 @@ import (
 func (r *engine) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
-	one := &run{core: &core{r: r, claimed: c, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}, kind: k, ended: make(chan struct{}), done: func() {}}
-	one.notes.write = func(ctx context.Context, p job.Progress) error { return one.orGone(r.front.Progress(ctx, lease, p)) }
-	one.emissions.to = one.core
+	one := &run{core: r.newCore(c, lease), kind: k, ended: make(chan struct{}), done: func() {}}
 	one.ctx, one.span = r.tracing.run(context.Background(), &one.claimed) // never ended, so never seen, when the runner has stopped
 	one.ctx, one.cancel = context.WithCancelCause(one.ctx)
 	if k.timeout > 0 {
@@ -97,8 +95,8 @@ func (r *engine) perform(one *run) (next *run) {
 // written, watchStuck must not blame it.
 func (r *engine) settle(one *run, o *Outcome, err error) (next *run) {
 	inTime := one.settled.CompareAndSwap(false, true)
-	one.notes.close()
-	one.emissions.close()
+	one.progress.Close()
+	one.events.Close()
 	if inTime {
 		var underWay bool
 		if next, underWay = r.conclude(one, o, err); underWay {
@@ -149,7 +147,7 @@ func (r *engine) watchStuck(one *run) {
 	cause := context.Cause(one.ctx)
 	r.metrics.Stuck.Inc()
 	r.log.ErrorContext(one.ctx, "handler ignores the end of its context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
-	one.emissions.close()
+	one.events.Close()
 	r.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", r.opts.StuckAfter, cause))
 }
 

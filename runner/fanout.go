@@ -39,7 +39,7 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 					return &writeError{err}
 				}
 			}
-			if err := one.emitIn(ctx, tx); err != nil {
+			if err := one.events.WriteIn(ctx, tx); err != nil {
 				return err
 			}
 			var err error

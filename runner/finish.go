@@ -200,7 +200,7 @@ func (r *engine) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 			if err := callWrite(ctx, tx, o.inTx); err != nil {
 				return &writeError{err}
 			}
-			if err := one.emitIn(ctx, tx); err != nil {
+			if err := one.events.WriteIn(ctx, tx); err != nil {
 				return err
 			}
 			var err error

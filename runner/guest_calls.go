@@ -65,7 +65,7 @@ func (r *Runner) Heard(ctx context.Context, id, owner string, b GuestBeat) ([]Gu
 // note takes progress in that a handler elsewhere has made.
 func (c *core) note(p job.Progress) {
 	c.pulse.beat()
-	c.notes.set(cleaned(p))
+	c.progress.Set(cleaned(p))
 }
 
 // cleaned is progress as it may be kept.

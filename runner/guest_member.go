@@ -55,7 +55,7 @@ func (g *Guest) given(ctx context.Context, boot string) (held []store.Held, ok b
 	if !g.current(ctx) {
 		return nil, false, nil
 	}
-	if held, err = g.host.guests.lookout.held(ctx, g.r.store.Held, boot); err != nil {
+	if held, err = g.host.guests.adoptions.Do(ctx, boot); err != nil {
 		return nil, false, err
 	}
 	ok, err = g.serves(ctx) // the rows may be of a newer stream, which then was opened before

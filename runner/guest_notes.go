@@ -18,7 +18,7 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 		}
 		if one := g.r.runs.find(claim.ID, claim.Fence); one != nil {
 			if one.isLost() {
-				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, lossOf(one))
+				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.loss())
 			}
 			return one.core, func() {}, nil
 		}
@@ -38,9 +38,8 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 	if len(held) == 0 {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, r.front.Lost(ctx, lease))
 	}
-	c = &core{r: r.engine, claimed: held[0].Claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
-	c.emissions.to = c
-	return c, c.emissions.close, nil
+	c = r.newCore(held[0].Claimed, lease)
+	return c, c.events.Close, nil
 }
 
 // GuestEmits is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.

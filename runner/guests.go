@@ -17,7 +17,7 @@ type guests struct {
 	wg   sync.WaitGroup
 	shut bool
 
-	lookout lookout
+	adoptions *adoptions
 
 	measured kindLabels
 }

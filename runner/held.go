@@ -34,10 +34,10 @@ func (r *engine) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 		return context.Cause(ctx)
 	}
 	over := false
-	defer func() { c.emitRest(over) }()
+	defer func() { c.events.End(over) }()
 	closed := 0
 	for backoff := wait.NewBackoff(); ; {
-		if err := c.emissions.begin(ctx); err != nil {
+		if err := c.events.Begin(ctx); err != nil {
 			return err
 		}
 		committed, err := r.heldOnce(ctx, c, pool, do, ended)
@@ -50,7 +50,7 @@ func (r *engine) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(
 		}
 		_ = r.dbError(err)
 		if c.isLost() {
-			return job.ErrLeaseLost
+			return c.loss()
 		}
 		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
 			closed++ // each connection of the pool that leads to a former primary is closed by one try

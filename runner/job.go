@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -27,12 +28,22 @@ type core struct {
 	claimed store.Claimed
 	lease   job.Lease
 	lost    chan struct{} // closed when the lease is gone for good
+	gone    bool          // because the job was deleted; set before lost is closed
 	turn    chan struct{} // one transaction at a time holds the lease
-	notes   notes
-	pulse   pulse // of the handler
+	pulse   pulse         // of the handler
 
-	emissions  emissions
+	events     journal.Events
+	progress   journal.Progress
 	checkpoint atomic.Pointer[json.RawMessage] // the latest that was kept in this run; nil: none
+}
+
+// newCore returns the core of a claim of this engine.
+func (r *engine) newCore(claimed store.Claimed, lease job.Lease) *core {
+	c := &core{r: r, claimed: claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
+	claim := journal.Claim{Lease: lease, Lost: c.lost, Check: c.orGone}
+	c.events.Init(r.journal, claim)
+	c.progress.Init(r.journal, claim)
+	return c
 }
 
 // ID is the job's id.
@@ -114,7 +125,7 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 		if err := write(tx); err != nil {
 			return err
 		}
-		if err := c.emitIn(ctx, tx); err != nil {
+		if err := c.events.WriteIn(ctx, tx); err != nil {
 			return err
 		}
 		if checkpoint == nil {
@@ -153,5 +164,5 @@ func (c *core) noted(p job.Progress) {
 		return
 	}
 	c.pulse.beat()
-	c.notes.set(p)
+	c.progress.Set(p)
 }

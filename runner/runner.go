@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
@@ -98,14 +99,14 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 		pool: pool, store: main, front: front, heart: heart, log: log, damped: newDamped(log), metrics: metrics,
 		tracing: tracing{o.TracerProvider}, count: newCounts(metrics),
 	}
-	shared.waiters = newWaiters(shared)
+	shared.waiters, shared.journal = newWaiters(shared), journal.NewWriter(front, log, shared.dbError)
 	r := &Runner{
 		engine:      newEngine(shared, o, nil),
 		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		peers: wait.NewSignal(),
 		pass:  slowPass{every: passEvery}, known: knownClaims{reported: -1},
 	}
-	r.member = podMember{r}
+	r.member, r.guests.adoptions = podMember{r}, newAdoptions(main.Held)
 	r.calendar = newCalendar(r)
 	r.maintenance = newMaintenance(r)
 	return r, nil

@@ -33,25 +33,30 @@ type run struct {
 // lose tells the handler, and whoever writes for it, that the claim is not ours any more: [job.ErrLeaseLost], or why else.
 func (one *run) lose(why error) {
 	one.losing.Do(func() {
+		one.gone = errors.Is(why, job.ErrGone)
 		close(one.lost)
 		one.cancel(why)
 	})
 }
 
-// lossOf returns why a claim that is not ours any more is not: [job.ErrGone] or [job.ErrLeaseLost].
-func lossOf(one *run) error {
-	if errors.Is(context.Cause(one.ctx), job.ErrGone) {
+// loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
+func (c *core) loss() error {
+	if c.isLost() && c.gone {
 		return job.ErrGone
 	}
 	return job.ErrLeaseLost
 }
 
-// orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause.
+// orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause. A write that
+// was refused while that context ended could not ask for the reason.
 func (c *core) orGone(err error) error {
-	if errors.Is(err, job.ErrGone) {
+	switch {
+	case errors.Is(err, job.ErrGone):
 		if one := c.r.runs.find(c.lease.JobID, c.lease.Fence); one != nil {
 			one.lose(job.ErrGone)
 		}
+	case errors.Is(err, job.ErrLeaseLost) && c.isLost() && c.gone:
+		return job.ErrGone
 	}
 	return err
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// shared is an answer for everybody who asks at about the same time: whoever comes first reads, the others get what he read.
+// shared is an answer that requests at about the same time share: the first one reads it. It is no singleflight, which would let a
+// request that asks for a new answer join a read that began before it, would give the first one's cancellation to all, and keeps nothing.
 type shared[T any] struct {
 	mu    sync.Mutex
 	value T
@@ -20,7 +21,7 @@ const (
 	sharedTimes = 5
 )
 
-// get returns the answer of late, or reads it; anew, it always reads it. An error is not kept.
+// get returns the recent answer, or reads a new one; with anew it always reads. An error is not kept.
 func (s *shared[T]) get(ctx context.Context, anew bool, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

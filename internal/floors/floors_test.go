@@ -37,6 +37,7 @@ var plan = []floor{
 	{folder: "internal/failpoint", standardOnly: true},
 	{folder: "internal/wait", standardOnly: true},  // signals, delays between tries
 	{folder: "internal/guard", standardOnly: true}, // panics of handlers as errors
+	{folder: "internal/batch", standardOnly: true}, // group commits
 	{folder: "internal/faultnet", imports: ""},     // a network that misbehaves on demand
 	{folder: "internal/telemetry"},
 	{folder: "migrations"},
@@ -53,6 +54,7 @@ var plan = []floor{
 	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
+	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
 	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep poller"},
 	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
 	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/wait scheduler"},
@@ -68,7 +70,7 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/slots internal/calendar internal/maintenance poller scheduler"},
+	{folder: "runner", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep runner", testOnly: true}, // for our users' tests
 

@@ -43,7 +43,7 @@ func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 }
 
 // EmitIn is [Store.Emit] in the caller's transaction.
-func EmitIn(ctx context.Context, s *Store, db DB, l job.Lease, list ...Emission) error {
+func (s *Store) EmitIn(ctx context.Context, db DB, l job.Lease, list ...Emission) error {
 	found, err := askFor(ctx, s, db, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return emitted(l, found, err)
 }

@@ -1,4 +1,4 @@
-package runner
+package journal
 
 import (
 	"context"
@@ -8,12 +8,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// notesEvery bounds what a handler that notes progress in a tight loop costs the database.
-const notesEvery = 250 * time.Millisecond
-
-// notes is a claim's progress on its way to the database: the latest note wins, one writer at a time.
-type notes struct {
-	write func(context.Context, job.Progress) error
+// Progress is the progress of a claim on its way to the database: the latest note wins, and one goroutine writes at a time.
+type Progress struct {
+	w     *Writer
+	claim Claim
 
 	mu      sync.Mutex
 	pending *job.Progress
@@ -24,8 +22,11 @@ type notes struct {
 	hurry   chan struct{} // ends a wait of drain; made with its goroutine
 }
 
-// set replaces the pending note and makes sure that someone writes it.
-func (n *notes) set(p job.Progress) {
+// Init prepares the progress of a claim. Call it before the first Set.
+func (n *Progress) Init(w *Writer, c Claim) { n.w, n.claim = w, c }
+
+// Set replaces the pending note and has it written soon. It never waits for the database. After Close it does nothing.
+func (n *Progress) Set(p job.Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -47,12 +48,12 @@ func (n *notes) set(p job.Progress) {
 	}
 }
 
-// drain writes notes until none is pending, at most one every notesEvery until hurry, which makes it write what is left
-// at once: the end of a run, and with it the hand-off, must not wait for the pace.
-func (n *notes) drain(hurry <-chan struct{}) {
+// drain writes notes until none is pending, at most one in each interval. After hurry it writes the pending note at once: the end of a run,
+// and with it the hand-off, must not wait.
+func (n *Progress) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
-		wait := notesEvery - time.Since(n.last)
+		wait := interval - time.Since(n.last)
 		n.mu.Unlock()
 		if wait > 0 {
 			timer := time.NewTimer(wait)
@@ -71,13 +72,12 @@ func (n *notes) drain(hurry <-chan struct{}) {
 			return
 		}
 		n.mu.Unlock()
-		// A note that cannot be written is only a note: the heartbeat decides about the lease.
-		_ = n.write(context.Background(), *p)
+		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.Lease, *p)) // a lost note does no harm
 	}
 }
 
-// close writes what is pending and waits for it, so that the final note is there before the job ends.
-func (n *notes) close() {
+// Close writes the pending note and waits for that, so that the last note is written before the job ends.
+func (n *Progress) Close() {
 	n.mu.Lock()
 	if !n.closed && n.hurry != nil {
 		close(n.hurry)

@@ -1,8 +1,9 @@
-package runner
+package journal
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,15 +18,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// chronicle is a history that notes when which events were written.
+// chronicle is a store that records which events were written when, and which progress.
 type chronicle struct {
 	began  time.Time
 	mu     sync.Mutex
 	writes []string // "0s: a b"
 	err    error    // of the next write
+	done   []int64  // progress
 }
 
-func (c *chronicle) writeEvents(_ context.Context, list []store.Emission) error {
+func (c *chronicle) Emit(_ context.Context, _ job.Lease, list ...store.Emission) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.err; err != nil {
@@ -55,30 +57,55 @@ func (c *chronicle) fail(err error) {
 	c.err = err
 }
 
-func (c *chronicle) writeHeld(list []store.Emission) error {
-	return c.writeEvents(context.Background(), list)
+func (c *chronicle) EmitIn(ctx context.Context, _ store.DB, claim job.Lease, list ...store.Emission) error {
+	return c.Emit(ctx, claim, list...)
 }
 
-// inBubble runs do in a bubble of time of its own, on emissions to a chronicle, and closes them.
-func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *emissions, emit func(names ...string))) {
+func (c *chronicle) EmitMany(ctx context.Context, list []store.Emitted) (map[job.Lease]bool, error) {
+	written := map[job.Lease]bool{}
+	for _, e := range list {
+		if err := c.Emit(ctx, e.Lease, e.Emission); err != nil {
+			return nil, err
+		}
+		written[e.Lease] = true
+	}
+	return written, nil
+}
+
+func (c *chronicle) Progress(_ context.Context, _ job.Lease, p job.Progress) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done = append(c.done, *p.Done)
+	return nil
+}
+
+// writer returns a writer to the chronicle, and a claim for it.
+func (c *chronicle) writer() (*Writer, Claim) {
+	same := func(err error) error { return err }
+	return NewWriter(c, slog.New(slog.DiscardHandler), same), Claim{Check: same}
+}
+
+// inBubble runs do in a bubble of time of its own, on events to a chronicle, and closes them.
+func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *Events, emit func(names ...string))) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		c := &chronicle{began: time.Now()}
-		s := &emissions{to: c}
-		defer s.close()
+		s := new(Events)
+		s.Init(c.writer())
+		defer s.Close()
 		do(is, c, s, func(names ...string) {
 			for _, name := range names {
-				is.NoErr(s.add(t.Context(), store.Emission{Event: name}))
+				is.NoErr(s.Add(t.Context(), store.Emission{Event: name}))
 			}
 		})
 	})
 }
 
 func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
-	inBubble(t, func(is *is.I, c *chronicle, s *emissions, emit func(...string)) {
+	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b", "c")
 		is.Equal(c.written(), []string{"0s: a"})
-		time.Sleep(emitEvery - 1)
+		time.Sleep(interval - 1)
 		emit("d")
 		time.Sleep(2 * time.Nanosecond)
 		is.Equal(c.written(), []string{"0s: a", "250ms: b c d"}) // in order, when the moment is over
@@ -91,65 +118,65 @@ func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
 }
 
 func TestTheEndOfARunWritesWhatIsHeldWithoutWaitingForTheMoment(t *testing.T) {
-	inBubble(t, func(is *is.I, c *chronicle, s *emissions, emit func(...string)) {
+	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b", "c")
-		s.close()
+		s.Close()
 		is.Equal(c.written(), []string{"0s: a", "0s: b c"})
-		err := s.add(context.Background(), store.Emission{Event: "d"})
+		err := s.Add(context.Background(), store.Emission{Event: "d"})
 		is.True(errors.Is(err, job.ErrLeaseLost)) // nothing after the end
 	})
 }
 
 func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
-	inBubble(t, func(is *is.I, c *chronicle, s *emissions, emit func(...string)) {
+	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		began := time.Now()
 		for i := range 1 + heldEvents {
 			emit(strconv.Itoa(i))
 		}
 		is.Equal(time.Since(began), time.Duration(0)) // as many are held
-		ctx, cancel := context.WithTimeout(context.Background(), emitEvery/2)
+		ctx, cancel := context.WithTimeout(context.Background(), interval/2)
 		defer cancel()
-		err := s.add(ctx, store.Emission{Event: "never"})
+		err := s.Add(ctx, store.Emission{Event: "never"})
 		is.True(errors.Is(err, context.DeadlineExceeded)) // it waits no longer than its context
 		emit("next")
-		is.Equal(time.Since(began), emitEvery) // and no longer than until what is held has been written
+		is.Equal(time.Since(began), interval) // and no longer than until what is held has been written
 		is.Equal(len(c.written()), 2)
 		is.True(strings.HasSuffix(c.written()[1], " "+strconv.Itoa(heldEvents)))
 		large := store.Emission{Event: "large", Fields: make([]byte, heldBytes)}
-		is.NoErr(s.add(context.Background(), large)) // waits for "next" alone to be written
-		is.Equal(time.Since(began), 2*emitEvery)
+		is.NoErr(s.Add(context.Background(), large)) // waits for "next" alone to be written
+		is.Equal(time.Since(began), 2*interval)
 	})
 }
 
 func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
-	inBubble(t, func(is *is.I, c *chronicle, s *emissions, emit func(...string)) {
+	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		torn := errors.New("torn")
 		c.fail(torn)
-		add := func(name string) error { return s.add(context.Background(), store.Emission{Event: name}) }
+		add := func(name string) error { return s.Add(context.Background(), store.Emission{Event: name}) }
 		is.Equal(add("a"), torn) // the handler's own write
 		emit("b")
 		c.fail(torn)
-		time.Sleep(emitEvery)
+		time.Sleep(interval)
 		is.Equal(len(c.written()), 0)
 		is.Equal(add("c"), torn) // for b
 		emit("d")
-		time.Sleep(emitEvery)
+		time.Sleep(interval)
 		is.Equal(c.written(), []string{"500ms: d"}) // once told, the events go on
 	})
 }
 
 func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
-	inBubble(t, func(is *is.I, c *chronicle, s *emissions, emit func(...string)) {
+	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b")
-		is.NoErr(s.begin(context.Background()))
+		is.NoErr(s.Begin(context.Background()))
 		is.Equal(c.written(), []string{"0s: a", "0s: b"})
 		emit("c")
-		is.NoErr(s.begin(context.Background())) // a second try
+		is.NoErr(s.Begin(context.Background())) // a second try
 		emit("c", "d")
 		list := s.take(true)
 		is.Equal(len(list), 2) // what a try emits counts once
 		is.Equal(len(c.written()), 2)
-		time.Sleep(emitEvery)
+		time.Sleep(interval)
 		emit("e")
 		is.Equal(c.written()[2:], []string{"250ms: e"})
 	})

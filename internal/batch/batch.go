@@ -1,0 +1,96 @@
+// Package batch merges items that arrive at the same time into one call: a group commit. There is no timer. The first item is flushed at
+// once, and the items that arrive during a flush are flushed together by the next one, so that an idle process pays one round trip and a
+// busy one fills its batches. A flush holds only items that were added before it began, so a read that is shared this way is never older
+// than the question.
+//
+// It hides the queue and who flushes it. It knows nothing about the items.
+package batch
+
+import (
+	"context"
+	"sync"
+)
+
+// Batcher flushes items in batches. Its methods are safe for concurrent use.
+type Batcher[T, R any] struct {
+	parallel int
+	limit    int
+	flush    func(items []T) ([]R, error)
+
+	mu       sync.Mutex
+	queue    []*call[T, R]
+	flushing int // at most parallel
+}
+
+// call is one item on its way.
+type call[T, R any] struct {
+	item   T
+	result R
+	err    error
+	done   chan struct{} // closed when result and err are set
+}
+
+// New returns a batcher that runs at most parallel flushes at the same time, with at most limit items each. flush returns a result for
+// each item, in order, or an error for all of them. It has no context of a caller, since it works for many: it must end by itself.
+func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Batcher[T, R] {
+	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
+}
+
+// Do adds an item and returns its result. When ctx ends first it returns the cause, and the item may be flushed all the same.
+func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
+	c := &call[T, R]{item: item, done: make(chan struct{})}
+	b.mu.Lock()
+	b.queue = append(b.queue, c)
+	leads := b.flushing < b.parallel
+	if leads {
+		b.flushing++
+	}
+	b.mu.Unlock()
+	if leads && b.flushOnce() {
+		go func() { // a caller flushes once; its own work does not wait for the items of others
+			for b.flushOnce() {
+			}
+		}()
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		select {
+		case <-c.done:
+		default:
+			var none R
+			return none, context.Cause(ctx)
+		}
+	}
+	return c.result, c.err
+}
+
+// flushOnce flushes the queued items, and reports whether more were added meanwhile.
+func (b *Batcher[T, R]) flushOnce() (more bool) {
+	b.mu.Lock()
+	n := min(len(b.queue), b.limit)
+	calls := b.queue[:n:n]
+	b.queue = b.queue[n:]
+	b.mu.Unlock()
+	if n > 0 {
+		items := make([]T, n)
+		for i, c := range calls {
+			items[i] = c.item
+		}
+		results, err := b.flush(items)
+		for i, c := range calls {
+			if c.err = err; err == nil {
+				c.result = results[i]
+			}
+			close(c.done)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.queue = nil // so that the calls it held can be freed
+		b.flushing--
+		return false
+	}
+	return true
+}

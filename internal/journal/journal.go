@@ -1,0 +1,103 @@
+// Package journal takes the events and the progress of claims to the database, at a bounded rate. [Events] keeps the order and loses
+// nothing without an error; [Progress] writes the latest note alone. Both write at most four times a second for each claim, and both are
+// written before the claim ends. Events that handlers of several jobs wait for share a commit.
+//
+// It hides the pace, what is held meanwhile, the group commit and the retries. It knows neither the runner nor who may emit.
+package journal
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/batch"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// interval is the shortest time between two writes of a claim: it bounds the cost of a handler that emits in a tight loop.
+const interval = 250 * time.Millisecond
+
+const (
+	firstWriters = 2   // statements for first events at the same time
+	firstLimit   = 500 // events in one of them
+)
+
+// Store is the part of [store.Store] that a journal uses.
+type Store interface {
+	Emit(ctx context.Context, claim job.Lease, list ...store.Emission) error
+	EmitIn(ctx context.Context, tx store.DB, claim job.Lease, list ...store.Emission) error
+	EmitMany(ctx context.Context, list []store.Emitted) (written map[job.Lease]bool, err error)
+	Progress(ctx context.Context, claim job.Lease, p job.Progress) error
+}
+
+// Writer writes for all claims of a process.
+type Writer struct {
+	store Store
+	log   *slog.Logger
+	count func(error) error
+	first *batch.Batcher[store.Emitted, bool] // events that their handlers wait for; false: not written with the others
+}
+
+// NewWriter returns a writer. count counts an error of the database and returns it.
+func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
+	return &Writer{store: s, log: log, count: count, first: batch.New(firstWriters, firstLimit, func(list []store.Emitted) ([]bool, error) {
+		written, err := s.EmitMany(context.Background(), list) // the store has a deadline of its own
+		if err != nil && !store.Refused(err) {
+			return nil, err
+		}
+		results := make([]bool, len(list)) // PostgreSQL refused an event: each is written alone, which names the culprit
+		for i, e := range list {
+			results[i] = err == nil && written[e.Lease]
+		}
+		return results, nil
+	})}
+}
+
+// Claim is the claim of a job whose handler emits.
+type Claim struct {
+	Lease job.Lease
+	Lost  <-chan struct{}   // closed when the lease is gone for good
+	Check func(error) error // looks at an error of a write, and returns it
+}
+
+// write writes events of a claim in one statement: a single event together with those of other jobs.
+func (w *Writer) write(ctx context.Context, c *Claim, list []store.Emission) error {
+	if len(list) == 1 {
+		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.Lease, Emission: list[0]}); written || err != nil {
+			return w.count(err)
+		}
+	}
+	return w.count(c.Check(w.store.Emit(ctx, c.Lease, list...)))
+}
+
+// writeLate writes events that no handler waits for. It retries for a few seconds, but only when the events are certainly not written:
+// no event may be written twice.
+func (w *Writer) writeLate(c *Claim, list []store.Emission) error {
+	ctx := context.Background() // each statement has its own deadline
+	for backoff := wait.NewBackoff(); ; {
+		err := w.write(ctx, c, list)
+		if err == nil {
+			return nil
+		}
+		if store.Unknown(err) || !store.Transient(err) || c.isLost() || backoff.Tries >= 8 || !backoff.Wait(ctx) {
+			w.logLoss("events could not be written", c, list, err)
+			return err
+		}
+	}
+}
+
+func (w *Writer) logLoss(text string, c *Claim, list []store.Emission, err error) {
+	w.log.WarnContext(context.Background(), text, telemetry.JobID, c.Lease.JobID, telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
+}
+
+func (c *Claim) isLost() bool {
+	select {
+	case <-c.Lost:
+		return true
+	default:
+		return false
+	}
+}
