@@ -17,7 +17,7 @@
 // only if your data does. A handler hands its pipeline on with [Then], to many at once with [FanOut], or to the world outside
 // with [Deferred]; [Chain] declares a pipeline when it is submitted.
 //
-//	Enqueue ──▶ running here, or pending ──claim──▶ handler ──▶ Then: one commit ──▶ next handler, same goroutine
+//	Enqueue ──▶ running here, or pending ──claim──▶ handler ──▶ Then: one commit ──▶ next handler, same process
 //	                                    ▲                          │
 //	                                    └── every pod, every 10 s ─┘ whatever a crash dropped
 //

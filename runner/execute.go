@@ -53,7 +53,8 @@ func (r *engine) launchBorn(boot string, n store.NewJob) bool {
 	return true
 }
 
-// work performs a claim and, in the same goroutine, the steps that it hands over to.
+// work performs a claim, and the next step as well when its end was written in a transaction of its own: after a group commit the next
+// step gets a goroutine of its own.
 func (r *engine) work(one *run) {
 	for one != nil {
 		one = r.perform(one)

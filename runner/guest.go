@@ -52,8 +52,6 @@ var (
 	ErrGuestClosed = errors.New("the worker's row is closed")
 	// ErrSuperseded says that the worker has opened a newer stream.
 	ErrSuperseded = errors.New("the worker has opened another stream")
-	// ErrUnacknowledged says that the worker did not list a job that it was sent.
-	ErrUnacknowledged = errors.New("the worker did not acknowledge a job in time")
 	// ErrWrongToken says that something was said of a job with a token that is not of its assignment.
 	ErrWrongToken = job.ErrWrongToken
 )

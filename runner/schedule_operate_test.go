@@ -21,6 +21,17 @@ func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...run
 	run(t, r)()
 }
 
+// What the policy does is tested with those of operators: see TestAnOutageIsMadeUpForAsThePolicySays.
+func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	nightly(t, pool, "30 2 * * *", runner.SkipMissed())
+	s, err := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}).Admin().ScheduleNamed(t.Context(), "nightly")
+	is.NoErr(err)
+	is.Equal(s.Missed, job.MissedSkip)
+}
+
 func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
