@@ -40,11 +40,17 @@ type core struct {
 // newCore returns the core of a claim of this engine.
 func (r *engine) newCore(claimed store.Claimed, lease job.Lease) *core {
 	c := &core{r: r, claimed: claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
-	claim := journal.Claim{Lease: lease, Lost: c.lost, Check: c.orGone}
-	c.events.Init(r.journal, claim)
-	c.progress.Init(r.journal, claim)
+	c.events.Init(r.journal, (*journaled)(c))
+	c.progress.Init(r.journal, (*journaled)(c))
 	return c
 }
+
+// journaled is a core as its journal sees it, with methods that are none of a Job.
+type journaled core
+
+func (c *journaled) Lease() job.Lease      { return c.lease }
+func (c *journaled) Lost() bool            { return (*core)(c).isLost() }
+func (c *journaled) Check(err error) error { return (*core)(c).orGone(err) }
 
 // ID is the job's id.
 func (c *core) ID() int64 { return c.claimed.ID }

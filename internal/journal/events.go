@@ -74,7 +74,7 @@ func (s *Events) Add(ctx context.Context, e store.Emission) error {
 func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	s.busy = true
 	s.mu.Unlock()
-	err := s.w.write(ctx, &s.claim, []store.Emission{e})
+	err := s.w.write(ctx, s.claim, []store.Emission{e})
 	s.mu.Lock()
 	s.last = time.Now()
 	if len(s.held) > 0 {
@@ -117,7 +117,7 @@ func (s *Events) drain() {
 		s.held, s.bytes, s.last = nil, 0, time.Now()
 		s.wake()
 		s.mu.Unlock()
-		err := s.w.writeLate(&s.claim, list)
+		err := s.w.writeLate(s.claim, list)
 		s.mu.Lock()
 		if err != nil {
 			s.err = err
@@ -197,7 +197,7 @@ func (s *Events) take(over bool) []store.Emission {
 // WriteIn writes in a transaction the events that were added while it was open.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	for part := range inParts(s.take(false)) {
-		if err := s.w.store.EmitIn(ctx, tx, s.claim.Lease, part...); err != nil {
+		if err := s.w.store.EmitIn(ctx, tx, s.claim.Lease(), part...); err != nil {
 			return err
 		}
 	}
@@ -213,8 +213,8 @@ func (s *Events) End(committed bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for part := range inParts(list) {
-		if err := s.w.write(ctx, &s.claim, part); err != nil {
-			s.w.logLoss("events of a transaction that was not committed could not be written", &s.claim, part, err)
+		if err := s.w.write(ctx, s.claim, part); err != nil {
+			s.w.logLoss("events of a transaction that was not committed could not be written", s.claim, part, err)
 			return
 		}
 	}

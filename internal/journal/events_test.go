@@ -81,9 +81,15 @@ func (c *chronicle) Progress(_ context.Context, _ job.Lease, p job.Progress) err
 
 // writer returns a writer to the chronicle, and a claim for it.
 func (c *chronicle) writer() (*Writer, Claim) {
-	same := func(err error) error { return err }
-	return NewWriter(c, slog.New(slog.DiscardHandler), same), Claim{Check: same}
+	return NewWriter(c, slog.New(slog.DiscardHandler), claim{}.Check), claim{}
 }
+
+// claim is one that is never lost.
+type claim struct{}
+
+func (claim) Lease() job.Lease      { return job.Lease{JobID: 1, Fence: 1} }
+func (claim) Lost() bool            { return false }
+func (claim) Check(err error) error { return err }
 
 // inBubble runs do in a bubble of time of its own, on events to a chronicle, and closes them.
 func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *Events, emit func(names ...string))) {

@@ -57,47 +57,40 @@ func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 }
 
 // Claim is the claim of a job whose handler emits.
-type Claim struct {
-	Lease job.Lease
-	Lost  <-chan struct{}   // closed when the lease is gone for good
-	Check func(error) error // looks at an error of a write, and returns it
+type Claim interface {
+	Lease() job.Lease
+	// Lost reports whether the lease is gone for good.
+	Lost() bool
+	// Check handles an error of a write, and returns it.
+	Check(error) error
 }
 
 // write writes events of a claim in one statement: a single event together with those of other jobs.
-func (w *Writer) write(ctx context.Context, c *Claim, list []store.Emission) error {
+func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
-		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.Lease, Emission: list[0]}); written || err != nil {
+		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.Lease(), Emission: list[0]}); written || err != nil {
 			return w.count(err)
 		}
 	}
-	return w.count(c.Check(w.store.Emit(ctx, c.Lease, list...)))
+	return w.count(c.Check(w.store.Emit(ctx, c.Lease(), list...)))
 }
 
 // writeLate writes events that no handler waits for. It retries for a few seconds, but only when the events are certainly not written:
 // no event may be written twice.
-func (w *Writer) writeLate(c *Claim, list []store.Emission) error {
+func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 	ctx := context.Background() // each statement has its own deadline
 	for backoff := wait.NewBackoff(); ; {
 		err := w.write(ctx, c, list)
 		if err == nil {
 			return nil
 		}
-		if store.Unknown(err) || !store.Transient(err) || c.isLost() || backoff.Tries >= 8 || !backoff.Wait(ctx) {
+		if store.Unknown(err) || !store.Transient(err) || c.Lost() || backoff.Tries >= 8 || !backoff.Wait(ctx) {
 			w.logLoss("events could not be written", c, list, err)
 			return err
 		}
 	}
 }
 
-func (w *Writer) logLoss(text string, c *Claim, list []store.Emission, err error) {
-	w.log.WarnContext(context.Background(), text, telemetry.JobID, c.Lease.JobID, telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
-}
-
-func (c *Claim) isLost() bool {
-	select {
-	case <-c.Lost:
-		return true
-	default:
-		return false
-	}
+func (w *Writer) logLoss(text string, c Claim, list []store.Emission, err error) {
+	w.log.WarnContext(context.Background(), text, telemetry.JobID, c.Lease().JobID, telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
 }
