@@ -36,7 +36,11 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		// A reader of an answer that its context cut off must not take it for whole.
 		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
 		defer stop()
-		_ = pipe.CloseWithError(a.run(t.Handler, served)) // the first error counts; nil is io.EOF
+		err := a.run(t.Handler, served)
+		if err == nil {
+			err = context.Cause(request.Context()) // the handler may return before stop has run; nil: the context lasts
+		}
+		_ = pipe.CloseWithError(err) // the first error counts; nil is io.EOF
 	})
 	<-a.begun
 	if a.aborted {
