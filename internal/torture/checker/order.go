@@ -56,7 +56,8 @@ func orderHolds(v *view, f *Finding) {
 }
 
 // seen is when a job that waits could be seen by everybody, whatever the load: a submitted one when that had been answered,
-// for its events bear the beginning of a transaction that may have been of several statements.
+// for its events bear the beginning of a transaction that may have been of several statements. One whose transaction may have been open
+// for longer than claims allow for can be hidden by a low-water mark, at most until the next poll.
 func (v *view) seen(w *wait) time.Time {
 	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
 		return v.there(w)
@@ -64,11 +65,18 @@ func (v *view) seen(w *wait) time.Time {
 	at := w.to // without an answer it is not compared
 	for _, c := range v.calls[w.of.id] {
 		if c.Verb == "submit" && c.Outcome == history.OK {
-			at = earlier(at, c.Ended)
+			answered := c.Ended
+			if answered.Sub(w.since.At) > openWithin {
+				answered = answered.Add(v.run.Settings.Poll)
+			}
+			at = earlier(at, answered)
 		}
 	}
 	return at
 }
+
+// openWithin is how long a submission may be open for claims to see it however old it is then: the moment freshSince of claims.
+const openWithin = 200 * time.Millisecond
 
 // there is when a job that waits could certainly be seen by everybody: when its submission had been answered, or else a
 // while after the event that made it due.
@@ -132,7 +140,10 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	}
 }
 
-// touched reports whether somebody may have held the row of a job that waits: to note something, or to cancel it.
+// unknownFor is how long a command without an answer may hold its row after its client gave up: the pod may be frozen.
+const unknownFor = 10 * time.Second
+
+// touched reports whether a command may have locked the row of a job that waits: to note something, or to cancel it.
 func (w *wait) touched(v *view, from, to time.Time) bool {
 	for _, e := range w.of.events {
 		if !e.At.Before(from) && !e.At.After(to) {
@@ -140,7 +151,11 @@ func (w *wait) touched(v *view, from, to time.Time) bool {
 		}
 	}
 	for _, c := range v.calls[w.of.id] {
-		if c.Verb != "submit" && !c.Ended.Before(from) && !c.Began.After(to) {
+		ended := c.Ended
+		if c.Outcome == history.Unknown {
+			ended = ended.Add(unknownFor)
+		}
+		if c.Verb != "submit" && !ended.Before(from) && !c.Began.After(to) {
 			return true
 		}
 	}
