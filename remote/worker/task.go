@@ -119,6 +119,9 @@ func (t *task) perform() (*runner.Outcome, error) {
 		return nil, context.Cause(t.ctx)
 	}
 	defer func() { <-t.w.slots }()
+	if t.ctx.Err() != nil { // the job ended while it waited for the slot
+		return nil, context.Cause(t.ctx)
+	}
 	return t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
 }
 
