@@ -27,7 +27,7 @@ type service struct {
 	openapi []byte // the document
 }
 
-// cutOff reports whether the pod's heartbeats have failed for so long that it no longer trusts its lease. A connection of such a pod may
+// cutOff reports whether the pod's heartbeats have failed until it no longer trusts its lease. A connection of such a pod may
 // still answer, from a standby or from a former primary, with an old state.
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()
@@ -80,7 +80,7 @@ func readOptional[T any](c *call) (body T, err error) {
 	return body, err
 }
 
-// dryRun reports whether a request only asks what it would do.
+// dryRun reports whether a request only previews its effect.
 func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 
 // mostWait bounds the time that a request may wait for quiet: servers and proxies give an answer more.
@@ -102,8 +102,8 @@ func (c *call) patience() (time.Duration, error) {
 	return time.Duration(body.Wait), err
 }
 
-// noBody refuses a body on a route that takes none.
-func (c *call) noBody() error {
+// refuseBody returns an error for a body on a route that takes none.
+func (c *call) refuseBody() error {
 	_, err := readOptional[struct{}](c)
 	return err
 }
@@ -130,14 +130,14 @@ func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) 
 
 // toggle answers a command that opens something, or closes it without waiting.
 func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (any, error) {
-	if err := c.noBody(); err != nil {
+	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
 	did, err := do(c.ctx(), c.caller.Name)
 	return changed{did}, err
 }
 
-// toggleOne is [toggle] of what the path names.
+// toggleOne is [toggle] for the lane, pod or schedule that the path names.
 func toggleOne(c *call, name string, do func(ctx context.Context, name, actor string) (bool, error)) (any, error) {
 	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
 }

@@ -10,6 +10,6 @@
 // {"code","message","detail","request_id"} with a code that programs may rely on.
 //
 // [Options].Authenticate returns the sender of a request: sessions of the host's own, [TokenFile],
-// [KeysFile] or [TrustedProxies]; without it Mount panics, unless InsecureAllowAll lets every request do everything. What a
-// principal may do follows from its roles, see docs/reference.md; permissions for own jobs only get 404 for others'.
+// [KeysFile] or [TrustedProxies]; without it Mount panics, unless InsecureAllowAll lets every request do everything. The
+// roles of a principal decide its permissions, see docs/reference.md; permissions for own jobs only get 404 for others'.
 package api

@@ -43,7 +43,7 @@ func forbidden(format string, args ...any) error {
 	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: fmt.Sprintf(format, args...), refused: true}
 }
 
-// knownErrors are the errors of the runner that have a code of their own, the more precise ones first.
+// knownErrors are the errors of the runner that have a separate code, the more precise ones first.
 var knownErrors = []struct {
 	err    error
 	status int
@@ -177,7 +177,7 @@ func requestID(c echo.Context) string {
 }
 
 // secure sets how browsers treat an answer: nothing is loaded from elsewhere, no script or style inside a page runs, no page frames it,
-// and no cache keeps it. Referrers stay within the origin: with none at all, a browser hides the origin of its own forms as well.
+// and no cache keeps it. Referrers stay within the origin: with none at all, a browser also hides the origin of the dashboard's forms.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")

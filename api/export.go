@@ -31,7 +31,7 @@ const ndjson = "application/x-ndjson"
 // exporting limits the exports of a process: each keeps a connection for as long as its reader takes.
 var exporting = make(chan struct{}, 2)
 
-// exportPatience is how long a reader may rest, exportLeast the rate in bytes a second at which it must read otherwise.
+// exportPatience is the time limit for a reader that rests, exportLeast the rate in bytes a second at which it must read otherwise.
 const (
 	exportPatience = 30 * time.Second
 	exportLeast    = 256 << 10

@@ -23,7 +23,7 @@ type Options struct {
 	// Login begins the session of a browser that shows a token at /ui/login: it returns the value of its cookie, which Authenticate has
 	// to accept, and when it ends. Default: there is no such page, as behind a proxy or with sessions of the host's own.
 	Login func(token string) (session string, until time.Time, err error)
-	// TrustedProxies are believed when they say, in X-Forwarded-For and X-Forwarded-Proto, where a request comes from. Default: none.
+	// TrustedProxies are the proxies whose X-Forwarded-For and X-Forwarded-Proto name a request's origin. Default: none.
 	TrustedProxies Proxies
 	// MaxBodyBytes bounds a request's body. Default 4 MiB: arguments of 1 MiB, and more of them in a chain.
 	MaxBodyBytes int64

@@ -38,7 +38,7 @@ func putRetention(c *call) (any, error) {
 }
 
 func deleteRetention(c *call) (any, error) {
-	if err := c.noBody(); err != nil {
+	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
 	return c.r.Admin().UnsetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), c.caller.Name)

@@ -120,7 +120,7 @@ func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 }
 
 func deleteSchedule(c *call) (any, error) {
-	if err := c.noBody(); err != nil {
+	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
 	return nil, c.r.Admin().DeleteSchedule(c.ctx(), c.Param("name"), c.caller.Name)
@@ -134,7 +134,7 @@ func resumeSchedule(c *call) (any, error) {
 }
 
 func triggerSchedule(c *call) (any, error) {
-	if err := c.noBody(); err != nil {
+	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
 	var fire job.Fire

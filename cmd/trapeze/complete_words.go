@@ -18,7 +18,7 @@ import (
 // completeWithin is how long somebody who pressed tab waits for words from the database or the server.
 const completeWithin = 2 * time.Second
 
-// candidates are what may stand in a place of the command line; a tab separates a word from what it means.
+// candidates are the words that may stand in a place of the command line; a tab separates a word from its meaning.
 type candidates func(ctx context.Context, c *cobra.Command) []string
 
 // completeWords lets the shell complete the flags and arguments of every command below c by their names.
@@ -86,7 +86,7 @@ func statusWords(context.Context, *cobra.Command) (list []string) {
 	return list
 }
 
-// asked makes candidates of what the database or the server answers.
+// asked makes candidates of the server's answer.
 func asked[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
 	return func(ctx context.Context, c *cobra.Command) (list []string) {
 		at, err := client.For(c)

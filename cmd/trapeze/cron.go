@@ -164,7 +164,7 @@ func newCronShowCommand() *cobra.Command {
 	})
 }
 
-// printSchedule prints what is known of a schedule, a line a fact, and the last fires below.
+// printSchedule prints the facts of a schedule, one a line, and its last fires below.
 func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())
@@ -322,7 +322,7 @@ when no job was made: its unique key is held, or it was refused.`,
 	})
 }
 
-// printTriggered prints the job of a fire; its error says that there is none.
+// printTriggered prints the job of a fire, and returns an error when there is none.
 func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
 	switch {
 	case show.WantsJSON(c):

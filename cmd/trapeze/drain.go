@@ -145,7 +145,7 @@ func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 	return show.Done(c, news, "%s", now)
 }
 
-// waitAtOnce is how long one request waits: less than a server may take for the beginning of an answer.
+// waitAtOnce is the time limit of one waiting request: less than a server may take to begin its answer.
 const waitAtOnce = 20 * time.Second
 
 // untilQuiet runs a command that lets work end, asks again until nothing runs there or the wait is over, and prints what still runs. Waiting

@@ -181,7 +181,7 @@ func putSetting[T any](ctx context.Context, at *client.Client, path string, dry 
 	return done, err
 }
 
-// limitOf is how many jobs of a lane may run: on all pods together, on each.
+// limitOf returns the limits of a lane's running jobs: on all pods together, on each.
 func limitOf(l view.LaneUse) string {
 	var limits []string
 	if l.Slots != nil {

@@ -76,7 +76,7 @@ NO_COLOR=1 turns colours off.`,
 	return root
 }
 
-// groups are the headings of --help, with the commands below them: what somebody looks for at night stands first.
+// groups are the headings of --help, with the commands below them: the commands that an operator needs at night stand first.
 var groups = []struct {
 	id, title string
 	commands  []string
