@@ -72,6 +72,18 @@ var podCrimes = []crime{
 		p.pass(10 * time.Second)
 		j.claim("pod1").succeed()
 	}, nil},
+	{"I14", "a job waits while pods claim what is less urgent, or of another lane", func(p *past) {
+		p.operate("narrow", 1, true)
+		p.pass(10 * time.Second)
+		j := p.submit("demo.noop", `{}`, priority(5))
+		for range 10 {
+			for _, pod := range []string{"pod1", "pod2", "pod3"} {
+				p.submit("demo.noop", `{}`, priority(9), lane("narrow")).claim(pod).succeed()
+			}
+			p.pass(time.Second)
+		}
+		j.claim("pod1").succeed()
+	}, nil},
 	{"I14", "a job waits after its hand-back while pods have room", func(p *past) {
 		p.pass(10 * time.Second)
 		j := sleeper(p, "pod1").handBack()

@@ -37,6 +37,17 @@ var innocent = []struct {
 	{"a chain that goes on after its step was run again", func(p *past) {
 		p.submit("demo.sleep", `{"ms":5}`, chain(stepOf("demo.noop", `{}`))).claim("pod1").fail().again().claim("pod2").hand().succeed()
 	}, nil},
+	{"a job that waits while pods claim a backlog that goes first", func(p *past) {
+		p.pass(10 * time.Second)
+		j := p.submit("demo.noop", `{}`, priority(-5))
+		for range 10 {
+			for _, process := range []string{"pod1", "pod2", "pod3", "worker1"} {
+				p.submit("demo.noop", `{}`).claim(process).succeed()
+			}
+			p.pass(time.Second)
+		}
+		j.claim("pod1").succeed()
+	}, nil},
 	{"a job that was passed by those of the priority that it had", func(p *past) {
 		p.operate("narrow", 1, true)
 		p.pass(4 * time.Second)

@@ -25,7 +25,8 @@ type view struct {
 	lanes     lanes
 	waits     []*wait
 	looked    []lookOn
-	slack     time.Duration // what a loaded machine may add to any reaction
+	claimed   map[*life][]*wait // by the claiming process, in order; nil: not sorted yet
+	slack     time.Duration     // what a loaded machine may add to any reaction
 }
 
 // story is all that is known of one job.

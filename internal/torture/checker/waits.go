@@ -171,7 +171,8 @@ func (c *claim) handlerEnd(l *life) time.Time {
 }
 
 // idleMeanwhile finds a process that could have run a job that waited, and had slots to spare, for longer than it may take
-// to find the job. Lanes with a limit, subjects, keys and jobs that have crashed may have other reasons to wait.
+// to find the job. A process that claims jobs of the lane that go first is not idle: its slots are free while it claims, and on a
+// busy machine that takes a while. Lanes with a limit, subjects, keys and jobs that have crashed may have other reasons to wait.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	enough, since := v.prompt(), w.since.At
 	if v.heldUp(w) {
@@ -183,13 +184,15 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	told := v.run.Settings.Heartbeat + v.slack // until every pod knows of a lane's change
 	looks := v.looks()
 	first, _ := slices.BinarySearchFunc(looks, since, func(l lookOn, at time.Time) int { return l.at.Compare(at) })
-	began := map[*life]time.Time{}
+	began, before := map[*life]time.Time{}, since
 	for _, look := range looks[first:] {
 		if look.at.After(w.to) {
 			break
 		}
+		from := before
+		before = look.at
 		for _, l := range v.lives {
-			if !look.free[l] {
+			if !look.free[l] || v.claimsAhead(l, w, from, look.at) {
 				delete(began, l)
 				continue
 			}
@@ -206,6 +209,35 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 		}
 	}
 	return nil, from
+}
+
+// claimsAhead reports whether a process claimed, from one moment to another, a job that goes before one that waits in the same lane.
+func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
+	if v.claimed == nil {
+		v.claimed = map[*life][]*wait{}
+		for _, c := range v.waits {
+			if c.claim != nil && !c.born {
+				of := v.boot(c.claim.boot).life
+				v.claimed[of] = append(v.claimed[of], c)
+			}
+		}
+		for _, list := range v.claimed {
+			slices.SortFunc(list, func(a, b *wait) int { return a.claim.event.At.Compare(b.claim.event.At) })
+		}
+	}
+	list := v.claimed[l]
+	first, _ := slices.BinarySearchFunc(list, from, func(c *wait, at time.Time) int { return c.claim.event.At.Compare(at) })
+	for _, c := range list[first:] {
+		at := c.claim.event.At
+		if at.After(to) {
+			return false
+		}
+		mine, other := w.of.priorityAt(at), c.of.priorityAt(at)
+		if c.of.job.Lane == w.of.job.Lane && (other > mine || other == mine && c.ready.Before(w.ready)) {
+			return true
+		}
+	}
+	return false
 }
 
 // knows reports whether a process has run jobs of a kind.
