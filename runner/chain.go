@@ -10,7 +10,7 @@ import (
 )
 
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
-// the next one of a chain that was declared. An error says why that cannot be.
+// the next one of a chain that was declared. It returns an error when the step is refused.
 func (r *engine) succeeded(one *run, o *plain.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
 	next, err = r.nextStep(one, o)
@@ -27,7 +27,7 @@ func (r *engine) succeeded(one *run, o *plain.Outcome) (ending store.Ending, nex
 
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
 func (r *engine) nextStep(one *run, o *plain.Outcome) (*store.NewJob, error) {
-	c := one.claimed
+	c := &one.claimed
 	planned, err := plain.DecodePlan(c.ID, c.Planned)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return nil
 }
 
-// manyAtOnce is how many jobs one statement of EnqueueMany inserts.
+// manyAtOnce is the number of jobs that one statement of EnqueueMany inserts.
 const manyAtOnce = 2000
 
 // EnqueueMany submits jobs with the same options, pending or awaiting approval, and returns their ids in order. Each 2,000 of them are one

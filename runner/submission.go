@@ -11,7 +11,7 @@ import (
 // submission is the form of a job that [EnqueueOption] sets.
 type submission struct{ plain.Submission }
 
-// encodeSubmission encodes a job and the steps of its chain. The engine checks what it takes.
+// encodeSubmission encodes a job and the steps of its chain. The engine checks the rest.
 func encodeSubmission(args job.Args, options []EnqueueOption) (*plain.Submission, error) {
 	switch a := args.(type) {
 	case nil:

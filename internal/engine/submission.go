@@ -65,7 +65,7 @@ func FromPlan(steps []Step) *Submission {
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
 }
 
-// Steps returns the submission and the steps after it as steps that are planned after another job. It refuses what a step cannot have.
+// Steps returns the submission and the steps after it as steps that are planned after another job. It refuses options that a step cannot have.
 func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("plan step %s: %w", w.Kind, err)

@@ -120,7 +120,7 @@ func number(n int32) *int {
 	return &wide
 }
 
-// failure is the error of a handler elsewhere, with what it asks for.
+// failure is the error of a handler elsewhere, with the retry that it asks for.
 func failure(f *remotepb.Failure) error {
 	err := error(handlersError(f.GetMessage()))
 	if f.GetInvalidArgs() {

@@ -86,7 +86,7 @@ func failure(err error) *remotepb.Failure {
 	return f
 }
 
-// cut keeps a message to what a pod would keep of it, as text that goes over the wire.
+// cut bounds a message as a pod does, and makes it text that goes over the wire.
 func cut(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), job.MaxErrorBytes)], "�")
 }
