@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -235,32 +236,32 @@ func (r *engine) readWaitingBack(ctx context.Context, boot string, e store.Endin
 
 // stepAfter makes the row of the step that follows a job that waited: nil when there is none.
 func (r *engine) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
-	steps, err := decodePlan(w.ID, w.Plan)
+	steps, err := plain.DecodePlan(w.ID, w.Plan)
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
 	s := steps[0]
-	next := &submission{kind: s.Kind, args: s.Args, lane: s.Lane, subject: s.Subject, priority: s.Priority, planned: steps[1:],
-		maxCrashes: r.crashLimit(s.Kind)}
-	if next.subject == nil {
-		next.subject = &w.Subject
+	next := plain.FromPlan(steps)
+	next.MaxCrashes = r.crashLimit(s.Kind)
+	if next.Subject == nil {
+		next.Subject = &w.Subject
 	}
 	if _, heard, _ := r.lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
 		lane, _, err := view.LaneFor(ctx, r.front, s.Kind, "", w.Lane)
 		if err != nil {
 			return nil, err
 		}
-		next.lane = lane
+		next.Lane = lane
 	}
 	if s.Lane != "" {
 		if _, err := r.laneOf(ctx, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
 			r.log.WarnContext(ctx, "the lane of a join is gone: it goes where its parent was", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
-			next.lane = w.Lane
+			next.Lane = w.Lane
 		} else if err != nil {
 			return nil, err
 		}
 	}
-	if err := next.encodePlan(); err != nil {
+	if err := next.EncodePlan(); err != nil {
 		return nil, err
 	}
 	ids, err := r.store.NewIDs(ctx, 1)

@@ -2,23 +2,17 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
-// the next one of a chain that was declared. An error says why that cannot be; a panic of the user's types, which are
-// encoded here, is one.
-func (r *engine) succeeded(one *run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
-	defer guard.Recover(&err)
-	ending = store.Ending{State: job.Succeeded, Outcome: o.quality, Reason: job.ReasonOK}
-	if ending.Result, err = o.encodeResult(); err != nil {
-		return ending, nil, err
-	}
+// the next one of a chain that was declared. It returns an error when the step is refused.
+func (r *engine) succeeded(one *run, o *plain.Outcome) (ending store.Ending, next *store.NewJob, err error) {
+	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
 	next, err = r.nextStep(one, o)
 	if err != nil || next == nil {
 		return ending, nil, err
@@ -31,58 +25,39 @@ func (r *engine) succeeded(one *run, o *Outcome) (ending store.Ending, next *sto
 	return ending, next, nil
 }
 
-// encodeResult encodes the result of a job: nil when it has none.
-func (o *Outcome) encodeResult() (json.RawMessage, error) {
-	if o.result == nil {
-		return nil, nil
-	}
-	result, err := encode(o.result, job.MaxResultBytes)
-	if err != nil {
-		return nil, fmt.Errorf("encode the result: %w", err)
-	}
-	return result, nil
-}
-
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
-func (r *engine) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
-	c := one.claimed
-	planned, err := decodePlan(c.ID, c.Planned)
+func (r *engine) nextStep(one *run, o *plain.Outcome) (*store.NewJob, error) {
+	c := &one.claimed
+	planned, err := plain.DecodePlan(c.ID, c.Planned)
 	if err != nil {
 		return nil, err
 	}
-	var w *submission
+	w := o.Next
 	switch {
-	case o.next != nil:
-		if w, err = r.newSubmission(o.next, o.options); err != nil {
+	case w != nil:
+		if err := r.checkFollowing("next step", w); err != nil {
 			return nil, err
 		}
-		if w.uniqueKey != nil || w.idempotencyKey != "" || w.pipeline != "" {
-			return nil, fmt.Errorf("next step %s: keys are for submissions, and names of pipelines, not for steps: %w", w.kind, job.ErrInvalid)
+		if w.UniqueKey != nil {
+			return nil, fmt.Errorf("next step %s: keys are for submissions, not for steps: %w", w.Kind, job.ErrInvalid)
 		}
-		if w.approval {
-			return nil, fmt.Errorf("next step %s: approval is for submissions, not for steps: %w", w.kind, job.ErrInvalid)
-		}
-		if w.submitter != "" {
-			return nil, fmt.Errorf("next step %s: it has the submitter of its pipeline: %w", w.kind, job.ErrInvalid)
-		}
-		w.planned = append(w.planned, planned...)
+		w.Planned = append(w.Planned, planned...)
 	case len(planned) > 0:
-		s := planned[0]
-		w = &submission{kind: s.Kind, args: s.Args, lane: s.Lane, subject: s.Subject, priority: s.Priority, planned: planned[1:],
-			maxCrashes: r.crashLimit(s.Kind)}
+		w = plain.FromPlan(planned)
+		w.MaxCrashes = r.crashLimit(w.Kind)
 	default:
 		return nil, nil
 	}
 	if c.Step+1 > job.MaxChainSteps {
-		return nil, fmt.Errorf("next step %s: the pipeline has %d steps already: %w", w.kind, c.Step+1, job.ErrTooLarge)
+		return nil, fmt.Errorf("next step %s: the pipeline has %d steps already: %w", w.Kind, c.Step+1, job.ErrTooLarge)
 	}
-	if w.subject == nil {
-		w.subject = &c.Subject
+	if w.Subject == nil {
+		w.Subject = &c.Subject
 	}
-	if err := r.checkLane(one, w); err != nil {
+	if err := r.checkLane(one, w.Kind, w.Lane); err != nil {
 		return nil, fmt.Errorf("next step: %w", err)
 	}
-	if err := w.encodePlan(); err != nil {
+	if err := w.EncodePlan(); err != nil {
 		return nil, err
 	}
 	n := r.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
@@ -93,15 +68,20 @@ func (r *engine) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
 	return &n, nil
 }
 
-// decodePlan decodes the steps that are planned after a job.
-func decodePlan(id int64, plan json.RawMessage) (steps []job.Step, err error) {
-	if plan == nil {
-		return nil, nil
+// checkFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
+func (r *engine) checkFollowing(what string, w *plain.Submission) error {
+	if err := r.checkSubmission(w); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(plan, &steps); err != nil {
-		return nil, fmt.Errorf("decode the planned steps of job %d: %w", id, err)
+	switch {
+	case w.IdempotencyKey != "" || w.Pipeline != "":
+		return fmt.Errorf("%s %s: idempotency keys are for submissions, and names of pipelines, not for what follows: %w", what, w.Kind, job.ErrInvalid)
+	case w.Approval:
+		return fmt.Errorf("%s %s: approval is for submissions, not for what follows: %w", what, w.Kind, job.ErrInvalid)
+	case w.Submitter != "":
+		return fmt.Errorf("%s %s: it has the submitter of its pipeline: %w", what, w.Kind, job.ErrInvalid)
 	}
-	return steps, nil
+	return nil
 }
 
 // before is the job that a step follows, and what the step has of it unless it says otherwise.
@@ -114,24 +94,24 @@ type before struct {
 }
 
 // follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
-func (r *engine) follow(w *submission, from before) store.NewJob {
-	if w.priority == nil {
-		w.priority = &from.priority
+func (r *engine) follow(w *plain.Submission, from before) store.NewJob {
+	if w.Priority == nil {
+		w.Priority = &from.priority
 	}
-	w.submitter = from.submitter // who may see a pipeline may see all of it
-	n := w.row(0, r.lanes.LaneOfStep(w.kind, w.lane, from.lane))
+	w.Submitter = from.submitter // who may see a pipeline may see all of it
+	n := w.Row(0, r.lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }
 
 // checkLane checks that the lane exists that a step names.
-func (r *engine) checkLane(one *run, w *submission) error {
-	if w.lane == "" {
+func (r *engine) checkLane(one *run, kind, lane string) error {
+	if lane == "" {
 		return nil
 	}
 	return r.persist(one, func(ctx context.Context) error {
-		_, err := r.laneOf(ctx, w.kind, w.lane)
+		_, err := r.laneOf(ctx, kind, lane)
 		return err
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/wait"
@@ -28,7 +29,7 @@ var errTurn = errors.New("a transaction of the job is open: inside Job.Tx, give 
 // still keep one, with [context.WithoutCancel]. While a transaction of the job is open Checkpoint waits for it, at most ten
 // seconds.
 func (c *core) Checkpoint(ctx context.Context, v any) error {
-	kept, err := encode(v, job.MaxArgsBytes)
+	kept, err := plain.Encode(v, job.MaxArgsBytes)
 	if err != nil {
 		return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 	}

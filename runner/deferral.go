@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -55,7 +56,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	if len(c.part) > 500 || job.Storable(c.part, 500) != c.part {
 		return fmt.Errorf("complete job %d: the part's name has %d bytes or is no text, at most 500: %w", id, len(c.part), job.ErrInvalid)
 	}
-	encoded, err := Done(result).encodeResult()
+	encoded, err := plain.EncodeResult(result)
 	if err != nil {
 		return fmt.Errorf("complete job %d: %w", id, err)
 	}

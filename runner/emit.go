@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -26,7 +27,7 @@ func (c *core) Emit(ctx context.Context, event, level, message string, fields an
 	e := store.Emission{Event: job.Storable(event, 100), Level: job.Storable(level, 20), Message: job.Storable(message, job.MaxErrorBytes), At: time.Now()}
 	if fields != nil {
 		var err error
-		if e.Fields, err = encode(fields, job.MaxArgsBytes); err != nil {
+		if e.Fields, err = plain.Encode(fields, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode fields of event %s: %w", event, err)
 		}
 	}

@@ -1,18 +1,14 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/slots"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/failpoint"
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -38,342 +34,22 @@ func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueO
 
 // Submit is [Runner.Enqueue] with all that is known of the new job.
 func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOption) (Submitted, error) {
-	w, err := r.newSubmission(args, options)
+	w, err := encodeSubmission(args, options)
 	if err != nil {
 		return Submitted{}, err
 	}
-	lane, err := r.laneFor(ctx, w)
-	if err != nil {
-		return Submitted{}, err
-	}
-	ids, err := r.front.NewIDs(ctx, 1)
-	if err != nil {
-		return Submitted{}, err
-	}
-	n := w.first(ids[0], lane)
-	ctx, span := r.tracing.submission(ctx, w.kind, lane, 1)
-	n.Trace = traceparent(span)
-	var s Submitted
-	if w.uniqueKey != nil || w.idempotencyKey != "" {
-		s, err = r.submitOnce(ctx, w, n)
-	} else {
-		s, err = r.submitNew(ctx, w, n)
-	}
-	submitted(span, s.ID, err)
-	return s, err
-}
-
-// submitNew submits a job without keys: born running, if it may be.
-func (r *engine) submitNew(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
-	lane := n.Lane
-	// What cannot start here is submitted pending, with the same statement.
-	boot, reserved := r.boot(), false
-	if !n.NeedsApproval {
-		boot, reserved = r.reserveFor(n.Kind, lane, n.DelayMillis)
-	}
-	n.Starts = reserved
-	release := func() {
-		if reserved {
-			r.lanes.Release(lane, 1)
-		}
-	}
-	list := []store.NewJob{n}
-	if n.Starts {
-		r.flights.add(n.ID)
-		defer func() { r.flights.remove(list[0].ID) }()
-	}
-	entered, err := r.insert(ctx, boot, list)
-	if err != nil {
-		release()
-		return Submitted{}, err
-	}
-	n = list[0]
-	r.metrics.Enqueued.Inc()
-	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
-	switch entered.Places[n.ID] {
-	case store.PlacedRunning:
-		s.State = job.Running
-		if !r.launchBorn(boot, n) {
-			release()
-		}
-	case store.PlacedPending:
-		release()
-		r.wake()
-		r.wakePeers()
-	case store.PlacedParked:
-		release()
-		r.due.parked(w.delay)
-		r.poller.Nudge()
-	case store.PlacedAwaiting:
-		release()
-		s.State = job.AwaitingApproval
-	}
-	if n.Starts && slots.Slow(entered.Took, 0) {
-		r.mark(ctx) // the job has started; the next submissions will not take as long
-	}
-	return s, nil
-}
-
-// insert inserts jobs, with other ids if theirs are in use: the list has them then.
-func (r *engine) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := r.insertThese(ctx, boot, list)
-	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
-		if err := r.renumber(ctx, each(list)...); err != nil {
-			return store.Enqueued{}, err
-		}
-		entered, err = r.insertThese(ctx, boot, list)
-	}
-	return entered, err
-}
-
-// insertThese inserts jobs. When the reply is lost it sends the same rows again: the second try either goes in or is refused by
-// the primary key, which waits for a first try that is still committing; then it is read back whether the rows are these, and where
-// they are.
-func (r *engine) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := r.insertOnce(ctx, boot, list)
-	if err == nil {
-		err = failpoint.Hit(failpoint.EnqueueDone)
-	}
-	if !store.Unknown(err) {
-		return entered, r.dbError(err)
-	}
-	cause := r.dbError(err)
-	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
-	defer cancel()
-	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
-		places, err := r.front.Enqueue(ctx, boot, list)
-		if err == nil {
-			return store.Enqueued{Places: places}, nil
-		}
-		if !store.Refused(err) {
-			continue
-		}
-		ours, unread := r.front.Submitted(ctx, list)
-		if unread != nil {
-			continue
-		}
-		if len(ours) < len(list) { // they go in together or not at all
-			return store.Enqueued{}, r.dbError(err)
-		}
-		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
-		for i, n := range list {
-			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}, n.ID
-		}
-		found, err := r.front.Whereabouts(ctx, boot, claims, ids)
-		if err != nil {
-			continue
-		}
-		places = make(map[int64]store.Place, len(list))
-		for _, n := range list {
-			switch {
-			case n.Starts && found[n.ID].ChildRunning: // born so: what was claimed since is the poller's
-				places[n.ID] = store.PlacedRunning
-			case n.NeedsApproval || len(list) == 1 && r.stateOf(ctx, n.ID) == job.AwaitingApproval:
-				places[n.ID] = store.PlacedAwaiting
-			case n.DelayMillis > 0:
-				places[n.ID] = store.PlacedParked
-			default:
-				places[n.ID] = store.PlacedPending
-			}
-		}
-		return store.Enqueued{Places: places}, nil
-	}
-	r.doubt.raise() // should it appear as ours after all, the next heartbeat finds it
-	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
-}
-
-// insertOnce inserts jobs in the way that suits their number.
-func (r *engine) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	if store.Bulky(list) {
-		if done, err := store.EnqueueBulk(ctx, r.front, list); err != nil || done {
-			return store.Enqueued{}, err
-		}
-	}
-	return r.front.EnqueueSince(ctx, boot, list, r.marks.ForSubmission(list[0].Lane))
-}
-
-// stateOf reads where a job is that has just been submitted; pending when that cannot be read.
-func (r *engine) stateOf(ctx context.Context, id int64) job.State {
-	j, err := view.Job(ctx, r.front, id)
-	if err != nil {
-		return job.Pending
-	}
-	return j.State
-}
-
-// errInDoubt says that a submission must be asked for again.
-var errInDoubt = errors.New("another try of the same submission was under way")
-
-// inDoubt reports, after a reply was lost, whether what came of it is still not known.
-func inDoubt(err error) bool {
-	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errInDoubt)
-}
-
-// submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
-func (r *engine) submitOnce(ctx context.Context, w *submission, n store.NewJob) (Submitted, error) {
-	var s Submitted
-	submit := func(tx pgx.Tx) (err error) {
-		s, err = r.submitFresh(ctx, tx, w, &n)
-		return err
-	}
-	err := r.front.Tx(ctx, submit)
-	for try := 0; r.front.IDTaken(err) && try < idTries; try++ {
-		if err = r.renumber(ctx, &n); err == nil {
-			err = r.front.Tx(ctx, submit)
-		}
-	}
-	if store.Unknown(err) {
-		if w.idempotencyKey != "" || w.uniqueKey != nil {
-			// The key makes it safe to ask again: whoever holds it is the answer.
-			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.LeaseFor)
-			defer cancel()
-			taken := false
-			for backoff := wait.NewBackoff(); inDoubt(err) && backoff.Wait(retry); {
-				ours, unread := r.front.Submitted(retry, []store.NewJob{n})
-				if unread != nil {
-					continue
-				}
-				if ours[n.ID] {
-					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
-					break
-				}
-				if taken && r.renumber(retry, &n) != nil {
-					continue
-				}
-				taken = false
-				err = r.front.Tx(retry, func(tx pgx.Tx) (err error) {
-					s, err = r.submitIn(retry, tx, w, n)
-					if taken = r.front.IDTaken(err); taken || store.Refused(err) {
-						err = errInDoubt // the first try was at work meanwhile, and is in; or the id is another job's
-					}
-					return err
-				})
-			}
-		}
-		if inDoubt(err) {
-			return Submitted{}, fmt.Errorf("submit %s: %w: %w", w.kind, job.ErrOutcomeUnknown, err)
-		}
-	}
-	if err != nil {
-		return Submitted{}, r.dbError(err)
-	}
-	if s.Duplicate {
-		// The key kept its job from being claimed until now; and the answer is the job as it is.
-		r.wake()
-		if held, err := view.Job(ctx, r.front, s.ID); err == nil {
-			s.PipelineID, s.State = held.PipelineID, held.State
-		}
-		return s, nil
-	}
-	r.metrics.Enqueued.Inc()
-	switch {
-	case s.State == job.AwaitingApproval:
-	case n.DelayMillis > 0:
-		r.due.parked(w.delay)
-		r.poller.Nudge()
-	default:
-		r.wake()
-		r.wakePeers()
-	}
-	return s, nil
-}
-
-// submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
-// transaction can go on.
-func (r *engine) submitFresh(ctx context.Context, tx pgx.Tx, w *submission, n *store.NewJob) (Submitted, error) {
-	s, err := r.submitIn(ctx, tx, w, *n)
-	for try := 0; r.front.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
-		if err := r.renumber(ctx, n); err != nil {
-			return Submitted{}, err
-		}
-		if key := w.submissionKey(); key != "" {
-			if err := store.NameSubmission(ctx, r.front, tx, key, n.ID); err != nil {
-				return Submitted{}, err
-			}
-		}
-		if w.uniqueKey != nil {
-			if err := store.RenameKey(ctx, r.front, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
-				return Submitted{}, err
-			}
-		}
-		s, err = r.placeIn(ctx, tx, *n)
-	}
-	return s, err
-}
-
-// submitIn inserts one job in a transaction, pending, after taking its keys.
-func (r *engine) submitIn(ctx context.Context, tx pgx.Tx, w *submission, n store.NewJob) (Submitted, error) {
-	holder, err := n.ID, error(nil)
-	key := w.submissionKey()
-	if key != "" {
-		holder, err = store.ReserveSubmission(ctx, r.front, tx, key, n.ID, store.Fingerprint(n))
-		if err != nil {
-			return Submitted{}, err
-		}
-	}
-	if holder == n.ID && w.uniqueKey != nil {
-		if holder, err = store.ReserveKey(ctx, r.front, tx, n.Kind, *w.uniqueKey, n.ID); err != nil {
-			return Submitted{}, err
-		}
-		if holder != n.ID && key != "" {
-			if err := store.NameSubmission(ctx, r.front, tx, key, holder); err != nil {
-				return Submitted{}, err
-			}
-		}
-	}
-	if holder != n.ID {
-		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
-	}
-	return r.placeIn(ctx, tx, n)
-}
-
-// placeIn inserts one job in a transaction, pending, whose keys are taken.
-func (r *engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
-	places, err := store.EnqueueIn(ctx, r.front, tx, []store.NewJob{n})
-	if err != nil {
-		return Submitted{}, err
-	}
-	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
-	if places[n.ID] == store.PlacedAwaiting {
-		s.State = job.AwaitingApproval
-	}
-	return s, nil
+	s, err := r.submit(ctx, w)
+	return Submitted(s), err
 }
 
 // EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, or awaits
 // approval, and wakes the pods that listen when the commit happens; [Runner.Tx] wakes this one without a notification.
 func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (int64, error) {
-	w, err := r.newSubmission(args, options)
+	w, err := encodeSubmission(args, options)
 	if err != nil {
 		return 0, err
 	}
-	lane, err := r.laneFor(ctx, w)
-	if err != nil {
-		return 0, err
-	}
-	ids, err := r.front.NewIDs(ctx, 1)
-	if err != nil {
-		return 0, err
-	}
-	n := w.first(ids[0], lane)
-	ctx, span := r.tracing.submission(ctx, w.kind, lane, 1)
-	n.Trace = traceparent(span)
-	s, err := r.submitFresh(ctx, tx, w, &n)
-	submitted(span, s.ID, err)
-	if r.front.IDTaken(err) {
-		r.front.DropIDs() // the caller's next transaction has other ids
-	}
-	if err != nil {
-		store.CloseStale(tx.Conn(), err, false)
-		return 0, err
-	}
-	if !s.Duplicate && !r.deaf() {
-		if err := r.front.Notify(ctx, tx); err != nil {
-			return 0, fmt.Errorf("submit %s: %w", w.kind, err)
-		}
-	}
-	return s.ID, nil
+	return r.submitTx(ctx, tx, w)
 }
 
 // Tx runs do in a transaction of the host's pool, commits it, and wakes this pod for the jobs that do submitted.
@@ -388,10 +64,28 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return nil
 }
 
-// dbError counts an error of the database and passes it on.
-func (r *services) dbError(err error) error {
-	if class := store.Class(err); class != "" {
-		r.metrics.DBErrors.WithLabelValues(class).Inc()
+// manyAtOnce is the number of jobs that one statement of EnqueueMany inserts.
+const manyAtOnce = 2000
+
+// EnqueueMany submits jobs with the same options, pending or awaiting approval, and returns their ids in order. Each 2,000 of them are one
+// commit: after an error the ids returned are those that are known to be committed. Keys are not among its options.
+func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
+	var done []int64
+	for part := range slices.Chunk(list, manyAtOnce) {
+		encoded := make([]*plain.Submission, len(part))
+		for i, args := range part {
+			var err error
+			if encoded[i], err = encodeSubmission(args, options); err != nil {
+				return done, err
+			}
+		}
+		ids, err := r.submitMany(ctx, encoded)
+		if err != nil {
+			return done, err
+		}
+		done = append(done, ids...)
 	}
-	return err
+	r.wake()
+	r.wakePeers()
+	return done, nil
 }

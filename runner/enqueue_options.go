@@ -3,6 +3,7 @@ package runner
 import (
 	"time"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -10,19 +11,19 @@ import (
 type EnqueueOption func(*submission)
 
 // Subject says what the job is about: of the jobs with one kind and subject, one runs at a time, on all pods together.
-func Subject(s string) EnqueueOption { return func(w *submission) { w.subject = &s } }
+func Subject(s string) EnqueueOption { return func(w *submission) { w.Subject = &s } }
 
 // Lane puts the job into a lane other than its kind's.
-func Lane(name string) EnqueueOption { return func(w *submission) { w.lane = name } }
+func Lane(name string) EnqueueOption { return func(w *submission) { w.Lane = name } }
 
 // Priority orders the jobs of a lane: −100 to 100, higher first, ties first ready, first out. Default 10.
-func Priority(p int) EnqueueOption { return func(w *submission) { w.priority = &p } }
+func Priority(p int) EnqueueOption { return func(w *submission) { w.Priority = &p } }
 
 // Delay makes the job due only after a while.
-func Delay(d time.Duration) EnqueueOption { return func(w *submission) { w.delay = d } }
+func Delay(d time.Duration) EnqueueOption { return func(w *submission) { w.Delay = d } }
 
 // MaxAttempts overrides the kind's limit for this job.
-func MaxAttempts(n int) EnqueueOption { return func(w *submission) { w.maxAttempts = &n } }
+func MaxAttempts(n int) EnqueueOption { return func(w *submission) { w.MaxAttempts = &n } }
 
 // UniqueWhile says for how long a unique key is taken.
 type UniqueWhile string
@@ -30,34 +31,34 @@ type UniqueWhile string
 // The spans of a unique key.
 const (
 	// WhilePending frees the key when the job starts: a trigger that comes later makes a new job, which sees the new data.
-	WhilePending UniqueWhile = "pending"
+	WhilePending UniqueWhile = plain.WhilePending
 	// WhileActive frees the key when the job has ended.
-	WhileActive UniqueWhile = "active"
+	WhileActive UniqueWhile = plain.WhileActive
 )
 
 // Unique makes the submission a no-op that returns the job which holds the key, among those of one kind.
 func Unique(key string, while UniqueWhile) EnqueueOption {
-	return func(w *submission) { w.uniqueKey, w.uniqueWhile = &key, (*string)(&while) }
+	return func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) }
 }
 
 // IdempotencyKey makes it safe to submit again after an unknown outcome: the same key returns the same job, for a day. The
 // same key with other content is [job.ErrKeyReused]. Each [Submitter] has keys of his own: nobody is given another's job.
-func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.idempotencyKey = key } }
+func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.IdempotencyKey = key } }
 
 // NeedsApproval keeps the job from running until a person approves it ([Admin.Approve]); what nobody approves within
 // Options.ApprovalTTL is cancelled. A lane can ask the same of all that is submitted to it (lanes.requires_approval). The
 // later steps of a pipeline need no approval of their own.
-func NeedsApproval() EnqueueOption { return func(w *submission) { w.approval = true } }
+func NeedsApproval() EnqueueOption { return func(w *submission) { w.Approval = true } }
 
 // Submitter names who submitted the job. What follows from it, steps and children, has the same one, and cannot be given another: who may
 // see a pipeline may see all of it.
-func Submitter(name string) EnqueueOption { return func(w *submission) { w.submitter = name } }
+func Submitter(name string) EnqueueOption { return func(w *submission) { w.Submitter = name } }
 
 // Pipeline names the pipeline that the job begins, so that it is listed by that name: at most 200 bytes.
-func Pipeline(name string) EnqueueOption { return func(w *submission) { w.pipeline = name } }
+func Pipeline(name string) EnqueueOption { return func(w *submission) { w.Pipeline = name } }
 
 // Foreign says that the kind's handler lives in another program: it need not be registered here.
-func Foreign() EnqueueOption { return func(w *submission) { w.foreign = true } }
+func Foreign() EnqueueOption { return func(w *submission) { w.Foreign = true } }
 
 // Chain declares a pipeline when it is submitted: the steps need not know each other. Each step starts when the one before
 // has succeeded, reads its result with [Job.Parent], and keeps its subject and priority. Give a step options of its own

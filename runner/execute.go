@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -72,7 +73,7 @@ func (r *engine) perform(one *run) (next *run) {
 	if !one.handed.IsZero() {
 		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
-	var outcome *Outcome
+	var outcome *plain.Outcome
 	err := guard.ErrExited // unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
 		unwatch()
@@ -94,7 +95,7 @@ func (r *engine) perform(one *run) (next *run) {
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
 // already; after an end by group commit landed goes on. The handler has returned: however long its progress and its events take to be
 // written, watchStuck must not blame it.
-func (r *engine) settle(one *run, o *Outcome, err error) (next *run) {
+func (r *engine) settle(one *run, o *plain.Outcome, err error) (next *run) {
 	inTime := one.settled.CompareAndSwap(false, true)
 	one.progress.Close()
 	one.events.Close()
@@ -159,9 +160,9 @@ func stacks() string {
 
 // conclude decides what a handler's return means and writes it, or has it written: then the end is under way. It returns
 // the next step when that is ours already.
-func (r *engine) conclude(one *run, o *Outcome, err error) (next *run, underWay bool) {
+func (r *engine) conclude(one *run, o *plain.Outcome, err error) (next *run, underWay bool) {
 	if o == nil {
-		o = Done(nil)
+		o = &plain.Outcome{Quality: job.OK}
 	}
 	cause := context.Cause(one.ctx)
 	if err, ok := errors.AsType[*released](err); ok {
@@ -176,25 +177,25 @@ func (r *engine) conclude(one *run, o *Outcome, err error) (next *run, underWay 
 		r.stale(one, failure, cause)
 		return nil, false
 	}
-	if err == nil && o.later != nil && o.inTx != nil {
+	if err == nil && o.Later != nil && o.InTx != nil {
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
-	if err == nil && o.later != nil && !errors.Is(cause, job.ErrCancelled) {
+	if err == nil && o.Later != nil && !errors.Is(cause, job.ErrCancelled) {
 		one.traceEvent("job.retry_later")
-		r.putOff(one, *o.later, job.Storable(o.why, 500))
+		r.putOff(one, *o.Later, job.Storable(o.Why, 500))
 		return nil, false
 	}
 	if err != nil {
 		return r.concludeError(one, err, cause), false
 	}
-	if o.fan != nil {
+	if o.Fan != nil {
 		return r.fanOut(one, o), false
 	}
 	ending, step, err := r.succeeded(one, o)
 	if err != nil {
 		return r.concludeError(one, job.Permanent(err), cause), false
 	}
-	if o.inTx != nil {
+	if o.InTx != nil {
 		return r.finishInTx(one, o, ending, step), false
 	}
 	r.flusher.put(r.ending(one, ending, step))

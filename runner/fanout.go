@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -21,21 +21,21 @@ import (
 // children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
 // connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
 // those that claim and end jobs.
-func (r *engine) fanOut(one *run, o *Outcome) *run {
+func (r *engine) fanOut(one *run, o *plain.Outcome) *run {
 	cause := context.Cause(one.ctx)
 	f, wait, err := r.branchesOf(one, o)
 	if err != nil {
 		return r.concludeError(one, job.Permanent(err), cause)
 	}
 	pool := r.store.Pool()
-	if o.inTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
+	if o.InTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
 		pool = r.pool
 	}
 	var empty bool
 	write := func() error {
 		return r.held(one.ctx, one.core, pool, func(ctx context.Context, tx pgx.Tx) error {
-			if o.inTx != nil {
-				if err := callWrite(ctx, tx, o.inTx); err != nil {
+			if o.InTx != nil {
+				if err := callWrite(ctx, tx, o.InTx); err != nil {
 					return &writeError{err}
 				}
 			}
@@ -80,56 +80,40 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 }
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
-func (r *engine) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
-	defer guard.Recover(&err)
-	c := &one.claimed
-	f = store.FanOut{Lease: one.lease, Parts: o.fan.parts, FailFast: o.fan.failFast, Outcome: o.quality}
+func (r *engine) branchesOf(one *run, o *plain.Outcome) (f store.FanOut, wait time.Duration, err error) {
+	c, fan := &one.claimed, o.Fan
+	f = store.FanOut{Lease: one.lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Quality, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
-	switch n := len(o.fan.children) + o.fan.parts; {
-	case o.next != nil:
-		return fail(fmt.Errorf("fan out: the step that follows is set with Join: %w", job.ErrInvalid))
+	switch n := len(fan.Children) + fan.Parts; {
 	case n > r.opts.MaxFanOut:
 		return fail(fmt.Errorf("fan-out of %d branches, at most %d: %w", n, r.opts.MaxFanOut, job.ErrTooLarge))
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("fan-out at step %d of at most %d: %w", c.Step, job.MaxChainSteps, job.ErrTooLarge))
 	}
-	if f.Result, err = o.encodeResult(); err != nil {
-		return fail(err)
-	}
-	if f.Plan, err = r.planAfter(one, o); err != nil {
+	if f.Plan, err = r.planAfter(one, fan.Join); err != nil {
 		return fail(err)
 	}
 	if c.Step == 0 && c.Planned == nil {
 		f.Pipeline = new(string)
 	}
-	ids, err := r.newIDs(one, len(o.fan.children))
+	ids, err := r.newIDs(one, len(fan.Children))
 	if err != nil {
 		return fail(err)
 	}
 	from := before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter}
-	for i, args := range o.fan.children {
-		w, err := r.newSubmission(args, nil)
-		if err != nil {
+	for i, w := range fan.Children {
+		if err := r.checkFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))
 		}
-		if w.idempotencyKey != "" || w.pipeline != "" {
-			return fail(fmt.Errorf("child %s: idempotency keys and names are for submissions, not for children: %w", w.kind, job.ErrInvalid))
-		}
-		if w.approval {
-			return fail(fmt.Errorf("child %s: approval is for submissions, not for children: %w", w.kind, job.ErrInvalid))
-		}
-		if w.submitter != "" {
-			return fail(fmt.Errorf("child %s: it has the submitter of its pipeline: %w", w.kind, job.ErrInvalid))
-		}
-		if err := r.checkLane(one, w); err != nil {
-			return fail(fmt.Errorf("child %s: %w", w.kind, err))
+		if err := r.checkLane(one, w.Kind, w.Lane); err != nil {
+			return fail(fmt.Errorf("child %s: %w", w.Kind, err))
 		}
 		n := r.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
 		n.Trace = r.tracing.child(one, &n)
-		if w.delay > 0 && (wait == 0 || w.delay < wait) {
-			wait = w.delay
+		if w.Delay > 0 && (wait == 0 || w.Delay < wait) {
+			wait = w.Delay
 		}
 		f.Children = append(f.Children, n)
 	}
@@ -137,26 +121,23 @@ func (r *engine) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 }
 
 // planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
-func (r *engine) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
-	if o.fan.join == nil {
+func (r *engine) planAfter(one *run, join []plain.Step) (json.RawMessage, error) {
+	if len(join) == 0 {
 		return one.claimed.Planned, nil
 	}
-	steps, err := r.plan(o.fan.join, false)
-	if err != nil {
+	if err := r.checkPlanned(join, join[0].Foreign); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
-	for _, s := range steps {
-		if err := r.checkLane(one, &submission{kind: s.Kind, lane: s.Lane}); err != nil {
+	for _, s := range join {
+		if err := r.checkLane(one, s.Kind, s.Lane); err != nil {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	planned, err := decodePlan(one.claimed.ID, one.claimed.Planned)
+	planned, err := plain.DecodePlan(one.claimed.ID, one.claimed.Planned)
 	if err != nil {
 		return nil, err
 	}
-	w := &submission{kind: o.fan.join.Kind(), planned: append(steps, planned...)}
-	err = w.encodePlan()
-	return w.plan, err
+	return plain.EncodePlan(join[0].Kind, append(join, planned...))
 }
 
 // concludeHeld ends a claim whose last transaction was not committed.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -187,7 +188,7 @@ func (r *engine) logEnd(one *run, e store.Ending, state job.State) {
 
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
-func (r *engine) finishInTx(one *run, o *Outcome, e store.Ending, next *store.NewJob) *run {
+func (r *engine) finishInTx(one *run, o *plain.Outcome, e store.Ending, next *store.NewJob) *run {
 	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
@@ -197,7 +198,7 @@ func (r *engine) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 	var ended store.Ended
 	write := func() error {
 		return r.held(one.ctx, one.core, r.pool, func(ctx context.Context, tx pgx.Tx) error {
-			if err := callWrite(ctx, tx, o.inTx); err != nil {
+			if err := callWrite(ctx, tx, o.InTx); err != nil {
 				return &writeError{err}
 			}
 			if err := one.events.WriteIn(ctx, tx); err != nil {

@@ -118,7 +118,7 @@ func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.GuestVerdi
 
 func (w *far) reports(t *testing.T, to *runner.Runner, a runner.Assignment, o *runner.Outcome, failure error) (bool, error) {
 	t.Helper()
-	duplicate, err := to.Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Outcome: o, Err: failure})
+	duplicate, err := to.Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Outcome: runner.Encoded(o), Err: failure})
 	if err == nil {
 		w.mu.Lock()
 		delete(w.runs, a.ID)

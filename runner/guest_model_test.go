@@ -87,7 +87,7 @@ func (c *chaos) accepted(a runner.Assignment, report runner.GuestReport, duplica
 // outcome is what a handler returns. What is no end, and may come several times, has none.
 func (c *chaos) outcome(t *task) runner.GuestReport {
 	report := runner.GuestReport{GuestClaim: claimOf(t.a)}
-	done := runner.Done(map[string]int64{"fence": t.a.Fence})
+	done := runner.Encoded(runner.Done(map[string]int64{"fence": t.a.Fence}))
 	if t.ctx.Err() != nil {
 		report.Err = context.Cause(t.ctx)
 		return report
@@ -101,15 +101,15 @@ func (c *chaos) outcome(t *task) runner.GuestReport {
 		report.HandedBack = true
 	case 4, 5:
 		if t.a.Step < 4 {
-			report.Outcome = runner.Then(of("far"))
+			report.Outcome = runner.Encoded(runner.Then(of("far")))
 		}
 	case 6:
 		if t.a.Step < 3 {
-			report.Outcome = runner.FanOut(of("far"), of("near"), runner.Step(of("far"), runner.Subject("x"))).Join(of("near"))
+			report.Outcome = runner.Encoded(runner.FanOut(of("far"), of("near"), runner.Step(of("far"), runner.Subject("x"))).Join(of("near")))
 		}
 	case 7:
 		if !c.gone.Load() {
-			later := runner.GuestReport{GuestClaim: report.GuestClaim, Outcome: runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now")}
+			later := runner.GuestReport{GuestClaim: report.GuestClaim, Outcome: runner.Encoded(runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
 			if _, err := c.pod().Reported(context.Background(), t.boot, owner, later); err == nil {
 				t.lost.Store(true) // it waits
 			}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -41,7 +42,7 @@ type proxy struct {
 
 // answer is what a handler elsewhere returned.
 type answer struct {
-	outcome *Outcome
+	outcome *plain.Outcome
 	err     error
 }
 
@@ -60,7 +61,7 @@ func signed(key []byte, boot string, c GuestClaim) bool {
 
 // handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
 // becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
-func (g *Guest) handle(ctx context.Context, c *core) (*Outcome, error) {
+func (g *Guest) handle(ctx context.Context, c *core) (*plain.Outcome, error) {
 	key := claimKey{c.ID(), c.Fence()}
 	p, adopted := g.openProxy(key)
 	defer g.shutProxy(key, p)
@@ -75,7 +76,7 @@ func (g *Guest) handle(ctx context.Context, c *core) (*Outcome, error) {
 }
 
 // await waits for what becomes of a claim, and has its worker ask for the news when its context ends.
-func (g *Guest) await(ctx context.Context, key claimKey, p *proxy) (*Outcome, error) {
+func (g *Guest) await(ctx context.Context, key claimKey, p *proxy) (*plain.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
 		case <-ends:
@@ -93,13 +94,13 @@ func (g *Guest) await(ctx context.Context, key claimKey, p *proxy) (*Outcome, er
 }
 
 // take notes which answer counts: one that comes later, or when the claim is given back already, does not.
-func (p *proxy) take(a *answer) (*Outcome, error) {
+func (p *proxy) take(a *answer) (*plain.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
 }
 
 // released is what a guest that has ended leaves of a claim.
-func (g *Guest) released(key claimKey, p *proxy) (*Outcome, error) {
+func (g *Guest) released(key claimKey, p *proxy) (*plain.Outcome, error) {
 	select {
 	case a := <-p.answers: // it came first
 		return p.take(a)

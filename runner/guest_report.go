@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -15,7 +16,7 @@ import (
 // GuestReport is what a handler elsewhere returned.
 type GuestReport struct {
 	GuestClaim
-	Outcome    *Outcome // nil: Done(nil)
+	Outcome    *plain.Outcome // nil: a success without a result
 	Err        error
 	Class      job.ErrorClass // of Err: see [ErrorOf]
 	Code       string         // of Err; empty: none
@@ -117,14 +118,14 @@ func (report GuestReport) is(f store.Fate) bool {
 		return f.Pending
 	case report.Err != nil:
 		return f.Parked && !f.Fanned || f.State != nil && (*f.State == job.Failed || *f.State == job.Cancelled) && ours(f.Reason)
-	case o != nil && o.later != nil:
+	case o != nil && o.Later != nil:
 		return f.Parked && !f.Fanned || f.State != nil && *f.State == job.Cancelled && ours(f.Reason)
-	case o != nil && o.fan != nil && f.Fanned:
+	case o != nil && o.Fan != nil && f.Fanned:
 		return true
 	case f.State == nil || !ours(f.Reason):
 		return false
 	case *f.State == job.Succeeded:
-		return o == nil || sameResult(o.result, f.Result)
+		return o == nil || sameResult(o.Result, f.Result)
 	}
 	return *f.State == job.Cancelled || *f.State == job.Failed && *f.Reason != job.ReasonError
 }
@@ -138,13 +139,13 @@ func ours(why *job.Reason) bool {
 	return true
 }
 
-func sameResult(reported any, kept json.RawMessage) bool {
-	if reported == nil {
-		return kept == nil
+// sameResult compares a reported result, which is compact, with the one that was kept.
+func sameResult(reported, kept json.RawMessage) bool {
+	if reported == nil || kept == nil {
+		return reported == nil && kept == nil
 	}
-	raw, err := encode(reported, job.MaxResultBytes)
-	var a, b bytes.Buffer
-	return err == nil && json.Compact(&a, raw) == nil && json.Compact(&b, kept) == nil && bytes.Equal(a.Bytes(), b.Bytes())
+	var b bytes.Buffer
+	return json.Compact(&b, kept) == nil && bytes.Equal(reported, b.Bytes())
 }
 
 // reportedElsewhere ends a claim whose stream another pod serves, or none: by a runner of its own for that one report, so that the end

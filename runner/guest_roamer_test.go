@@ -187,7 +187,7 @@ func (w *roamer) run(t *task) {
 				return
 			}
 			if another = w.c.odds(2); another { // else the answer got lost
-				report.Outcome = runner.Done("another")
+				report.Outcome = runner.Encoded(runner.Done("another"))
 			}
 		case errors.Is(err, job.ErrLeaseLost), errors.Is(err, runner.ErrGuestClosed):
 			return

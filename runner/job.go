@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -137,7 +138,7 @@ func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint a
 		if checkpoint == nil {
 			return nil
 		}
-		if kept, err = encode(checkpoint, job.MaxArgsBytes); err != nil {
+		if kept, err = plain.Encode(checkpoint, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 		}
 		return store.Checkpoint(ctx, c.r.store, tx, c.ID(), kept)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // laneFor finds the lane of a submission, and checks the lanes that its later steps name.
-func (r *engine) laneFor(ctx context.Context, w *submission) (string, error) {
-	for _, s := range w.planned {
+func (r *engine) laneFor(ctx context.Context, w *plain.Submission) (string, error) {
+	for _, s := range w.Planned {
 		if s.Lane == "" {
 			continue
 		}
@@ -18,7 +19,7 @@ func (r *engine) laneFor(ctx context.Context, w *submission) (string, error) {
 			return "", err
 		}
 	}
-	return r.laneOf(ctx, w.kind, w.lane)
+	return r.laneOf(ctx, w.Kind, w.Lane)
 }
 
 // laneOf finds the lane of a submission: the one named, which must exist, or its kind's.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -55,7 +56,7 @@ type kind struct {
 	inDatabase   bool
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	run          func(ctx context.Context, c *core) (*Outcome, error)
+	run          func(ctx context.Context, c *core) (*plain.Outcome, error)
 	runSeconds   prometheus.Observer
 	ends         *endCounters // nil: a kind that only remote workers have
 }
@@ -102,7 +103,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, run: run, runSeconds: r.metrics.RunSeconds.WithLabelValues(name), ends: r.count.ends.of(name)}
+	k := &kind{name: name, timeout: r.opts.Timeout, run: encoded(run), runSeconds: r.metrics.RunSeconds.WithLabelValues(name), ends: r.count.ends.of(name)}
 	for _, o := range options {
 		o(k)
 	}
@@ -110,6 +111,17 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
 	r.kinds[name] = k
+}
+
+// encoded returns a handler whose outcome is encoded when it returns.
+func encoded(run func(context.Context, *core) (*Outcome, error)) func(context.Context, *core) (*plain.Outcome, error) {
+	return func(ctx context.Context, c *core) (*plain.Outcome, error) {
+		o, err := run(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return encodeOutcome(o)
+	}
 }
 
 // Kinds lists the registered kinds that this runner runs, sorted: all, or those of Options.Kinds.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -85,9 +86,9 @@ func (r *Runner) Policies() (list []GuestKind) {
 	return list
 }
 
-// Perform calls the handler of an assignment and returns what it came to. boot is the id of the worker. Its goroutine ends with
+// Perform calls the handler of an assignment and returns its outcome, encoded and checked. boot is the id of the worker. Its goroutine ends with
 // the handler, whatever that does.
-func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far) (o *Outcome, err error) {
+func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far) (o *plain.Outcome, err error) {
 	k := r.kinds[a.Kind]
 	if k == nil {
 		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
@@ -112,5 +113,32 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far
 		}
 		return err
 	})
+	if err == nil && o != nil {
+		err = job.Permanent(r.checkRemote(o))
+	}
 	return o, err
+}
+
+// checkRemote refuses an outcome that no pod would take.
+func (r *engine) checkRemote(o *plain.Outcome) error {
+	if o.InTx != nil {
+		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
+	}
+	if o.Next != nil {
+		if err := r.checkFollowing("next step", o.Next); err != nil {
+			return err
+		}
+	}
+	if o.Fan == nil {
+		return nil
+	}
+	for i, child := range o.Fan.Children {
+		if err := r.checkFollowing("child", child); err != nil {
+			return fmt.Errorf("child %d: %w", i+1, err)
+		}
+	}
+	if len(o.Fan.Join) == 0 {
+		return nil
+	}
+	return r.checkPlanned(o.Fan.Join, o.Fan.Join[0].Foreign)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -37,7 +38,7 @@ func otherArgs(args any) (json.RawMessage, error) {
 	if args == nil {
 		return nil, nil
 	}
-	return encode(args, job.MaxArgsBytes)
+	return plain.Encode(args, job.MaxArgsBytes)
 }
 
 // wentAgain sees to it that jobs that were tried again are claimed.

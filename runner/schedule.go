@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -95,8 +96,8 @@ func (r *Runner) complete(d *declaration) error {
 		return fmt.Errorf("its job is one kind with its args; what follows is its handler's to say: %w", job.ErrInvalidSchedule)
 	}
 	w := &d.job
-	if w.delay != 0 || w.maxAttempts != nil || w.idempotencyKey != "" || w.submitter != "" || w.pipeline != "" || w.approval || w.foreign ||
-		w.uniqueWhile != nil && *w.uniqueWhile != string(WhileActive) {
+	if w.Delay != 0 || w.MaxAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.Foreign ||
+		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
 		return fmt.Errorf("its jobs take a subject, a lane, a priority and a unique key while active only: %w", job.ErrInvalidSchedule)
 	}
 	s := &d.set
@@ -104,18 +105,18 @@ func (r *Runner) complete(d *declaration) error {
 	if s.Kind = d.args.Kind(); r.kinds[s.Kind] == nil {
 		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
 	}
-	if s.Args, err = encodeArgs(s.Kind, d.args); err != nil {
+	if s.Args, err = plain.EncodeArgs(s.Kind, d.args); err != nil {
 		return err
 	}
-	s.Lane = w.lane
-	if w.subject != nil {
-		s.Subject = *w.subject
+	s.Lane = w.Lane
+	if w.Subject != nil {
+		s.Subject = *w.Subject
 	}
-	if w.priority != nil {
-		s.Priority = *w.priority
+	if w.Priority != nil {
+		s.Priority = *w.Priority
 	}
-	if w.uniqueKey != nil {
-		s.UniqueKey = *w.uniqueKey
+	if w.UniqueKey != nil {
+		s.UniqueKey = *w.UniqueKey
 	}
 	if _, err = r.calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
 		err = nil // a program that starts again after the moment of an @at is not wrong

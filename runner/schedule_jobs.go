@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -52,31 +53,34 @@ func (r *Runner) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule
 	if err != nil {
 		return nil, err, nil
 	}
-	w.lane, err = r.laneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
+	w.Lane, err = r.laneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
 		return view.LaneForIn(ctx, r.front, tx, kind, named, other)
-	}, w.kind, w.lane)
+	}, w.Kind, w.Lane)
 	if errors.Is(err, job.ErrUnknownLane) {
 		return nil, err, nil
 	}
 	return func(ctx context.Context, ids []int64) ([]store.NewJob, func(error)) {
-		_, span := r.tracing.submission(ctx, w.kind, w.lane, len(ids))
+		_, span := r.tracing.submission(ctx, w.Kind, w.Lane, len(ids))
 		rows := make([]store.NewJob, len(ids))
 		for i, id := range ids {
-			rows[i] = w.first(id, w.lane)
+			rows[i] = w.First(id, w.Lane)
 			rows[i].Trace = traceparent(span)
 		}
 		return rows, func(err error) { submitted(span, ids[0], err) }
 	}, nil, err
 }
 
-// scheduled is what a fire of a schedule submits.
-func (r *Runner) scheduled(s job.Schedule) (*submission, error) {
-	options := []EnqueueOption{Priority(s.Priority), Pipeline(s.Name), Lane(s.Lane), Subject(s.Subject)}
+// scheduled returns the submission of a schedule's jobs. Its kind need not be known here: an operator may fire it from a program without
+// handlers.
+func (r *Runner) scheduled(s job.Schedule) (*plain.Submission, error) {
+	args, err := plain.EncodeRawArgs(s.Kind, s.Args)
+	if err != nil {
+		return nil, err
+	}
+	w := &plain.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
 	if s.UniqueKey != "" {
-		options = append(options, Unique(s.UniqueKey, WhileActive))
+		while := plain.WhileActive
+		w.UniqueKey, w.UniqueWhile = &s.UniqueKey, &while
 	}
-	if r.kinds[s.Kind] == nil {
-		options = append(options, Foreign()) // an operator's fire, from a program without handlers
-	}
-	return r.newSubmission(Raw{Name: s.Kind, JSON: s.Args}, options)
+	return w, r.checkSubmission(w)
 }

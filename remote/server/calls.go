@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,84 +87,6 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 		status = remotepb.ReportResultResponse_STATUS_DUPLICATE
 	}
 	return connect.NewResponse(&remotepb.ReportResultResponse{Status: status}), nil
-}
-
-func reportOf(m *remotepb.ReportResultRequest) (r runner.GuestReport, err error) {
-	switch is := m.GetOutcome().(type) {
-	case *remotepb.ReportResultRequest_Done:
-		d := is.Done
-		r.Outcome = runner.Described{Result: d.GetResult(), Warning: d.GetWarning(), Then: step(d.GetThen())}.Outcome()
-	case *remotepb.ReportResultRequest_FanOut:
-		f := is.FanOut
-		d := runner.Described{Fan: true, Result: f.GetResult(), Warning: f.GetWarning(), Parts: int(f.GetParts()), FailFast: f.GetFailFast(), Join: step(f.GetJoin())}
-		if f.GetParts() < 0 {
-			return r, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("invalid: %d parts", f.GetParts()))
-		}
-		for _, child := range f.GetChildren() {
-			d.Children = append(d.Children, *step(cmp.Or(child, &remotepb.Step{}))) // one of no kind is refused
-		}
-		r.Outcome = d.Outcome()
-	case *remotepb.ReportResultRequest_RetryLater:
-		r.Outcome = runner.RetryLater(is.RetryLater.GetWait().AsDuration(), is.RetryLater.GetWhy())
-	case *remotepb.ReportResultRequest_Failure:
-		r.Err = failure(is.Failure)
-		r.Class, r.Code = job.ErrorClass(is.Failure.GetErrorClass()), is.Failure.GetErrorCode()
-	case *remotepb.ReportResultRequest_HandedBack:
-		r.HandedBack, r.Why = true, is.HandedBack.GetWhy()
-	default:
-		return r, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a report says what came of the job"))
-	}
-	return r, nil
-}
-
-// failure is the error of a handler elsewhere, with what it asks for.
-func failure(f *remotepb.Failure) error {
-	err := error(handlersError(f.GetMessage()))
-	if f.GetInvalidArgs() {
-		err = invalidArgs{err}
-	}
-	switch {
-	case f.GetPermanent():
-		return job.Permanent(err)
-	case f.RetryAfter != nil:
-		return job.RetryAfter(max(f.GetRetryAfter().AsDuration(), 0), err)
-	case f.GetRetryable():
-		return job.Retryable(err)
-	}
-	return err
-}
-
-type handlersError string
-
-func (e handlersError) Error() string {
-	if e == "" {
-		return "the handler returned an error without words"
-	}
-	return string(e)
-}
-
-// invalidArgs is an error of a handler that could not decode its arguments.
-type invalidArgs struct{ error }
-
-func (invalidArgs) Is(target error) bool { return target == job.ErrInvalidArgs }
-
-// step is a step that follows, with what follows it: no deeper than a message may be nested.
-func step(m *remotepb.Step) *runner.DescribedStep {
-	if m == nil {
-		return nil
-	}
-	s := &runner.DescribedStep{
-		Kind: m.GetKind(), Args: m.GetArgs(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), MaxAttempts: int(m.GetMaxAttempts()),
-		UniqueKey: m.GetUniqueKey(), UniqueWhile: runner.UniqueWhile(m.GetUniqueWhile()), Foreign: m.GetForeign(),
-	}
-	if m.Priority != nil {
-		priority := int(m.GetPriority())
-		s.Priority = &priority
-	}
-	for _, next := range m.GetRest() {
-		s.Rest = append(s.Rest, *step(next))
-	}
-	return s
 }
 
 // Note implements [remotepb.WorkersHandler].

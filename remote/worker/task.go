@@ -2,15 +2,13 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
@@ -112,7 +110,7 @@ func (t *task) run() {
 
 // perform calls the handler in a slot of the worker. The pod has one for every job that it sends, but a handler whose job was stopped, or
 // is another pod's, may still run in it.
-func (t *task) perform() (*runner.Outcome, error) {
+func (t *task) perform() (*engine.Outcome, error) {
 	select {
 	case t.w.slots <- struct{}{}:
 	case <-t.ctx.Done():
@@ -158,69 +156,6 @@ func (t *task) end() {
 
 func (t *task) report() *remotepb.ReportResultRequest {
 	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
-}
-
-// fill puts what the handler returned into a report.
-func (t *task) fill(m *remotepb.ReportResultRequest, o *runner.Outcome, err error) {
-	why := context.Cause(t.ctx)
-	var d runner.Described
-	if err == nil {
-		if d, err = t.w.r.Describe(o); err != nil {
-			err = job.Permanent(err)
-		}
-	}
-	switch {
-	case err != nil && (errors.Is(why, job.ErrShutdown) || errors.Is(why, job.ErrLeaseLost)):
-		m.Outcome = &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: why.Error()}}
-	case err != nil:
-		m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: failure(err)}
-	case d.Later != nil:
-		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(*d.Later), Why: cut(d.Why)}}
-	case d.Fan:
-		f := &remotepb.FanOut{Parts: int32(d.Parts), FailFast: d.FailFast, Join: step(d.Join), Result: d.Result, Warning: d.Warning} // #nosec G115 -- the pod refuses more than 10,000
-		for i := range d.Children {
-			f.Children = append(f.Children, step(&d.Children[i]))
-		}
-		m.Outcome = &remotepb.ReportResultRequest_FanOut{FanOut: f}
-	default:
-		m.Outcome = &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: d.Result, Warning: d.Warning, Then: step(d.Then)}}
-	}
-}
-
-func failure(err error) *remotepb.Failure {
-	wish := job.WishOf(err)
-	class, code := runner.ErrorOf(err)
-	f := &remotepb.Failure{ErrorClass: string(class), ErrorCode: code, Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
-	if wish.After != nil {
-		f.RetryAfter = durationpb.New(*wish.After)
-	}
-	return f
-}
-
-// cut keeps a message to what a pod would keep of it, as text that goes over the wire.
-func cut(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), job.MaxErrorBytes)], "�")
-}
-
-func step(s *runner.DescribedStep) *remotepb.Step {
-	if s == nil {
-		return nil
-	}
-	m := &remotepb.Step{
-		Kind: s.Kind, Args: s.Args, Subject: s.Subject, Lane: s.Lane, MaxAttempts: int32(min(s.MaxAttempts, 1<<30)), // #nosec G115 -- bounded here
-		UniqueKey: s.UniqueKey, UniqueWhile: string(s.UniqueWhile), Foreign: s.Foreign,
-	}
-	if s.Delay > 0 {
-		m.Delay = durationpb.New(s.Delay)
-	}
-	if s.Priority != nil {
-		priority := int32(*s.Priority) // #nosec G115 -- −100 to 100
-		m.Priority = &priority
-	}
-	for i := range s.Rest {
-		m.Rest = append(m.Rest, step(&s.Rest[i]))
-	}
-	return m
 }
 
 // send reports until somebody has answered: the same report twice is one end. A heartbeat that says that the job is the worker's no more may

@@ -1,11 +1,10 @@
-package runner
+package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/trapeze-run/trapeze/job"
 )
 
 type page struct {
@@ -13,21 +12,19 @@ type page struct {
 	No   int    `json:"no"`
 }
 
-func (page) Kind() string { return "page" }
-
 // BenchmarkEncodeArgs encodes and checks arguments, once as a struct and once as JSON that its submitter has encoded.
 func BenchmarkEncodeArgs(b *testing.B) {
 	for _, size := range []int{10, 1500, 20_000} {
 		text := strings.Repeat("x", size)
-		for name, args := range map[string]job.Args{
+		for name, args := range map[string]any{
 			"struct": page{Text: text, No: 1},
-			"JSON":   Raw{Name: "page", JSON: []byte(`{"text":"` + text + `","no":1}`)},
+			"JSON":   json.RawMessage(`{"text":"` + text + `","no":1}`),
 		} {
 			b.Run(fmt.Sprintf("%s of %d bytes", name, size), func(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(size))
 				for b.Loop() {
-					if _, err := encodeArgs("page", args); err != nil {
+					if _, err := EncodeArgs("page", args); err != nil {
 						b.Fatal(err)
 					}
 				}

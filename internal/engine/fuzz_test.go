@@ -1,4 +1,4 @@
-package runner
+package engine
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 	}
 	const limit = 64 << 10
 	f.Fuzz(func(t *testing.T, text []byte) {
-		once, err := encode(Raw{Name: "k", JSON: text}, limit)
+		once, err := Encode(json.RawMessage(text), limit)
 		if err != nil {
 			if !errors.Is(err, job.ErrInvalidArgs) && !errors.Is(err, job.ErrTooLarge) {
 				t.Errorf("%q: %v", text, err)
@@ -36,17 +36,17 @@ func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 		if len(bytes.TrimSpace(text)) > 0 && (decode(once, &is) != nil || decode(text, &was) != nil || !same(is, was)) {
 			t.Errorf("%q becomes %q", text, once)
 		}
-		again, err := encode(Raw{Name: "k", JSON: once}, limit)
+		again, err := Encode(once, limit)
 		if err != nil || !bytes.Equal(again, once) {
 			t.Errorf("%q becomes %q: %v", once, again, err)
 		}
-		plan := &submission{kind: "k", planned: []job.Step{{Kind: "k", Args: once}}}
-		if err := plan.encodePlan(); err != nil {
+		plan := &Submission{Kind: "k", Planned: []Step{{Step: job.Step{Kind: "k", Args: once}}}}
+		if err := plan.EncodePlan(); err != nil {
 			t.Fatalf("a plan with %q: %v", once, err)
 		}
 		var steps []job.Step
-		if err := json.Unmarshal(plan.plan, &steps); err != nil || !bytes.Equal(steps[0].Args, once) {
-			t.Errorf("%q comes out of a plan as %s: %v", once, plan.plan, err)
+		if err := json.Unmarshal(plan.Plan, &steps); err != nil || !bytes.Equal(steps[0].Args, once) {
+			t.Errorf("%q comes out of a plan as %s: %v", once, plan.Plan, err)
 		}
 	})
 }

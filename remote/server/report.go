@@ -1,0 +1,152 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// reportOf reads a report. An outcome that cannot be stored is a failure of the job; the engine checks everything else in it.
+func reportOf(m *remotepb.ReportResultRequest) (r runner.GuestReport, err error) {
+	switch is := m.GetOutcome().(type) {
+	case *remotepb.ReportResultRequest_Done:
+		r.Outcome, err = done(is.Done)
+		r.Err = job.Permanent(err)
+	case *remotepb.ReportResultRequest_FanOut:
+		if parts := is.FanOut.GetParts(); parts < 0 {
+			return r, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("invalid: %d parts", parts))
+		}
+		r.Outcome, err = fanOut(is.FanOut)
+		r.Err = job.Permanent(err)
+	case *remotepb.ReportResultRequest_RetryLater:
+		wait := is.RetryLater.GetWait().AsDuration()
+		r.Outcome = &engine.Outcome{Quality: job.OK, Later: &wait, Why: is.RetryLater.GetWhy()}
+	case *remotepb.ReportResultRequest_Failure:
+		r.Err = failure(is.Failure)
+		r.Class, r.Code = job.ErrorClass(is.Failure.GetErrorClass()), is.Failure.GetErrorCode()
+	case *remotepb.ReportResultRequest_HandedBack:
+		r.HandedBack, r.Why = true, is.HandedBack.GetWhy()
+	default:
+		return r, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a report says what came of the job"))
+	}
+	return r, nil
+}
+
+func done(m *remotepb.Done) (*engine.Outcome, error) {
+	o, err := outcome(m.GetResult(), m.GetWarning())
+	if err == nil && m.GetThen() != nil {
+		o.Next, err = submission(m.GetThen())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func fanOut(m *remotepb.FanOut) (*engine.Outcome, error) {
+	o, err := outcome(m.GetResult(), m.GetWarning())
+	if err != nil {
+		return nil, err
+	}
+	o.Fan = &engine.FanOut{Children: make([]*engine.Submission, len(m.GetChildren())), Parts: int(m.GetParts()), FailFast: m.GetFailFast()}
+	for i, child := range m.GetChildren() {
+		if o.Fan.Children[i], err = submission(cmp.Or(child, &remotepb.Step{})); err != nil { // one of no kind is refused
+			return nil, fmt.Errorf("child %d: %w", i+1, err)
+		}
+	}
+	if m.GetJoin() == nil {
+		return o, nil
+	}
+	join, err := submission(m.GetJoin())
+	if err == nil {
+		o.Fan.Join, err = join.Steps()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	return o, nil
+}
+
+// outcome is a success with a result; empty: none.
+func outcome(result []byte, warning bool) (o *engine.Outcome, err error) {
+	o = &engine.Outcome{Quality: job.OK}
+	if warning {
+		o.Quality = job.Warning
+	}
+	if len(result) > 0 {
+		o.Result, err = engine.EncodeResult(json.RawMessage(result))
+	}
+	return o, err
+}
+
+// submission reads a step and the steps after it, which are nested no deeper than a message may be.
+func submission(m *remotepb.Step) (*engine.Submission, error) {
+	w := &engine.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign()}
+	var err error
+	if w.Args, err = engine.EncodeRawArgs(w.Kind, m.GetArgs()); err != nil {
+		return nil, err
+	}
+	if m.Priority != nil {
+		w.Priority = number(m.GetPriority())
+	}
+	if m.GetMaxAttempts() != 0 {
+		w.MaxAttempts = number(m.GetMaxAttempts())
+	}
+	if m.GetUniqueKey() != "" {
+		w.UniqueKey, w.UniqueWhile = &m.UniqueKey, &m.UniqueWhile
+	}
+	for _, m := range m.GetRest() {
+		next, err := submission(m)
+		if err == nil {
+			err = w.Then(next)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func number(n int32) *int {
+	wide := int(n)
+	return &wide
+}
+
+// failure is the error of a handler elsewhere, with the retry that it asks for.
+func failure(f *remotepb.Failure) error {
+	err := error(handlersError(f.GetMessage()))
+	if f.GetInvalidArgs() {
+		err = invalidArgs{err}
+	}
+	switch {
+	case f.GetPermanent():
+		return job.Permanent(err)
+	case f.RetryAfter != nil:
+		return job.RetryAfter(max(f.GetRetryAfter().AsDuration(), 0), err)
+	case f.GetRetryable():
+		return job.Retryable(err)
+	}
+	return err
+}
+
+type handlersError string
+
+func (e handlersError) Error() string {
+	if e == "" {
+		return "the handler returned an error without words"
+	}
+	return string(e)
+}
+
+// invalidArgs is an error of a handler that could not decode its arguments.
+type invalidArgs struct{ error }
+
+func (invalidArgs) Is(target error) bool { return target == job.ErrInvalidArgs }

@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// fill puts the return of the handler into a report.
+func (t *task) fill(m *remotepb.ReportResultRequest, o *engine.Outcome, err error) {
+	why := context.Cause(t.ctx)
+	switch {
+	case err != nil && (errors.Is(why, job.ErrShutdown) || errors.Is(why, job.ErrLeaseLost)):
+		m.Outcome = &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: why.Error()}}
+	case err != nil:
+		m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: failure(err)}
+	case o == nil:
+		m.Outcome = &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{}}
+	case o.Later != nil:
+		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(*o.Later), Why: cut(o.Why)}}
+	case o.Fan != nil:
+		f := &remotepb.FanOut{Parts: int32(o.Fan.Parts), FailFast: o.Fan.FailFast, Result: o.Result, Warning: o.Quality == job.Warning} // #nosec G115 -- the pod refuses more than 10,000
+		for _, child := range o.Fan.Children {
+			f.Children = append(f.Children, submission(child))
+		}
+		if join := planned(o.Fan.Join); len(join) > 0 {
+			f.Join = join[0]
+			f.Join.Rest = join[1:]
+		}
+		m.Outcome = &remotepb.ReportResultRequest_FanOut{FanOut: f}
+	default:
+		d := &remotepb.Done{Result: o.Result, Warning: o.Quality == job.Warning}
+		if o.Next != nil {
+			d.Then = submission(o.Next)
+		}
+		m.Outcome = &remotepb.ReportResultRequest_Done{Done: d}
+	}
+}
+
+// submission is a next step or a child as it goes over the wire.
+func submission(w *engine.Submission) *remotepb.Step {
+	m := step(engine.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Lane: w.Lane, Priority: w.Priority}, Foreign: w.Foreign})
+	if w.MaxAttempts != nil {
+		m.MaxAttempts = int32(min(*w.MaxAttempts, 1<<30)) // #nosec G115 -- bounded here
+	}
+	if w.UniqueKey != nil {
+		m.UniqueKey, m.UniqueWhile = *w.UniqueKey, *w.UniqueWhile
+	}
+	if w.Delay > 0 {
+		m.Delay = durationpb.New(w.Delay)
+	}
+	m.Rest = planned(w.Planned)
+	return m
+}
+
+func planned(steps []engine.Step) (list []*remotepb.Step) {
+	for _, s := range steps {
+		list = append(list, step(s))
+	}
+	return list
+}
+
+func step(s engine.Step) *remotepb.Step {
+	m := &remotepb.Step{Kind: s.Kind, Args: s.Args, Subject: s.Subject, Lane: s.Lane, Foreign: s.Foreign}
+	if s.Priority != nil {
+		priority := int32(*s.Priority) // #nosec G115 -- −100 to 100
+		m.Priority = &priority
+	}
+	return m
+}
+
+func failure(err error) *remotepb.Failure {
+	wish := job.WishOf(err)
+	class, code := runner.ErrorOf(err)
+	f := &remotepb.Failure{ErrorClass: string(class), ErrorCode: code, Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
+	if wish.After != nil {
+		f.RetryAfter = durationpb.New(*wish.After)
+	}
+	return f
+}
+
+// cut bounds a message as a pod does, and makes it text that goes over the wire.
+func cut(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), job.MaxErrorBytes)], "�")
+}
