@@ -28,7 +28,7 @@ type engine struct {
 
 	mine    map[string]bool // kinds that it runs; fixed when it starts
 	mineAll []string
-	pod     *pod
+	lease   *lease
 	lanes   *slots.Lanes
 	marks   *slots.Marks
 	runs    *runs
@@ -77,7 +77,7 @@ type services struct {
 func newEngine(s services, o Options, mayUse func(lane string) bool) *engine {
 	e := &engine{
 		services: s, opts: o, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
-		lanes: slots.NewLanes(o.Slots, o.PollEvery, mayUse), marks: &slots.Marks{}, pod: newPod(), runs: newRuns(),
+		lanes: slots.NewLanes(o.Slots, o.PollEvery, mayUse), marks: &slots.Marks{}, lease: newLease(), runs: newRuns(),
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	e.hands, e.flusher = newHands(e.work), newFlusher(e)
@@ -113,4 +113,4 @@ type member interface {
 }
 
 // boot returns the boot id of the identity.
-func (e *engine) boot() string { return e.pod.id() }
+func (e *engine) boot() string { return e.lease.id() }

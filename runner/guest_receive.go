@@ -20,7 +20,7 @@ import (
 // is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrGuestClosed],
 // [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
 func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error) {
-	if !r.pod.trusted() || r.closing.Load() {
+	if !r.lease.trusted() || r.closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
 	}
 	if o, err = o.withDefaults(r); err != nil {
@@ -78,7 +78,7 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		r.guests.remove(g)
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, r.dbError(err))
 	}
-	inner.pod.beaten(sent, b.Now, b.Left, true)
+	inner.lease.beaten(sent, b.Now, b.Left, true)
 	inner.told(b)
 	inner.lanes.Unsure() // what the worker held of limited lanes is asked for
 	if g.stream > 1 {
@@ -98,7 +98,7 @@ func (g *Guest) newEngine() {
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Kinds, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, nil, false
 	g.r = newEngine(host.services, opts, o.Lane)
 	g.r.member = g
-	g.r.pod.boot = o.ID
+	g.r.lease.boot = o.ID
 	maps.Copy(g.r.kinds, host.kinds) // a step may follow that runs on a pod
 	for _, k := range o.Kinds {
 		g.r.kinds[k.Name] = g.proxied(k, host.kinds[k.Name])

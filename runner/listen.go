@@ -130,7 +130,7 @@ func (r *Runner) notifyOthers() {
 	if r.deaf() {
 		return
 	}
-	if !r.pod.registered() {
+	if !r.lease.registered() {
 		// Not run, as in a program that only submits: nobody else sends it.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()

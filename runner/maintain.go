@@ -11,7 +11,7 @@ import (
 // newMaintenance returns the maintenance that this pod does its share of.
 func newMaintenance(r *Runner) *maintenance.Maintenance {
 	o := maintenance.Options{
-		Store: r.front, Log: r.log, Metrics: r.metrics, Pod: r.opts.Name, LeadEvery: 2 * r.opts.PollEvery, Trusted: r.pod.trusted,
+		Store: r.front, Log: r.log, Metrics: r.metrics, Pod: r.opts.Name, LeadEvery: 2 * r.opts.PollEvery, Trusted: r.lease.trusted,
 		RetainSucceeded: r.opts.RetainSucceeded, RetainFailed: r.opts.RetainFailed, RetainCancelled: r.opts.RetainCancelled,
 		RetainEvents: r.opts.RetainEvents, ApprovalTTL: r.opts.ApprovalTTL, MaxAge: r.opts.MaxAge,
 		Ended: r.count.ends.count, Overdue: r.cancelOverdue, FanOutsChanged: r.unbalanced.lookAround, Wake: r.wake, WakePeers: r.wakePeers, Count: r.dbError,

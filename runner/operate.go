@@ -37,7 +37,7 @@ func (a Admin) operated(ctx context.Context, err error) error {
 	if err != nil {
 		return a.r.dbError(err)
 	}
-	if a.r.pod.registered() {
+	if a.r.lease.registered() {
 		ctx, cancel := context.WithTimeout(ctx, followWithin)
 		defer cancel()
 		now := time.Now()

@@ -33,7 +33,7 @@ func (p podMember) apply(b store.Beat) {
 // leaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.
 func (p podMember) leaseLost(ctx context.Context) {
 	r := p.r
-	old := r.pod.renew()
+	old := r.lease.renew()
 	r.lanes.DropGrants()
 	r.metrics.LeasesLost.Inc()
 	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)

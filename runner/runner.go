@@ -277,9 +277,9 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	switch {
 	case r.closing.Load():
 		reasons = append(reasons, "draining")
-	case !r.pod.registered():
+	case !r.lease.registered():
 		reasons = append(reasons, "not started")
-	case !r.pod.trusted():
+	case !r.lease.trusted():
 		reasons = append(reasons, ReasonCutOff)
 	case r.lanes.Drained():
 		reasons = append(reasons, ReasonDrained)

@@ -39,7 +39,7 @@ func (r *Runner) scheduledKinds() []string {
 
 // bootIfRegistered returns the id of this pod; nil when it is none.
 func (r *Runner) bootIfRegistered() *string {
-	if !r.pod.registered() {
+	if !r.lease.registered() {
 		return nil
 	}
 	boot := r.Boot()
