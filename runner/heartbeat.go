@@ -2,44 +2,14 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
-var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
-
-// register opens the pod's row and learns what a heartbeat tells.
-func (r *Runner) register(ctx context.Context) error {
-	sent := time.Now()
-	info := store.PodInfo{Boot: r.boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Before: r.lease.idBefore()}
-	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
-		return err
-	}
-	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.scheduledKinds()...)
-	if err != nil {
-		return err
-	}
-	if !b.Open {
-		r.lease.renew() // a closed row never opens again: the next try has one of its own
-		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
-	}
-	r.lease.beaten(sent, b.Now, r.opts.LeaseFor, true)
-	r.told(b)
-	return nil
-}
-
-func (r *Runner) checkSchema(ctx context.Context) error {
-	return migrate.Check(ctx, r.heart.Pool(), r.opts.Schema)
-}
 
 // beat renews the pod's lease until ctx ends.
 func (r *engine) beat(ctx context.Context) {
@@ -59,6 +29,9 @@ func (r *engine) beat(ctx context.Context) {
 		}
 	}
 }
+
+// readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
+func (r *engine) readSettings() { r.reread.Set() }
 
 // beatOnce renews the lease and takes what the answer tells. Only a beat in its turn counts for the right to judge others.
 func (r *engine) beatOnce(ctx context.Context, counts bool) {
@@ -139,22 +112,19 @@ func (r *engine) cancelRun(one *run, why job.Reason) {
 	}
 }
 
-// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over. Results
+// watchTrust cancels the handlers and calls over when the pod has not reached the database for so long that the others may take over. Results
 // that handlers have returned by then are still written once the database is back, unless the lease is lost.
-func (r *Runner) watchTrust(ctx context.Context) {
+func (e *engine) watchTrust(ctx context.Context, over func()) {
 	for {
-		r.lease.mu.Lock()
-		left := time.Until(r.lease.trust)
-		open := r.lease.open
-		r.lease.mu.Unlock()
+		left, open := e.lease.left()
 		if open && left <= 0 {
-			r.log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, r.opts.Name)
-			r.runs.each(func(one *run) {
+			e.log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, e.opts.Name)
+			e.runs.each(func(one *run) {
 				if !one.kind.keepRunning && !one.settled.Load() {
 					one.cancel(job.ErrLeaseLost)
 				}
 			})
-			r.feed.Interrupt()
+			over()
 		}
 		var timer <-chan time.Time
 		if open && left > 0 {
@@ -163,7 +133,7 @@ func (r *Runner) watchTrust(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.lease.change:
+		case <-e.lease.change:
 		case <-timer:
 		}
 	}

@@ -49,6 +49,13 @@ func (l *lease) trusted() bool {
 	return l.open && time.Now().Before(l.trust)
 }
 
+// left returns how long the lease may still be trusted, and whether it is open.
+func (l *lease) left() (left time.Duration, open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Until(l.trust), l.open
+}
+
 // mayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
 // outage of the database makes nobody steal from the living.
 func (l *lease) mayJudge() bool {
