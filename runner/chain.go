@@ -128,6 +128,6 @@ func (r *engine) newIDs(one *run, n int) (ids []int64, err error) {
 // mayStart decides whether the next step may be born running here, and prepares its lane. The database adds what only it
 // knows: whether something more urgent waits, and whether the subject is free.
 func (r *engine) mayStart(one *run, next *store.NewJob) bool {
-	return next.DelayMillis == 0 && !r.closing.Load() && r.mine[next.Kind] && r.pod.trusted() &&
-		r.pod.id() == one.lease.Pod && r.lanes.Step(one.claimed.Lane, next.Lane)
+	return next.DelayMillis == 0 && !r.closing.Load() && r.mine[next.Kind] && r.lease.trusted() &&
+		r.lease.id() == one.lease.Pod && r.lanes.Step(one.claimed.Lane, next.Lane)
 }

@@ -9,35 +9,35 @@ import (
 )
 
 // drain waits for the handlers, then for their contexts to end them, then hands back what is left.
-func (r *Runner) drain(ctx context.Context) {
-	if !r.runs.wait(r.opts.ShutdownGrace, r.hurry) {
-		r.runs.each(func(one *run) { one.cancel(job.ErrShutdown) })
+func (e *engine) drain(ctx context.Context) {
+	if !e.runs.wait(e.opts.ShutdownGrace, e.hurry) {
+		e.runs.each(func(one *run) { one.cancel(job.ErrShutdown) })
 		// A database that does not answer must not keep the process: its leases run out.
-		giveUp := time.AfterFunc(2*time.Second, r.flusher.die)
+		giveUp := time.AfterFunc(2*time.Second, e.flusher.die)
 		defer giveUp.Stop()
-		if !r.runs.wait(time.Second, nil) {
-			r.handBackRest(ctx)
+		if !e.runs.wait(time.Second, nil) {
+			e.handBackRest(ctx)
 		}
 	}
-	r.runs.close()
+	e.runs.close()
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := r.handBackStrays(asking); err != nil {
-		r.log.WarnContext(ctx, "jobs whose claim's reply was lost are left to the other pods", telemetry.Err, err)
+	if err := e.handBackStrays(asking); err != nil {
+		e.log.WarnContext(ctx, "jobs whose claim's reply was lost are left to the other pods", telemetry.Err, err)
 	}
 }
 
 // handBackRest hands back the claims of handlers that ignore the end of their context, or that began as next steps after it.
-func (r *Runner) handBackRest(ctx context.Context) {
-	r.runs.each(func(one *run) {
+func (e *engine) handBackRest(ctx context.Context) {
+	e.runs.each(func(one *run) {
 		one.cancel(job.ErrShutdown)
 		if one.settled.CompareAndSwap(false, true) {
-			r.metrics.Stuck.Inc()
-			r.log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)
-			r.handBack(one, "the pod is shutting down")
+			e.metrics.Stuck.Inc()
+			e.log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)
+			e.handBack(one, "the pod is shutting down")
 		}
 	})
 }
 
-// HandBackNow ends the grace of a shutdown that is under way: contexts are cancelled now and jobs handed back.
-func (r *Runner) HandBackNow() { r.hurried.Do(func() { close(r.hurry) }) }
+// hurryDrain ends the grace of a drain that is under way.
+func (e *engine) hurryDrain() { e.hurried.Do(func() { close(e.hurry) }) }

@@ -23,12 +23,12 @@ import (
 type engine struct {
 	services
 	member member
-	opts   Options
+	opts   engineOptions
 	kinds  map[string]*kind // that it knows: a next step may be of any of them
 
 	mine    map[string]bool // kinds that it runs; fixed when it starts
 	mineAll []string
-	pod     *pod
+	lease   *lease
 	lanes   *slots.Lanes
 	marks   *slots.Marks
 	runs    *runs
@@ -74,10 +74,10 @@ type services struct {
 
 // newEngine returns an engine that runs no kind yet. mayUse reports whether it may use a lane; nil: it may use all. Set its member, its
 // kinds and those that it runs before it starts.
-func newEngine(s services, o Options, mayUse func(lane string) bool) *engine {
+func newEngine(s services, o engineOptions, mayUse func(lane string) bool) *engine {
 	e := &engine{
 		services: s, opts: o, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
-		lanes: slots.NewLanes(o.Slots, o.PollEvery, mayUse), marks: &slots.Marks{}, pod: newPod(), runs: newRuns(),
+		lanes: slots.NewLanes(o.Slots, o.PollEvery, mayUse), marks: &slots.Marks{}, lease: newLease(), runs: newRuns(),
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	e.hands, e.flusher = newHands(e.work), newFlusher(e)
@@ -113,4 +113,17 @@ type member interface {
 }
 
 // boot returns the boot id of the identity.
-func (e *engine) boot() string { return e.pod.id() }
+func (e *engine) boot() string { return e.lease.id() }
+
+// deaf reports whether notifications are off: behind a pooler without a direct connection.
+func (r *engine) deaf() bool { return r.opts.DirectURL == "off" }
+
+// wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
+func (r *engine) wakePeers() { r.member.wakePeers() }
+
+func (r *engine) slots() int {
+	if r.opts.Disabled {
+		return 0
+	}
+	return r.opts.Slots
+}

@@ -33,9 +33,9 @@ func (r *engine) newRun(c store.Claimed, boot string) *run {
 	}
 	// First in, then looked at: whoever loses the lease meanwhile finds it in runs, or it finds the loss here.
 	switch {
-	case r.pod.id() != boot:
+	case r.lease.id() != boot:
 		one.lose(job.ErrLeaseLost)
-	case !r.pod.trusted() && !k.keepRunning:
+	case !r.lease.trusted() && !k.keepRunning:
 		one.cancel(job.ErrLeaseLost)
 	}
 	return one

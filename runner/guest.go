@@ -24,7 +24,7 @@ const guestPollEvery = 500 * time.Millisecond
 // another one, with what it runs. Whoever opened the latest stream is the one that decides; pods.stream says who.
 type Guest struct {
 	r        *engine // its own
-	host     *Runner
+	host     *Host
 	opts     GuestOptions
 	stream   int64
 	key      []byte
@@ -59,60 +59,19 @@ var (
 // errLeft is why a guest is gone whose worker has left, or has lost its stream and ran nothing.
 var errLeft = errors.New("it left, or lost its stream and ran nothing")
 
-// live serves the worker until the guest ends: claims as long as the stream does (ctx), and after that what it still runs.
-func (g *Guest) live(ctx context.Context) {
-	defer g.host.guests.remove(g)
+// live serves the worker until the guest ends: claims as long as the stream does (claiming), and after that what it still runs.
+func (g *Guest) live(claiming context.Context) {
+	defer g.host.remove(g)
 	defer close(g.gone)
-	alive, die := context.WithCancel(context.WithoutCancel(ctx))
-	var life sync.WaitGroup
-	life.Go(func() { g.r.beat(alive) })
-	life.Go(func() { g.r.compare(alive) })
-	life.Go(func() { g.r.flusher.run(alive) })
-	life.Go(func() { g.r.keepBalance(alive) })
-	var claims sync.WaitGroup
-	claims.Go(func() { g.r.poller.Run(ctx) })
 	g.r.wake()
-	select {
-	case <-ctx.Done(): // the stream
-	case <-g.over:
-	}
-	g.stop()
-	g.r.closing.Store(true)
-	claims.Wait()
-	life.Go(func() { g.r.returnSlots(alive) }) // those of limited lanes that it does not use: others wait for them
-	g.linger(alive)
-	g.settleRest()
-	g.r.hands.close()
-	die()
-	life.Wait()
-	g.host.log.InfoContext(ctx, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
-}
-
-// linger waits until the worker, which has lost its stream, runs nothing more of what this pod knows, or the guest has ended.
-func (g *Guest) linger(ctx context.Context) {
-	g.giveBackUnsent()
-	for {
-		g.r.runs.mu.Lock()
-		empty := g.r.runs.empty
-		g.r.runs.mu.Unlock()
-		select {
-		case <-g.over:
-			return
-		case <-empty:
-			if g.r.runs.count() == 0 {
-				g.finish(nil)
-				return
-			}
-		case <-ctx.Done():
-			return
+	g.r.live(claiming, func(alive context.Context) {
+		g.giveBackUnsent()
+		if g.r.waitIdle(alive, g.over) {
+			g.finish(nil)
 		}
-	}
-}
-
-// settleRest waits for the ends that are being written, and has every proxy return that still waits.
-func (g *Guest) settleRest() {
-	g.r.runs.wait(2*time.Second, nil)
-	g.r.runs.close()
+		g.r.closeRuns()
+	})
+	g.host.pod.log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
 // finish ends the guest: what its worker runs is left as it is.
@@ -120,6 +79,7 @@ func (g *Guest) finish(why error) {
 	g.end.Do(func() {
 		g.why = why
 		close(g.over)
+		g.stop()
 	})
 }
 
@@ -131,11 +91,3 @@ func (g *Guest) Over() <-chan struct{} { return g.over }
 
 // Why is why the guest has ended: nil when its worker left and ran nothing.
 func (g *Guest) Why() error { return g.why }
-
-// GuestTimes are for how long a remote worker's lease lasts, and how often it is to be heard of.
-func (r *Runner) GuestTimes() (lease, every time.Duration) {
-	return r.opts.LeaseFor, r.opts.HeartbeatEvery
-}
-
-// PodName is the display name of this pod.
-func (r *Runner) PodName() string { return r.opts.Name }

@@ -28,7 +28,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	is.NoErr(err)
 	reported := make(chan error, 1)
 	go func() {
-		_, err := r.Reported(context.Background(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Err: job.RetryAfter(0, errors.New("once more"))})
+		_, err := runner.HostOf(r).Reported(context.Background(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Err: job.RetryAfter(0, errors.New("once more"))})
 		reported <- err
 	}()
 	select {

@@ -32,22 +32,22 @@ type GuestVerdict struct {
 
 // Heard takes a heartbeat of a remote worker in, on whichever pod it arrives, and tells what becomes of what it runs. Errors:
 // [ErrGuestClosed].
-func (r *Runner) Heard(ctx context.Context, id, owner string, b GuestBeat) ([]GuestVerdict, error) {
-	g := r.guests.find(id)
+func (h *Host) Heard(ctx context.Context, id, owner string, b GuestBeat) ([]GuestVerdict, error) {
+	g := h.find(id)
 	if g == nil {
-		return r.heardElsewhere(ctx, id, owner, b)
+		return h.heardElsewhere(ctx, id, owner, b)
 	}
 	if g.opts.Owner != owner {
 		return nil, fmt.Errorf("heartbeat of worker %s: %w", id, ErrGuestClosed)
 	}
 	select {
 	case <-g.over:
-		return r.heardElsewhere(ctx, id, owner, b)
+		return h.heardElsewhere(ctx, id, owner, b)
 	default:
 	}
 	g.heard.Store(true)
 	if b.Draining || b.Leaving {
-		g.r.closing.Store(true)
+		g.r.stopClaims()
 		g.stop()
 	}
 	now := time.Now()
@@ -79,20 +79,20 @@ func cleaned(p job.Progress) job.Progress {
 
 // leave closes the row of a worker that stops. What it has not reported is left to the net, which knows of it by the row.
 func (g *Guest) leave(ctx context.Context) error {
-	g.r.runs.wait(g.r.opts.LeaseFor/4, nil)
-	if err := g.host.remoteStore.Leave(ctx, g.opts.ID); err != nil {
-		return g.r.dbError(err)
+	g.r.runs.wait(g.host.pod.opts.LeaseFor/4, nil)
+	if err := g.host.pod.remoteStore.Leave(ctx, g.opts.ID); err != nil {
+		return g.host.pod.dbError(err)
 	}
 	g.finish(nil)
-	if lanes, err := store.VoidSlots(ctx, g.host.remoteStore, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
-		g.host.wakePeers()
+	if lanes, err := store.VoidSlots(ctx, g.host.pod.remoteStore, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
+		g.host.pod.wakePeers()
 	}
 	return nil
 }
 
 // heardElsewhere takes in the heartbeat of a worker whose stream another pod serves, or none: its lease is the table's, not the stream's.
-func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBeat) ([]GuestVerdict, error) {
-	row, err := r.renewGuest(ctx, id, owner, b.Draining || b.Leaving)
+func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b GuestBeat) ([]GuestVerdict, error) {
+	row, err := h.renewGuest(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +102,9 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
-	held, err := store.Adopt(ctx, r.remoteStore, id, leases)
+	held, err := store.Adopt(ctx, h.pod.remoteStore, id, leases)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, h.pod.dbError(err)
 	}
 	known := map[claimKey]store.Adopted{}
 	leases = leases[:0]
@@ -112,41 +112,41 @@ func (r *Runner) heardElsewhere(ctx context.Context, id, owner string, b GuestBe
 		known[claimKey{h.ID, h.Fence}] = h
 		leases = append(leases, job.Lease{JobID: h.ID, Fence: h.Fence, Pod: id})
 	}
-	if err := store.Acknowledge(ctx, r.remoteStore, id, leases); err != nil {
-		return nil, r.dbError(err)
+	if err := store.Acknowledge(ctx, h.pod.remoteStore, id, leases); err != nil {
+		return nil, h.pod.dbError(err)
 	}
 	list := make([]GuestVerdict, len(b.Running))
 	for i, l := range b.Running {
-		h, ok := known[claimKey{l.ID, l.Fence}]
+		mine, ok := known[claimKey{l.ID, l.Fence}]
 		list[i] = GuestVerdict{ID: l.ID, Fence: l.Fence, Lost: !ok}
 		switch {
 		case !ok:
 			list[i].Cause = job.ErrLeaseLost
-		case h.CancelRequested:
+		case mine.CancelRequested:
 			list[i].Cause = job.ErrCancelled
 		case l.Progress != nil:
-			_ = r.remoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
+			_ = h.pod.remoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
 		}
 	}
 	if b.Leaving {
-		return list, r.dbError(r.remoteStore.Leave(ctx, id))
+		return list, h.pod.dbError(h.pod.remoteStore.Leave(ctx, id))
 	}
 	return list, nil
 }
 
 // renewGuest renews the lease of a worker, whoever serves its stream.
-func (r *Runner) renewGuest(ctx context.Context, id, owner string, draining bool) (store.GuestRow, error) {
+func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) (store.GuestRow, error) {
 	for {
-		row, err := r.guestRow(ctx, id, owner)
+		row, err := h.guestRow(ctx, id, owner)
 		if err != nil {
 			return row, err
 		}
 		if !row.Open {
 			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrGuestClosed)
 		}
-		beat, err := store.GuestHeartbeat(ctx, r.remoteStore, id, r.opts.LeaseFor, draining, row.Stream, true)
+		beat, err := store.GuestHeartbeat(ctx, h.pod.remoteStore, id, h.pod.opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
-			return row, r.dbError(err)
+			return row, h.pod.dbError(err)
 		}
 		if beat.Open {
 			return row, nil
@@ -156,15 +156,15 @@ func (r *Runner) renewGuest(ctx context.Context, id, owner string, draining bool
 }
 
 // guestRow reads the open row of a worker: [ErrGuestClosed] also when it is somebody else's.
-func (r *Runner) guestRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
+func (h *Host) guestRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
 	if !isWorker(id) {
 		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
 	}
-	row, err := store.Guest(ctx, r.remoteStore, id)
+	row, err := store.Guest(ctx, h.pod.remoteStore, id)
 	switch {
 	case errors.Is(err, job.ErrNotFound):
 	case err != nil:
-		return row, r.dbError(err)
+		return row, h.pod.dbError(err)
 	case row.Owner == owner:
 		return row, nil
 	}

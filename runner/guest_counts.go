@@ -37,30 +37,30 @@ func (g *Guest) countReturned(why string) {
 	if !known {
 		reason = handedBack
 	}
-	g.r.metrics.RemoteReturned.WithLabelValues(reason).Inc()
+	g.host.pod.metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
 // countReport counts a report that was answered for good: one that comes again is counted then.
-func (r *Runner) countReport(duplicate bool, err error) {
+func (h *Host) countReport(duplicate bool, err error) {
 	switch {
 	case errors.Is(err, job.ErrLeaseLost):
-		r.metrics.RemoteReports.WithLabelValues(reportStale).Inc()
+		h.pod.metrics.RemoteReports.WithLabelValues(reportStale).Inc()
 	case err != nil:
 	case duplicate:
-		r.metrics.RemoteReports.WithLabelValues(reportDuplicate).Inc()
+		h.pod.metrics.RemoteReports.WithLabelValues(reportDuplicate).Inc()
 	default:
-		r.metrics.RemoteReports.WithLabelValues(reportAccepted).Inc()
+		h.pod.metrics.RemoteReports.WithLabelValues(reportAccepted).Inc()
 	}
 }
 
-// connected counts the remote workers that are served a stream.
-func (s *guests) connected() (n int) {
-	s.each(func(g *Guest) {
+// connected implements [workerSessions].
+func (h *Host) connected() (n int) {
+	for _, g := range h.list() {
 		select {
 		case <-g.claims:
 		default:
 			n++
 		}
-	})
+	}
 	return n
 }

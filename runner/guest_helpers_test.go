@@ -56,7 +56,7 @@ func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...runner.G
 	o := runner.GuestOptions{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
 		Send: func(a runner.Assignment) error { sent <- a; return ctx.Err() }, Nudge: func() { w.nudges <- struct{}{} }}
 	var err error
-	if w.guest, err = to.Receive(ctx, o); err != nil {
+	if w.guest, err = runner.HostOf(to).Receive(ctx, o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,7 +105,7 @@ func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.GuestVerdi
 	for _, c := range w.claims() {
 		b.Running = append(b.Running, runner.GuestListed{GuestClaim: c})
 	}
-	list, err := to.Heard(t.Context(), w.id, owner, b)
+	list, err := runner.HostOf(to).Heard(t.Context(), w.id, owner, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.GuestVerdi
 
 func (w *far) reports(t *testing.T, to *runner.Runner, a runner.Assignment, o *runner.Outcome, failure error) (bool, error) {
 	t.Helper()
-	duplicate, err := to.Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Outcome: runner.Encoded(o), Err: failure})
+	duplicate, err := runner.HostOf(to).Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Outcome: runner.Encoded(o), Err: failure})
 	if err == nil {
 		w.mu.Lock()
 		delete(w.runs, a.ID)
@@ -142,7 +142,7 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 				for _, c := range w.claims() {
 					b.Running = append(b.Running, runner.GuestListed{GuestClaim: c})
 				}
-				_, _ = to.Heard(ctx, w.id, owner, b)
+				_, _ = runner.HostOf(to).Heard(ctx, w.id, owner, b)
 			}
 		}
 	})

@@ -46,7 +46,7 @@ func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	foreign(t, r, of("far"), runner.Lane("gpu"))
 	a, b := w.takes(t, r), w.takes(t, r)
 	list := []runner.GuestListed{{GuestClaim: claimOf(a)}, {GuestClaim: claimOf(b)}}
-	_, err := r.Heard(t.Context(), w.id, owner, runner.GuestBeat{Running: list, Draining: true})
+	_, err := runner.HostOf(r).Heard(t.Context(), w.id, owner, runner.GuestBeat{Running: list, Draining: true})
 	is.NoErr(err)
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err)

@@ -66,7 +66,7 @@ func (g *Guest) giveBackUnsent() {
 func (g *Guest) listedElsewhere(claims map[claimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
-	row, err := store.Guest(ctx, g.host.remoteStore, g.opts.ID)
+	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
 	if err != nil {
 		return false
 	}
@@ -119,7 +119,7 @@ func (g *Guest) giveBackEnded(claims map[claimKey]*proxy) bool {
 	for key := range claims {
 		leases = append(leases, job.Lease{JobID: key.id, Fence: key.fence, Pod: g.opts.ID})
 	}
-	held, err := store.Adopt(ctx, g.host.remoteStore, g.opts.ID, leases)
+	held, err := store.Adopt(ctx, g.host.pod.remoteStore, g.opts.ID, leases)
 	if err != nil {
 		return false // nobody knows
 	}
@@ -143,4 +143,12 @@ func (g *Guest) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*proxy
 		}
 	}
 	return some
+}
+
+// letGo lets go of a claim that the worker holds no more: its report was taken in elsewhere, or the claim is lost. The worker learns it
+// by its next heartbeat.
+func (g *Guest) letGo(key claimKey) {
+	for _, p := range g.proxiesThat(func(k claimKey, _ *proxy) bool { return k == key }) {
+		p.giveBack(whyReported)
+	}
 }

@@ -18,7 +18,7 @@ func (g *Guest) open(context.Context) error { return ErrGuestClosed }
 // heartbeat renews the lease only when the worker was heard of since the last one.
 func (g *Guest) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := store.GuestHeartbeat(ctx, g.host.remoteStore, boot, g.r.opts.LeaseFor, g.r.closing.Load(), g.stream, heard)
+	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.r.closing.Load(), g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -33,11 +33,11 @@ func (g *Guest) apply(store.Beat) {}
 // leaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Guest) leaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
-	if row, err := store.Guest(ctx, g.host.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+	if row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrGuestClosed
-		g.r.metrics.LeasesLost.Inc()
+		g.host.pod.metrics.LeasesLost.Inc()
 	}
-	g.r.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
+	g.host.pod.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
 	g.finish(why)
 }
 
@@ -45,17 +45,17 @@ func (g *Guest) historyChanged() {}
 
 // wakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
 func (g *Guest) wakePeers() {
-	g.host.wake()
-	g.host.wakePeers()
+	g.host.pod.wake()
+	g.host.pod.wakePeers()
 }
 
-func (g *Guest) cancel(claim job.Lease, why job.Reason) { g.host.member.cancel(claim, why) }
+func (g *Guest) cancel(claim job.Lease, why job.Reason) { g.host.pod.member.cancel(claim, why) }
 
 func (g *Guest) given(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
 	if !g.current(ctx) {
 		return nil, false, nil
 	}
-	if held, err = g.host.guests.adoptions.Do(ctx, boot); err != nil {
+	if held, err = g.host.adoptions.Do(ctx, boot); err != nil {
 		return nil, false, err
 	}
 	ok, err = g.serves(ctx) // the rows may be of a newer stream, which then was opened before
@@ -70,7 +70,9 @@ func (g *Guest) claimMissing(one *run) bool {
 func (g *Guest) claimsCompared(context.Context) {}
 
 // markLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
-func (g *Guest) markLimit() (time.Duration, func()) { return g.host.opts.PollEvery, g.host.guests.wake }
+func (g *Guest) markLimit() (time.Duration, func()) {
+	return g.host.pod.opts.PollEvery, g.host.pod.wake
+}
 
 // current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
 func (g *Guest) current(ctx context.Context) bool {
@@ -79,6 +81,6 @@ func (g *Guest) current(ctx context.Context) bool {
 }
 
 func (g *Guest) serves(ctx context.Context) (bool, error) {
-	row, err := store.Guest(ctx, g.host.remoteStore, g.opts.ID)
+	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
 	return err == nil && row.Open && row.Stream == g.stream, err
 }

@@ -110,7 +110,7 @@ func (c *chaos) outcome(t *task) runner.GuestReport {
 	case 7:
 		if !c.gone.Load() {
 			later := runner.GuestReport{GuestClaim: report.GuestClaim, Outcome: runner.Encoded(runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
-			if _, err := c.pod().Reported(context.Background(), t.boot, owner, later); err == nil {
+			if _, err := runner.HostOf(c.pod()).Reported(context.Background(), t.boot, owner, later); err == nil {
 				t.lost.Store(true) // it waits
 			}
 		}

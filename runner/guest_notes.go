@@ -11,8 +11,8 @@ import (
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
 // [job.ErrGone], [ErrWrongToken], [ErrGuestClosed]. Call leave when done.
-func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (c *core, leave func(), err error) {
-	if g := r.guests.find(id); g != nil && g.opts.Owner == owner {
+func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (c *core, leave func(), err error) {
+	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 		}
@@ -23,7 +23,7 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 			return one.core, func() {}, nil
 		}
 	}
-	row, err := r.guestRow(ctx, id, owner)
+	row, err := h.guestRow(ctx, id, owner)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -31,20 +31,20 @@ func (r *Runner) claimOf(ctx context.Context, id, owner string, claim GuestClaim
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
 	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
-	held, err := store.Adopt(ctx, r.remoteStore, id, []job.Lease{lease})
+	held, err := store.Adopt(ctx, h.pod.remoteStore, id, []job.Lease{lease})
 	if err != nil {
-		return nil, nil, r.dbError(err)
+		return nil, nil, h.pod.dbError(err)
 	}
 	if len(held) == 0 {
-		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, r.front.Lost(ctx, lease))
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.front.Lost(ctx, lease))
 	}
-	c = r.newCore(held[0].Claimed, lease)
+	c = h.pod.newCore(held[0].Claimed, lease)
 	return c, c.events.Close, nil
 }
 
 // GuestEmits is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
-func (r *Runner) GuestEmits(ctx context.Context, id, owner string, claim GuestClaim, event, level, message string, fields json.RawMessage) error {
-	c, leave, err := r.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestEmits(ctx context.Context, id, owner string, claim GuestClaim, event, level, message string, fields json.RawMessage) error {
+	c, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func (r *Runner) GuestEmits(ctx context.Context, id, owner string, claim GuestCl
 }
 
 // GuestCheckpoint keeps a checkpoint of a claim of a remote worker.
-func (r *Runner) GuestCheckpoint(ctx context.Context, id, owner string, claim GuestClaim, v json.RawMessage) error {
-	c, leave, err := r.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestCheckpoint(ctx context.Context, id, owner string, claim GuestClaim, v json.RawMessage) error {
+	c, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (r *Runner) GuestCheckpoint(ctx context.Context, id, owner string, claim Gu
 }
 
 // GuestParentResult reads the result of the job before that of a claim: nil when it has none.
-func (r *Runner) GuestParentResult(ctx context.Context, id, owner string, claim GuestClaim) (result json.RawMessage, err error) {
-	c, leave, err := r.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestParentResult(ctx context.Context, id, owner string, claim GuestClaim) (result json.RawMessage, err error) {
+	c, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (r *Runner) GuestParentResult(ctx context.Context, id, owner string, claim 
 }
 
 // GuestToken is [Job.Token] of a claim.
-func (r *Runner) GuestToken(ctx context.Context, id, owner string, claim GuestClaim) (string, error) {
-	c, leave, err := r.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestToken(ctx context.Context, id, owner string, claim GuestClaim) (string, error) {
+	c, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return "", err
 	}
@@ -92,8 +92,8 @@ func (r *Runner) GuestToken(ctx context.Context, id, owner string, claim GuestCl
 
 // GuestBranches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
 // name. It ends when most bytes of results are in it; more says that there are more.
-func (r *Runner) GuestBranches(ctx context.Context, id, owner string, claim GuestClaim, after, most int) (page []Branch, more bool, err error) {
-	c, leave, err := r.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestBranches(ctx context.Context, id, owner string, claim GuestClaim, after, most int) (page []Branch, more bool, err error) {
+	c, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, false, err
 	}

@@ -48,7 +48,7 @@ type GuestKind struct {
 	KeepRunning bool           `json:"-"` // while no pod answers: the worker's affair alone
 }
 
-func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
+func (o GuestOptions) withDefaults(h *Host) (GuestOptions, error) {
 	var errs []error
 	if !isWorker(o.ID) {
 		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", job.Storable(o.ID, 50), job.ErrInvalid))
@@ -72,7 +72,7 @@ func (o GuestOptions) withDefaults(r *Runner) (GuestOptions, error) {
 		o.Name = o.ID
 	}
 	o.Version = job.Storable(o.Version, 100)
-	set(&o.AckWithin, 2*r.opts.HeartbeatEvery)
+	set(&o.AckWithin, 2*h.pod.opts.HeartbeatEvery)
 	return o, errors.Join(errs...)
 }
 

@@ -70,7 +70,7 @@ func (g *Guest) handle(ctx context.Context, c *core) (*plain.Outcome, error) {
 			g.stop()
 			return nil, g.giveBack(whyUnsent, nil)
 		}
-		g.r.metrics.RemoteSent.Inc()
+		g.host.pod.metrics.RemoteSent.Inc()
 	}
 	return g.await(ctx, key, p)
 }
@@ -179,25 +179,6 @@ func (g *Guest) adopt(list []store.Adopted) {
 		g.mu.Lock()
 		g.proxies[key] = p
 		g.mu.Unlock()
-		g.r.lanes.Adopt(a.Lane)
-		one := g.r.newRun(a.Claimed, g.opts.ID)
-		if one == nil {
-			g.r.lanes.Release(a.Lane, 1)
-			continue
-		}
-		one.hasRun(a.Ran)
-		if a.CancelRequested {
-			g.r.cancelRun(one, job.ReasonCancelled)
-		}
-		g.r.hands.give(one)
+		g.r.adopt(a)
 	}
-}
-
-// hasRun counts against a run's time for how long it ran elsewhere. Call it before the run is given to anybody.
-func (one *run) hasRun(before time.Duration) {
-	if one.kind.timeout <= 0 {
-		return
-	}
-	timer, done := time.AfterFunc(one.kind.timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
-	one.done = func() { timer.Stop(); done() }
 }

@@ -19,41 +19,41 @@ import (
 // Receive opens the row of a remote worker, or takes it over, and serves it until its stream ends (ctx), and beyond that as long as it
 // is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrGuestClosed],
 // [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
-func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error) {
-	if !r.pod.trusted() || r.closing.Load() {
+func (h *Host) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error) {
+	if !h.pod.lease.trusted() || h.pod.closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
 	}
-	if o, err = o.withDefaults(r); err != nil {
+	if o, err = o.withDefaults(h); err != nil {
 		return nil, fmt.Errorf("receive worker %q: %w", job.Storable(o.ID, 50), err)
 	}
 	for _, k := range o.Kinds {
-		if known := r.kinds[k.Name]; known != nil && known.inDatabase {
+		if known := h.pod.kinds[k.Name]; known != nil && known.inDatabase {
 			return nil, fmt.Errorf("receive worker %s: kind %q writes into the database: %w", o.ID, k.Name, job.ErrInvalid)
 		}
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	g = &Guest{host: r, opts: o, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
+	g = &Guest{host: h, opts: o, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
 	g.newEngine()
 	inner := g.r
-	inner.marks = r.guests.marksFor(inner.mineAll)
+	inner.marks = h.marksFor(inner.mineAll)
 	policies, err := json.Marshal(o.Kinds)
 	if err != nil {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.mineAll, Slots: o.Slots}
-	row, err := store.OpenGuest(ctx, r.remoteStore, info, o.Owner, key, policies, r.opts.LeaseFor)
+	row, err := store.OpenGuest(ctx, h.pod.remoteStore, info, o.Owner, key, policies, h.pod.opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrGuestClosed)
 	}
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, h.pod.dbError(err)
 	}
-	g.stream, g.key, inner.store = row.Stream, row.Key, r.store.OfStream(row.Stream)
+	g.stream, g.key, inner.store = row.Stream, row.Key, h.pod.store.OfStream(row.Stream)
 	g.heard.Store(true)
 	claiming, stop := context.WithCancel(ctx)
 	g.stop, g.claims = stop, claiming.Done()
-	before, ok := r.guests.add(g) // calls of the worker find it from here on
+	before, ok := h.add(g) // calls of the worker find it from here on
 	if !ok {
 		stop()
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
@@ -63,45 +63,41 @@ func (r *Runner) Receive(ctx context.Context, o GuestOptions) (g *Guest, err err
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := store.GuestHeartbeat(ctx, r.remoteStore, o.ID, r.opts.LeaseFor, false, g.stream, true)
+	b, err := store.GuestHeartbeat(ctx, h.pod.remoteStore, o.ID, h.pod.opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
-		adopted, err = store.Adopt(ctx, r.remoteStore, o.ID, g.known(o.Running))
+		adopted, err = store.Adopt(ctx, h.pod.remoteStore, o.ID, g.known(o.Running))
 		g.crowded(len(g.known(o.Running)) - len(adopted))
 	}
 	if err != nil {
 		stop()
 		close(g.gone)
-		r.guests.remove(g)
-		return nil, fmt.Errorf("receive worker %s: %w", o.ID, r.dbError(err))
+		h.remove(g)
+		return nil, fmt.Errorf("receive worker %s: %w", o.ID, h.pod.dbError(err))
 	}
-	inner.pod.beaten(sent, b.Now, b.Left, true)
-	inner.told(b)
-	inner.lanes.Unsure() // what the worker held of limited lanes is asked for
-	if g.stream > 1 {
-		inner.doubt.raise() // what was claimed for it and never arrived is found and given back
-	}
+	inner.begin(sent, b)
+	inner.unsure(g.stream > 1) // what was claimed for it and never arrived is found and given back
 	g.adopt(adopted)
 	go g.live(claiming)
-	r.metrics.RemoteStreams.Inc()
-	r.log.InfoContext(ctx, "remote worker received", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.mineAll, telemetry.Running, len(adopted))
+	h.pod.metrics.RemoteStreams.Inc()
+	h.pod.log.InfoContext(ctx, "remote worker received", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.mineAll, telemetry.Running, len(adopted))
 	return g, nil
 }
 
 // newEngine gives a session its engine.
 func (g *Guest) newEngine() {
 	host, o := g.host, g.opts
-	opts := host.opts
-	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Kinds, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, nil, false
-	g.r = newEngine(host.services, opts, o.Lane)
+	opts := host.pod.opts.engineOptions
+	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, false
+	g.r = newEngine(host.pod.services, opts, o.Lane)
 	g.r.member = g
-	g.r.pod.boot = o.ID
-	maps.Copy(g.r.kinds, host.kinds) // a step may follow that runs on a pod
+	g.r.lease.boot = o.ID
+	maps.Copy(g.r.kinds, host.pod.kinds) // a step may follow that runs on a pod
 	for _, k := range o.Kinds {
-		g.r.kinds[k.Name] = g.proxied(k, host.kinds[k.Name])
+		g.r.kinds[k.Name] = g.proxied(k, host.pod.kinds[k.Name])
 		if !g.r.mine[k.Name] {
 			g.r.mine[k.Name] = true
 			g.r.mineAll = append(g.r.mineAll, k.Name)
@@ -111,7 +107,7 @@ func (g *Guest) newEngine() {
 
 // proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
 func (g *Guest) proxied(told GuestKind, known *kind) *kind {
-	k := &kind{name: told.Name, timeout: g.host.opts.Timeout}
+	k := &kind{name: told.Name, timeout: g.host.pod.opts.Timeout}
 	if known != nil {
 		*k = *known
 	}
@@ -131,7 +127,7 @@ func (g *Guest) proxied(told GuestKind, known *kind) *kind {
 	k.keepRunning = true
 	k.run = g.handle
 	if known == nil {
-		k.runSeconds = prometheus.ObserverFunc(func(seconds float64) { g.host.guests.ran(g.r.metrics, told.Name, seconds) })
+		k.runSeconds = prometheus.ObserverFunc(func(seconds float64) { g.host.ran(g.host.pod.metrics, told.Name, seconds) })
 	}
 	return k
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 
 	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -26,18 +25,18 @@ type GuestReport struct {
 
 // Reported ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
 // it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrGuestClosed], [ErrWrongToken].
-func (r *Runner) Reported(ctx context.Context, id, owner string, report GuestReport) (duplicate bool, err error) {
-	defer func() { r.countReport(duplicate, err) }()
-	g := r.guests.find(id)
+func (h *Host) Reported(ctx context.Context, id, owner string, report GuestReport) (duplicate bool, err error) {
+	defer func() { h.countReport(duplicate, err) }()
+	g := h.find(id)
 	if g == nil || g.opts.Owner != owner {
-		row, err := r.guestRow(ctx, id, owner)
+		row, err := h.guestRow(ctx, id, owner)
 		if err != nil {
 			return false, err
 		}
 		if !signed(row.Key, id, report.GuestClaim) {
 			return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
 		}
-		return r.reportedElsewhere(ctx, id, row, report)
+		return h.reportedElsewhere(ctx, id, row, report)
 	}
 	if !signed(g.key, id, report.GuestClaim) {
 		return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
@@ -45,7 +44,7 @@ func (r *Runner) Reported(ctx context.Context, id, owner string, report GuestRep
 	if taken, duplicate, err := g.report(ctx, report); taken {
 		return duplicate, err
 	}
-	return r.reportedElsewhere(ctx, id, store.GuestRow{Key: g.key, Stream: g.stream}, report)
+	return h.reportedElsewhere(ctx, id, store.GuestRow{Key: g.key, Stream: g.stream}, report)
 }
 
 // report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
@@ -76,7 +75,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 		g.remember(key)
 		return true, false, nil
 	}
-	fate, err := store.ReadFate(ctx, g.r.front, one.lease)
+	fate, err := store.ReadFate(ctx, g.host.pod.front, one.lease)
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
@@ -85,7 +84,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 	}
 	g.remember(key)
 	if !report.is(fate) || lost && first {
-		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.r.front.Lost(ctx, one.lease))
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.front.Lost(ctx, one.lease))
 	}
 	return true, !first, nil
 }
@@ -150,27 +149,27 @@ func sameResult(reported, kept json.RawMessage) bool {
 
 // reportedElsewhere ends a claim whose stream another pod serves, or none: by a runner of its own for that one report, so that the end
 // and what follows are written as anywhere else.
-func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
+func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
-	held, err := store.Adopt(ctx, r.remoteStore, id, []job.Lease{lease})
+	held, err := store.Adopt(ctx, h.pod.remoteStore, id, []job.Lease{lease})
 	if err != nil {
-		return false, r.dbError(err)
+		return false, h.pod.dbError(err)
 	}
 	if len(held) == 0 {
-		fate, err := store.ReadFate(ctx, r.front, lease)
+		fate, err := store.ReadFate(ctx, h.pod.front, lease)
 		if err != nil {
-			return false, r.dbError(err)
+			return false, h.pod.dbError(err)
 		}
 		if report.is(fate) {
 			return true, nil
 		}
-		return false, fmt.Errorf("report of job %d: %w", report.ID, r.front.Lost(ctx, lease))
+		return false, fmt.Errorf("report of job %d: %w", report.ID, h.pod.front.Lost(ctx, lease))
 	}
-	kinds, err := r.policies(ctx, id, held)
+	kinds, err := h.policies(ctx, id, held)
 	if err != nil {
 		return false, err
 	}
-	g, leave := r.visit(id, row, kinds, held)
+	g, leave := h.visit(id, row, kinds, held)
 	defer leave()
 	_, duplicate, err = g.report(ctx, report)
 	return duplicate, err
@@ -178,10 +177,10 @@ func (r *Runner) reportedElsewhere(ctx context.Context, id string, row store.Gue
 
 // policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
 // said nothing: that is as the pod says.
-func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
-	raw, err := store.GuestPolicies(ctx, r.remoteStore, id)
+func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
+	raw, err := store.GuestPolicies(ctx, h.pod.remoteStore, id)
 	if err != nil {
-		return nil, r.dbError(err)
+		return nil, h.pod.dbError(err)
 	}
 	if err := json.Unmarshal(raw, &kinds); err != nil {
 		return nil, fmt.Errorf("policies of worker %s: %w", id, err)
@@ -195,19 +194,14 @@ func (r *Runner) policies(ctx context.Context, id string, held []store.Adopted) 
 }
 
 // visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
-func (r *Runner) visit(id string, row store.GuestRow, kinds []GuestKind, held []store.Adopted) (g *Guest, leave func()) {
+func (h *Host) visit(id string, row store.GuestRow, kinds []GuestKind, held []store.Adopted) (g *Guest, leave func()) {
 	o := GuestOptions{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
-	g = &Guest{host: r, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
+	g = &Guest{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
 	g.newEngine()
-	ctx, die := context.WithCancel(context.Background())
-	var life sync.WaitGroup
-	life.Go(func() { g.r.flusher.run(ctx) })
+	stop := g.r.writeEnds()
 	g.adopt(held)
 	return g, func() {
 		g.finish(nil)
-		g.settleRest()
-		g.r.hands.close()
-		die()
-		life.Wait()
+		stop()
 	}
 }

@@ -52,7 +52,7 @@ func (w *roamer) live(ctx context.Context) {
 	die()
 	beating.Wait()
 	for range 50 {
-		if _, err := w.c.pod().Heard(context.WithoutCancel(ctx), w.name(), owner, runner.GuestBeat{Draining: true, Leaving: true}); err == nil || errors.Is(err, runner.ErrGuestClosed) {
+		if _, err := runner.HostOf(w.c.pod()).Heard(context.WithoutCancel(ctx), w.name(), owner, runner.GuestBeat{Draining: true, Leaving: true}); err == nil || errors.Is(err, runner.ErrGuestClosed) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -88,7 +88,7 @@ func (w *roamer) open(ctx context.Context) {
 		}
 		return streaming.Err()
 	}
-	g, err := w.c.pod().Receive(streaming, o)
+	g, err := runner.HostOf(w.c.pod()).Receive(streaming, o)
 	w.frozen.RUnlock()
 	if errors.Is(err, runner.ErrGuestClosed) {
 		w.anew(id)
@@ -172,7 +172,7 @@ func (w *roamer) run(t *task) {
 	for again, another := false, false; !t.lost.Load() || again; {
 		w.frozen.RLock()
 		asking, cancel := context.WithTimeout(context.Background(), time.Second)
-		duplicate, err := w.c.pod().Reported(asking, t.boot, owner, report)
+		duplicate, err := runner.HostOf(w.c.pod()).Reported(asking, t.boot, owner, report)
 		cancel()
 		w.frozen.RUnlock()
 		switch {
@@ -225,7 +225,7 @@ func (w *roamer) beatOnce() {
 	w.mu.Unlock()
 	asking, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	said, err := w.c.pod().Heard(asking, id, owner, b)
+	said, err := runner.HostOf(w.c.pod()).Heard(asking, id, owner, b)
 	w.mu.Lock()
 	closed := errors.Is(err, runner.ErrGuestClosed) && w.received && w.id == id
 	defer w.mu.Unlock()

@@ -46,9 +46,7 @@ func (g *Guest) verdicts(ctx context.Context, owner string, listed []GuestListed
 // crowded takes note of how many handlers the worker still has of jobs that are not its any more, and that nobody counts here: of one that
 // was stopped before the worker came to this pod, for example. Until they have ended their slots are not free.
 func (g *Guest) crowded(strays int) {
-	if g.r.lanes.Resize(g.opts.Slots - strays) {
-		g.r.wake()
-	}
+	g.r.resize(g.opts.Slots - strays)
 }
 
 // verdict takes note that a claim was listed, and tells what becomes of it, if this pod knows that.

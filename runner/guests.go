@@ -1,68 +1,86 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/slots"
-
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// guests are the remote workers that a pod serves.
-type guests struct {
+// Host serves remote workers on a pod: it has a session for each whose stream the pod serves, and takes heartbeats, reports and notes of
+// those that other pods serve.
+type Host struct {
+	pod *pod
+
 	mu   sync.Mutex
 	byID map[string]*Guest
 	wg   sync.WaitGroup
 	shut bool
 
 	adoptions *adoptions
-
-	measured kindLabels
+	measured  kindLabels
 }
+
+// HostOf returns the host of the remote workers of a pod, which has one.
+func HostOf(r *Runner) *Host {
+	return r.serveWorkers(func() workerSessions {
+		return &Host{pod: r.pod, adoptions: newAdoptions(r.store.Held)}
+	}).(*Host)
+}
+
+// GuestTimes are for how long a remote worker's lease lasts, and how often it is to be heard of.
+func (h *Host) GuestTimes() (lease, every time.Duration) {
+	return h.pod.opts.LeaseFor, h.pod.opts.HeartbeatEvery
+}
+
+// PodName returns the display name of the pod.
+func (h *Host) PodName() string { return h.pod.opts.Name }
 
 // ran measures a run of a kind that only remote workers have.
-func (s *guests) ran(m *telemetry.Metrics, kind string, seconds float64) {
-	m.RunSeconds.WithLabelValues(s.measured.label(kind)).Observe(seconds)
+func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
+	m.RunSeconds.WithLabelValues(h.measured.label(kind)).Observe(seconds)
 }
 
-func (s *guests) find(id string) *Guest {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byID[id]
+func (h *Host) find(id string) *Guest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.byID[id]
 }
 
 // add takes a guest in, unless the pod stops, and returns the one of the same id before it.
-func (s *guests) add(g *Guest) (before *Guest, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shut {
+func (h *Host) add(g *Guest) (before *Guest, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shut {
 		return nil, false
 	}
-	if s.byID == nil {
-		s.byID = map[string]*Guest{}
+	if h.byID == nil {
+		h.byID = map[string]*Guest{}
 	}
-	before = s.byID[g.opts.ID]
-	s.byID[g.opts.ID] = g
-	s.wg.Add(1)
+	before = h.byID[g.opts.ID]
+	h.byID[g.opts.ID] = g
+	h.wg.Add(1)
 	return before, true
 }
 
-func (s *guests) remove(g *Guest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byID[g.opts.ID] == g {
-		delete(s.byID, g.opts.ID)
+func (h *Host) remove(g *Guest) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byID[g.opts.ID] == g {
+		delete(h.byID, g.opts.ID)
 	}
-	s.wg.Done()
+	h.wg.Done()
 }
 
 // marksFor are the marks of those who run the same kinds: the look at what they have to pass by is one for all.
-func (s *guests) marksFor(kinds []string) *slots.Marks {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range s.byID {
+func (h *Host) marksFor(kinds []string) *slots.Marks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.byID {
 		if slices.Equal(g.r.mineAll, kinds) {
 			return g.r.marks
 		}
@@ -70,41 +88,38 @@ func (s *guests) marksFor(kinds []string) *slots.Marks {
 	return &slots.Marks{}
 }
 
-// each calls do for every guest, outside the lock.
-func (s *guests) each(do func(*Guest)) {
-	s.mu.Lock()
-	list := make([]*Guest, 0, len(s.byID))
-	for _, g := range s.byID {
-		list = append(list, g)
-	}
-	s.mu.Unlock()
-	for _, g := range list {
-		do(g)
-	}
+// list returns the sessions.
+func (h *Host) list() []*Guest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.byID))
 }
 
-// wake has every guest look for jobs.
-func (s *guests) wake() {
-	s.each(func(g *Guest) {
-		g.r.heard.Store(true)
-		g.r.wake()
-	})
-}
-
-// tell ends the handler of a run of a guest's.
-func (s *guests) tell(l job.Lease, why job.Reason) {
-	if g := s.find(l.Pod); g != nil {
-		if one := g.r.runs.find(l.JobID, l.Fence); one != nil {
-			g.r.cancelRun(one, why)
-		}
+// each implements [workerSessions].
+func (h *Host) each(do func(*engine)) {
+	for _, g := range h.list() {
+		do(g.r)
 	}
 }
 
-// leave ends all guests, and returns when they have ended: their workers go on, and come back to other pods.
-func (s *guests) leave() {
-	s.mu.Lock()
-	s.shut = true
-	s.mu.Unlock()
-	s.each(func(g *Guest) { g.finish(job.ErrShutdown) })
-	s.wg.Wait()
+// engine implements [workerSessions].
+func (h *Host) engine(boot string) *engine {
+	if g := h.find(boot); g != nil {
+		return g.r
+	}
+	return nil
+}
+
+// wake has the engine of each session look for jobs.
+func (h *Host) wake() { h.each((*engine).wakeForPeers) }
+
+// leave implements [workerSessions]. The workers go on, and come back to other pods.
+func (h *Host) leave() {
+	h.mu.Lock()
+	h.shut = true
+	h.mu.Unlock()
+	for _, g := range h.list() {
+		g.finish(job.ErrShutdown)
+	}
+	h.wg.Wait()
 }

@@ -12,7 +12,7 @@ import (
 
 func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	is := is.New(t)
-	var s guests
+	var s Host
 	m := telemetry.New()
 	for i := range 3 * maxKindLabels {
 		s.ran(m, "kind-"+strconv.Itoa(i), 1)

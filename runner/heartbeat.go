@@ -2,138 +2,14 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// pod is this process in the eyes of the others: its boot id, and until when it may trust that the others leave its jobs
-// alone. Trust is counted on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that
-// it always ends before the lease in the table does.
-type pod struct {
-	mu     sync.Mutex
-	boot   string
-	before string    // the boot id before this one; empty: there was none
-	open   bool      // registered
-	trust  time.Time // end of trust
-	beats  int       // successful heartbeats in a row
-	outage outage    // the latest
-	change wait.Signal
-}
-
-func newPod() *pod { return &pod{boot: uuid.NewString(), change: wait.NewSignal()} }
-
-func (p *pod) id() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.boot
-}
-
-func (p *pod) idBefore() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.before
-}
-
-func (p *pod) registered() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open
-}
-
-func (p *pod) trusted() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open && time.Now().Before(p.trust)
-}
-
-// mayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
-// outage of the database makes nobody steal from the living.
-func (p *pod) mayJudge() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.beats >= 2 && time.Now().Before(p.trust)
-}
-
-// beaten notes a successful heartbeat or registration, sent at a moment and answered at another one by the database's clock, which
-// may count for the right to judge others; it reports whether trust had ended.
-func (p *pod) beaten(sent, answered time.Time, lease time.Duration, counts bool) (regained bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	regained = time.Now().After(p.trust)
-	if regained && !p.trust.IsZero() { // no heartbeat failed, but none was sent for long: the process was frozen, and others may have been
-		p.beats = 0
-		p.outage.begin()
-	}
-	p.open = true
-	if counts {
-		p.beats++
-	}
-	p.outage.answered(answered, p.beats)
-	p.trust = sent.Add(lease - lease/10)
-	p.change.Set()
-	return regained
-}
-
-func (p *pod) missed() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.beats = 0
-	p.outage.begin()
-}
-
-// spared is [outage.spared] of the pod's latest outage.
-func (p *pod) spared(lease time.Duration) (since time.Time, left time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.outage.spared(lease)
-}
-
-// renew gives the process a new boot id, after its old one was closed by others, and returns the old one.
-func (p *pod) renew() (old string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	old = p.boot
-	p.boot, p.before, p.open, p.beats, p.trust = uuid.NewString(), old, false, 0, time.Time{}
-	return old
-}
-
-// errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
-var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
-
-// register opens the pod's row and learns what a heartbeat tells.
-func (r *Runner) register(ctx context.Context) error {
-	sent := time.Now()
-	info := store.PodInfo{Boot: r.boot(), Name: r.opts.Name, Version: r.opts.Version, Kinds: r.mineAll, Slots: r.slots(), Before: r.pod.idBefore()}
-	if err := r.heart.Register(ctx, info, r.opts.LeaseFor); err != nil {
-		return err
-	}
-	b, err := r.heart.Heartbeat(ctx, info.Boot, r.opts.LeaseFor, r.closing.Load(), r.scheduledKinds()...)
-	if err != nil {
-		return err
-	}
-	if !b.Open {
-		r.pod.renew() // a closed row never opens again: the next try has one of its own
-		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
-	}
-	r.pod.beaten(sent, b.Now, r.opts.LeaseFor, true)
-	r.told(b)
-	return nil
-}
-
-func (r *Runner) checkSchema(ctx context.Context) error {
-	return migrate.Check(ctx, r.heart.Pool(), r.opts.Schema)
-}
 
 // beat renews the pod's lease until ctx ends.
 func (r *engine) beat(ctx context.Context) {
@@ -154,10 +30,13 @@ func (r *engine) beat(ctx context.Context) {
 	}
 }
 
+// readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
+func (r *engine) readSettings() { r.reread.Set() }
+
 // beatOnce renews the lease and takes what the answer tells. Only a beat in its turn counts for the right to judge others.
 func (r *engine) beatOnce(ctx context.Context, counts bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
-	if !r.pod.registered() {
+	if !r.lease.registered() {
 		if err := r.member.open(ctx); err != nil {
 			r.damped.warn(ctx, notRegistered, telemetry.Err, r.dbError(err))
 			return
@@ -175,7 +54,7 @@ func (r *engine) beatOnce(ctx context.Context, counts bool) {
 	boot := r.boot()
 	b, err := r.member.heartbeat(asking, boot)
 	if err != nil {
-		r.pod.missed()
+		r.lease.missed()
 		r.doubt.raise() // the server that answers next may lack the latest commits
 		if ctx.Err() == nil {
 			r.damped.warn(ctx, heartbeatFailed, telemetry.Err, r.dbError(err))
@@ -187,7 +66,7 @@ func (r *engine) beatOnce(ctx context.Context, counts bool) {
 		r.member.leaseLost(ctx)
 		return
 	}
-	if r.pod.beaten(sent, b.Now, b.Left, counts) {
+	if r.lease.beaten(sent, b.Now, b.Left, counts) {
 		r.log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.opts.Name)
 		r.wake()
 	}
@@ -233,22 +112,19 @@ func (r *engine) cancelRun(one *run, why job.Reason) {
 	}
 }
 
-// watchTrust cancels the handlers when the pod has not reached the database for so long that the others may take over. Results
+// watchTrust cancels the handlers and calls over when the pod has not reached the database for so long that the others may take over. Results
 // that handlers have returned by then are still written once the database is back, unless the lease is lost.
-func (r *Runner) watchTrust(ctx context.Context) {
+func (e *engine) watchTrust(ctx context.Context, over func()) {
 	for {
-		r.pod.mu.Lock()
-		left := time.Until(r.pod.trust)
-		open := r.pod.open
-		r.pod.mu.Unlock()
+		left, open := e.lease.left()
 		if open && left <= 0 {
-			r.log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, r.opts.Name)
-			r.runs.each(func(one *run) {
+			e.log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, e.opts.Name)
+			e.runs.each(func(one *run) {
 				if !one.kind.keepRunning && !one.settled.Load() {
 					one.cancel(job.ErrLeaseLost)
 				}
 			})
-			r.feed.Interrupt()
+			over()
 		}
 		var timer <-chan time.Time
 		if open && left > 0 {
@@ -257,7 +133,7 @@ func (r *Runner) watchTrust(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.pod.change:
+		case <-e.lease.change:
 		case <-timer:
 		}
 	}
@@ -266,9 +142,9 @@ func (r *Runner) watchTrust(ctx context.Context) {
 // reserveFor reserves a slot for a job that is about to be inserted, if it may be born running here, and tells for which
 // boot id.
 func (r *engine) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
-	boot = r.pod.id()
+	boot = r.lease.id()
 	// Trust first: what Run fixes, such as mine, is only then to be read.
-	if delayMillis > 0 || r.closing.Load() || !r.pod.trusted() || !r.mine[kind] {
+	if delayMillis > 0 || r.closing.Load() || !r.lease.trusted() || !r.mine[kind] {
 		return boot, false
 	}
 	return boot, r.lanes.Reserve(lane)

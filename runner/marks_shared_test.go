@@ -35,11 +35,11 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
-	host := &Runner{engine: &engine{opts: Options{PollEvery: time.Minute}}}
+	host := &Host{pod: &pod{engine: &engine{}, opts: podOptions{engineOptions: engineOptions{PollEvery: time.Minute}}}}
 	guest := func(id string, kinds ...string) *Guest {
-		g := &Guest{r: &engine{mineAll: kinds, marks: host.guests.marksFor(kinds), opts: Options{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
+		g := &Guest{r: &engine{mineAll: kinds, marks: host.marksFor(kinds), opts: engineOptions{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
 		g.r.member = g
-		host.guests.add(g)
+		host.add(g)
 		return g
 	}
 	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")

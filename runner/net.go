@@ -98,7 +98,7 @@ func (n net) NextDue() time.Time {
 // Sweep implements poller.Source: it takes back what lapsed pods left, promotes what is due, and claims.
 func (n net) Sweep(ctx context.Context) (more bool) {
 	r := n.r
-	if !r.pod.trusted() {
+	if !r.lease.trusted() {
 		return false
 	}
 	if err := r.handBackStrays(ctx); err != nil {
@@ -108,7 +108,7 @@ func (n net) Sweep(ctx context.Context) (more bool) {
 	}
 	promote, recover := r.due.take()
 	if recover {
-		if !r.pod.mayJudge() {
+		if !r.lease.mayJudge() {
 			r.due.again(false, true, r.opts.HeartbeatEvery)
 		} else if err := r.recover(ctx); err != nil {
 			r.damped.warn(ctx, recoveryFailed, telemetry.Err, r.dbError(err))
@@ -151,7 +151,7 @@ const recoverPage = 5000
 // recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
 // handlers, for every pod can do it for all.
 func (r *engine) recover(ctx context.Context) error {
-	spared, left := r.pod.spared(r.opts.LeaseFor)
+	spared, left := r.lease.spared(r.opts.LeaseFor)
 	lapsed, err := store.CloseLapsed(ctx, r.store, r.boot(), r.opts.LeaseFor, spared)
 	if err != nil {
 		return err

@@ -25,9 +25,6 @@ func by(actor string) string {
 	return job.Storable(actor, 200)
 }
 
-// followWithin is how long a command waits at most for this pod's own heartbeat.
-const followWithin = time.Second
-
 // operated is the error of a command. Without one, this pod follows the command before the answer, without waiting for a notification:
 // what is submitted here afterwards meets it.
 func (a Admin) operated(ctx context.Context, err error) error {
@@ -37,12 +34,8 @@ func (a Admin) operated(ctx context.Context, err error) error {
 	if err != nil {
 		return a.r.dbError(err)
 	}
-	if a.r.pod.registered() {
-		ctx, cancel := context.WithTimeout(ctx, followWithin)
-		defer cancel()
-		now := time.Now()
-		a.r.following.after(ctx, now, a.r.readSettings)
-		a.r.guests.each(func(g *Guest) { g.r.following.after(ctx, now, g.r.readSettings) })
+	if a.r.lease.registered() {
+		a.r.follow(ctx)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -147,4 +148,22 @@ func (o Options) validate() error {
 	complain(o.MinScheduleInterval > 0, "least interval of schedules of %s, want more than 0", o.MinScheduleInterval)
 	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)
+}
+
+// pod returns the options of the pod.
+func (o Options) pod() podOptions {
+	p := podOptions{
+		engineOptions: engineOptions{
+			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
+			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
+			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL,
+		},
+		Schema: o.Schema, BehindPooler: o.BehindPooler, Timeout: o.Timeout, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL,
+		MinScheduleInterval: o.MinScheduleInterval, RetainSucceeded: o.RetainSucceeded, RetainFailed: o.RetainFailed,
+		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, TracerProvider: o.TracerProvider, Logger: o.Logger,
+	}
+	for _, l := range o.Lanes {
+		p.Lanes = append(p.Lanes, admin.BootLane(l))
+	}
+	return p
 }

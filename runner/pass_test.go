@@ -37,7 +37,7 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	worker := uuid.NewString()
 	stream, cut := context.WithCancel(t.Context())
 	defer cut()
-	if _, err := r.Receive(stream, GuestOptions{ID: worker, Owner: "ann", Slots: 1, Kinds: []GuestKind{{Name: "far"}},
+	if _, err := HostOf(r).Receive(stream, GuestOptions{ID: worker, Owner: "ann", Slots: 1, Kinds: []GuestKind{{Name: "far"}},
 		Send: func(Assignment) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,20 +92,20 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	}
 	pgtest.Wait(t, "it runs", func() bool { return r.Running() == 1 })
 	k := knownClaims{reported: -1}
-	k.report(t.Context(), r)
+	k.report(t.Context(), r.engine)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known for long, of one that is new", *n)
 	}
 	for key, first := range k.since {
 		k.since[key] = first.Add(-knownAge)
 	}
-	k.report(t.Context(), r)
+	k.report(t.Context(), r.engine)
 	if n := row(); *n != 1 {
 		t.Fatalf("%d claims are known for long, want 1", *n)
 	}
 	close(end)
 	pgtest.Wait(t, "it has ended", func() bool { return r.Running() == 0 })
-	k.report(t.Context(), r)
+	k.report(t.Context(), r.engine)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known, and none runs", *n)
 	}

@@ -2,80 +2,103 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // podMember is the pod as the [member] of its engine: its row in the table of pods, and the remote workers that it serves.
-type podMember struct{ r *Runner }
+type podMember struct{ p *pod }
 
-func (p podMember) open(ctx context.Context) error { return p.r.register(ctx) }
+func (m podMember) open(ctx context.Context) error { return m.p.register(ctx) }
 
-func (p podMember) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	return p.r.heart.Heartbeat(ctx, boot, p.r.opts.LeaseFor, p.r.closing.Load(), p.r.scheduledKinds()...)
+func (m podMember) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+	return m.p.heart.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.closing.Load(), m.p.scheduledKinds()...)
 }
 
-func (p podMember) apply(b store.Beat) {
-	p.r.due.told(b)
-	p.r.calendar.Apply(b.Now, b.NextFire)
-	if p.r.lanes.LostOne(strandedFor) {
-		p.r.maintenance.MoveStranded()
+func (m podMember) apply(b store.Beat) {
+	m.p.due.told(b)
+	m.p.calendar.Apply(b.Now, b.NextFire)
+	if m.p.lanes.LostOne(strandedFor) {
+		m.p.maintenance.MoveStranded()
 	}
-	p.r.poller.Nudge()
+	m.p.poller.Nudge()
 	if b.OffBalance {
-		p.r.unbalanced.lookAround()
+		m.p.unbalanced.lookAround()
 	}
 }
 
 // leaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.
-func (p podMember) leaseLost(ctx context.Context) {
-	r := p.r
-	old := r.pod.renew()
-	r.lanes.DropGrants()
-	r.metrics.LeasesLost.Inc()
-	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
-	r.runs.each(func(one *run) {
-		if one.lease.Pod == old {
-			one.lose(job.ErrLeaseLost)
-		}
-	})
-	r.beatOnce(ctx, true)
+func (m podMember) leaseLost(ctx context.Context) {
+	p := m.p
+	old := p.loseLease()
+	p.metrics.LeasesLost.Inc()
+	p.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.Boot, old)
+	p.beatOnce(ctx, true)
 }
 
-func (p podMember) historyChanged() {
-	p.r.metrics.HistoryChanges.Inc()
-	p.r.log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
-		telemetry.Pod, p.r.opts.Name, telemetry.Boot, p.r.boot())
-	p.r.feed.Wake()
+func (m podMember) historyChanged() {
+	m.p.metrics.HistoryChanges.Inc()
+	m.p.log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
+		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.boot())
+	m.p.feed.Wake()
 }
 
-func (p podMember) wakePeers() { p.r.notifyOthers() }
+func (m podMember) wakePeers() { m.p.notifyOthers() }
 
-func (p podMember) cancel(claim job.Lease, why job.Reason) {
-	if one := p.r.runs.find(claim.JobID, claim.Fence); one != nil && one.lease.Pod == claim.Pod {
-		p.r.cancelRun(one, why)
+func (m podMember) cancel(claim job.Lease, why job.Reason) {
+	m.p.cancelClaim(claim, why)
+	if e := m.p.sessions().engine(claim.Pod); e != nil {
+		e.cancelClaim(claim, why)
 	}
-	p.r.guests.tell(claim, why)
 }
 
-func (p podMember) given(ctx context.Context, boot string) ([]store.Held, bool, error) {
-	held, err := p.r.store.Held(ctx, boot)
+func (m podMember) given(ctx context.Context, boot string) ([]store.Held, bool, error) {
+	held, err := m.p.store.Held(ctx, boot)
 	return held, true, err
 }
 
 func (podMember) claimMissing(*run) bool { return false }
 
 // claimsCompared searches orphaned claims, of the pod's remote workers too, and notes for doctor how many claims the pod knows.
-func (p podMember) claimsCompared(ctx context.Context) {
-	if p.r.pass.due() {
-		if err := p.r.findOrphaned(ctx); err != nil {
-			p.r.log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, p.r.dbError(err))
+func (m podMember) claimsCompared(ctx context.Context) {
+	if m.p.pass.due() {
+		if err := m.p.findOrphaned(ctx); err != nil {
+			m.p.log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, m.p.dbError(err))
 		}
 	}
-	p.r.known.report(ctx, p.r)
+	m.p.known.report(ctx, m.p.engine)
 }
 
-func (p podMember) markLimit() (time.Duration, func()) { return p.r.opts.PollEvery, p.r.wake }
+func (m podMember) markLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.wake }
+
+// errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
+var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
+
+// register opens the pod's row and learns what a heartbeat tells.
+func (p *pod) register(ctx context.Context) error {
+	sent := time.Now()
+	info := store.PodInfo{Boot: p.boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.mineAll, Slots: p.slots(), Before: p.lease.idBefore()}
+	if err := p.heart.Register(ctx, info, p.opts.LeaseFor); err != nil {
+		return err
+	}
+	b, err := p.heart.Heartbeat(ctx, info.Boot, p.opts.LeaseFor, p.closing.Load(), p.scheduledKinds()...)
+	if err != nil {
+		return err
+	}
+	if !b.Open {
+		p.lease.renew() // a closed row never opens again: the next try has one of its own
+		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
+	}
+	p.begin(sent, b)
+	return nil
+}
+
+func (p *pod) checkSchema(ctx context.Context) error {
+	return migrate.Check(ctx, p.heart.Pool(), p.opts.Schema)
+}

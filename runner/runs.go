@@ -167,15 +167,19 @@ func (s *runs) isolated() bool {
 	return s.alone > 0
 }
 
+// idle returns a channel that is closed when no claim is left.
+func (s *runs) idle() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.empty
+}
+
 // wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
 func (s *runs) wait(most time.Duration, hurry <-chan struct{}) bool {
-	s.mu.Lock()
-	empty := s.empty
-	s.mu.Unlock()
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
-	case <-empty:
+	case <-s.idle():
 		return true
 	case <-timer.C:
 	case <-hurry:

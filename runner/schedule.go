@@ -1,14 +1,11 @@
 package runner
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	plain "github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/store/admin"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -45,8 +42,7 @@ func SkipOverlap() ScheduleOption {
 
 // declaration is a schedule as the program has it.
 type declaration struct {
-	name string
-	set  job.ScheduleSetting
+	declaredSchedule
 	args job.Args
 	job  submission // what its options say of its jobs
 }
@@ -70,7 +66,7 @@ func (r *Runner) Schedule(name, expression string, args job.Args, options ...Sch
 			panic(fmt.Sprintf("runner: schedule %q is declared twice", name))
 		}
 	}
-	d := declaration{name: name, set: job.DefaultSchedule(), args: args}
+	d := declaration{declaredSchedule: declaredSchedule{name, job.DefaultSchedule()}, args: args}
 	d.set.Expression = expression
 	for _, o := range options {
 		o.schedule(&d)
@@ -78,15 +74,17 @@ func (r *Runner) Schedule(name, expression string, args job.Args, options ...Sch
 	r.declared = append(r.declared, d)
 }
 
-// checkDeclared completes the declarations, and reports every mistake in them at once.
-func (r *Runner) checkDeclared() error {
+// checkDeclared returns the declarations, and reports every mistake in them at once.
+func (r *Runner) checkDeclared() (list []declaredSchedule, err error) {
 	var errs []error
 	for i := range r.declared {
-		if err := r.complete(&r.declared[i]); err != nil {
-			errs = append(errs, fmt.Errorf("schedule %q: %w", r.declared[i].name, err))
+		d := &r.declared[i]
+		if err := r.complete(d); err != nil {
+			errs = append(errs, fmt.Errorf("schedule %q: %w", d.name, err))
 		}
+		list = append(list, d.declaredSchedule)
 	}
-	return errors.Join(errs...)
+	return list, errors.Join(errs...)
 }
 
 // complete says the same as the program, in the words of a setting.
@@ -122,21 +120,4 @@ func (r *Runner) complete(d *declaration) error {
 		err = nil // a program that starts again after the moment of an @at is not wrong
 	}
 	return errors.Join(job.ValidateScheduleName(d.name), s.Validate(), err)
-}
-
-// declare brings the declarations into the database.
-func (r *Runner) declare(ctx context.Context) error {
-	for _, d := range r.declared {
-		changed, err := admin.DeclareSchedule(ctx, r.front, d.name, d.set)
-		if err != nil {
-			return err
-		}
-		if len(changed) > 0 {
-			if _, err := r.calendar.Parse(d.set, time.Now()); errors.Is(err, scheduler.ErrOver) {
-				r.log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.name, telemetry.Err, err)
-			}
-			r.log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)
-		}
-	}
-	return nil
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
@@ -69,20 +66,4 @@ func (r *engine) mark(ctx context.Context) {
 	}
 	most, again := r.member.markLimit()
 	r.marks.Apply(found, since, took, most, again)
-}
-
-// observe sets the slots of each lane that are used here, and their limit here: in this pod and in the remote workers that it serves.
-func (r *Runner) observe(gauge *prometheus.GaugeVec) {
-	sum := map[string]slots.Use{}
-	r.lanes.AddUse(sum)
-	r.guests.each(func(g *Guest) { g.r.lanes.AddUse(sum) })
-	most := r.lanes.Shared()
-	gauge.Reset()
-	for name, use := range sum {
-		if all, bounded := most[name]; bounded {
-			use.Limit = min(use.Limit, all)
-		}
-		gauge.WithLabelValues(name, "used").Set(float64(use.Used))
-		gauge.WithLabelValues(name, "limit").Set(float64(use.Limit))
-	}
 }

@@ -31,12 +31,12 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 		}
 		beat.Running = append(beat.Running, l)
 	}
-	verdicts, err := s.r.Heard(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
+	verdicts, err := s.host.Heard(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
 	if err != nil {
 		return nil, wrong(ctx, err)
 	}
-	lease, every := s.r.GuestTimes()
-	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.r.PodName()}
+	lease, every := s.host.GuestTimes()
+	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.host.PodName()}
 	for _, v := range verdicts {
 		out.Verdicts = append(out.Verdicts, verdict(v))
 	}
@@ -78,7 +78,7 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 		return nil, err
 	}
 	report.GuestClaim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
-	duplicate, err := s.r.Reported(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
+	duplicate, err := s.host.Reported(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
 	if err != nil {
 		return nil, wrong(ctx, err)
 	}
@@ -96,9 +96,9 @@ func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequ
 	var err error
 	switch is := m.GetNote().(type) {
 	case *remotepb.NoteRequest_Event:
-		err = s.r.GuestEmits(ctx, m.GetWorkerId(), owner, about, is.Event.GetName(), is.Event.GetLevel(), is.Event.GetMessage(), is.Event.GetFields())
+		err = s.host.GuestEmits(ctx, m.GetWorkerId(), owner, about, is.Event.GetName(), is.Event.GetLevel(), is.Event.GetMessage(), is.Event.GetFields())
 	case *remotepb.NoteRequest_Checkpoint:
-		err = s.r.GuestCheckpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
+		err = s.host.GuestCheckpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
 	default:
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a note says something"))
 	}
@@ -121,14 +121,14 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 	var err error
 	switch is := m.GetWhat().(type) {
 	case *remotepb.ReadRequest_ParentResult_:
-		out.Value, err = s.r.GuestParentResult(ctx, m.GetWorkerId(), owner, about)
+		out.Value, err = s.host.GuestParentResult(ctx, m.GetWorkerId(), owner, about)
 	case *remotepb.ReadRequest_CompletionToken_:
 		var token string
-		token, err = s.r.GuestToken(ctx, m.GetWorkerId(), owner, about)
+		token, err = s.host.GuestToken(ctx, m.GetWorkerId(), owner, about)
 		out.Value = []byte(token)
 	case *remotepb.ReadRequest_Branches_:
 		var page []runner.Branch
-		page, out.More, err = s.r.GuestBranches(ctx, m.GetWorkerId(), owner, about, int(is.Branches.GetAfter()), branchBytes)
+		page, out.More, err = s.host.GuestBranches(ctx, m.GetWorkerId(), owner, about, int(is.Branches.GetAfter()), branchBytes)
 		for i := range page {
 			b := &page[i]
 			out.Branches = append(out.Branches, &remotepb.Branch{

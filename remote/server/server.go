@@ -56,7 +56,7 @@ type Caller struct {
 }
 
 type server struct {
-	r    *runner.Runner
+	host *runner.Host
 	opts Options
 
 	mu      sync.Mutex
@@ -91,7 +91,7 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.SendWithin <= 0 {
 		o.SendWithin = 10 * time.Second
 	}
-	s := &server{r: r, opts: o, calls: map[string]*rate.Limiter{}, opens: map[string]*rate.Limiter{}, streams: map[string]int{}}
+	s := &server{host: runner.HostOf(r), opts: o, calls: map[string]*rate.Limiter{}, opens: map[string]*rate.Limiter{}, streams: map[string]int{}}
 	path, served := remotepb.NewWorkersHandler(s, connect.WithReadMaxBytes(o.MaxBytes), connect.WithCodec(binary{}),
 		connect.WithCodec(text{"json"}), connect.WithCodec(text{"json; charset=utf-8"}))
 	return path, s.guard(served)

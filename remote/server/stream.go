@@ -56,7 +56,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	for _, r := range m.GetRunning() {
 		o.Running = append(o.Running, claim(r.GetJobId(), r.GetFence(), r.GetToken()))
 	}
-	guest, err := s.r.Receive(ctx, o)
+	guest, err := s.host.Receive(ctx, o)
 	if err != nil {
 		return wrong(ctx, err)
 	}

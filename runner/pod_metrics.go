@@ -7,27 +7,28 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // instruments are the pod's metrics; what is a state and not an event is read when they are collected.
-type instruments struct{ r *Runner }
+type instruments struct{ p *pod }
 
 // Describe implements [prometheus.Collector].
-func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.r.metrics.Describe(ch) }
+func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.p.metrics.Describe(ch) }
 
 // Collect implements [prometheus.Collector]. It does not fail when the database does not answer.
 func (i instruments) Collect(ch chan<- prometheus.Metric) {
-	r := i.r
-	r.collecting.Lock() // two collections must not meet between Reset and Set
-	defer r.collecting.Unlock()
-	r.observe(r.metrics.LaneSlots)
-	m := r.metrics
-	m.RemoteWorkers.Set(float64(r.guests.connected()))
+	p := i.p
+	p.collecting.Lock() // two collections must not meet between Reset and Set
+	defer p.collecting.Unlock()
+	p.observe(p.metrics.LaneSlots)
+	m := p.metrics
+	m.RemoteWorkers.Set(float64(p.sessions().connected()))
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()
-	for _, b := range r.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Fleet(ctx, r.front) }) {
+	for _, b := range p.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Fleet(ctx, p.front) }) {
 		m.LaneWaiting.WithLabelValues(b.Lane).Set(float64(b.Waiting))
 		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
 		m.Pods.WithLabelValues().Set(float64(b.Pods))
@@ -62,4 +63,20 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 	f.latest, _ = ask(ctx)
 	f.at = time.Now()
 	return f.latest
+}
+
+// observe sets the slots of each lane that are used here, and their limit here: in this pod and in the remote workers that it serves.
+func (p *pod) observe(gauge *prometheus.GaugeVec) {
+	sum := map[string]slots.Use{}
+	p.lanes.AddUse(sum)
+	p.sessions().each(func(e *engine) { e.lanes.AddUse(sum) })
+	most := p.lanes.Shared()
+	gauge.Reset()
+	for name, use := range sum {
+		if all, bounded := most[name]; bounded {
+			use.Limit = min(use.Limit, all)
+		}
+		gauge.WithLabelValues(name, "used").Set(float64(use.Used))
+		gauge.WithLabelValues(name, "limit").Set(float64(use.Limit))
+	}
 }

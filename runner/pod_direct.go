@@ -15,12 +15,12 @@ const directWithin = 5 * time.Second
 // direct connects to the primary, without a pooler in between. The hooks of the host's pool that make its connections are
 // called, for what they know: a password that is a token of some minutes, a role. A DirectURL with a password of its own
 // keeps it.
-func (r *engine) direct(ctx context.Context) (*pgx.Conn, error) {
-	pool := r.pool.Config()
+func (p *pod) direct(ctx context.Context) (*pgx.Conn, error) {
+	pool := p.pool.Config()
 	config, own := pool.ConnConfig, false
-	if r.opts.DirectURL != "" {
+	if p.opts.DirectURL != "" {
 		var err error
-		if config, err = dburl.Config(r.opts.DirectURL); err != nil {
+		if config, err = dburl.Config(p.opts.DirectURL); err != nil {
 			return nil, err
 		}
 		own = config.Password != ""
@@ -42,20 +42,4 @@ func (r *engine) direct(ctx context.Context) (*pgx.Conn, error) {
 		}
 	}
 	return conn, err
-}
-
-// beatAfterReset sends a heartbeat when the pools were reset: its connection leads to the same address as theirs did.
-func (r *Runner) beatAfterReset(ctx context.Context) {
-	for seen := 0; ; {
-		until := r.heart.UntilReset()
-		if resets := r.heart.Resets(); resets != seen {
-			seen = resets
-			r.readAnew()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-until.Done():
-		}
-	}
 }

@@ -17,33 +17,30 @@ import (
 // a storm of them is one look.
 const wakesApart = 50 * time.Millisecond
 
-// deaf reports whether notifications are off: behind a pooler without a direct connection.
-func (r *engine) deaf() bool { return r.opts.DirectURL == "off" }
-
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
-func (r *Runner) listen(ctx context.Context) {
-	if r.deaf() || r.opts.Disabled {
+func (p *pod) listen(ctx context.Context) {
+	if p.deaf() || p.opts.Disabled {
 		return
 	}
 	for backoff := wait.NewBackoff(); ; {
-		err := r.listenOnce(ctx, func() {
+		err := p.listenOnce(ctx, func() {
 			backoff = wait.NewBackoff()
-			r.damped.over(ctx, notListening)
+			p.damped.over(ctx, notListening)
 		})
-		r.metrics.Listening.Set(0)
+		p.metrics.Listening.Set(0)
 		if ctx.Err() != nil {
 			return
 		}
-		r.damped.warn(ctx, notListening, telemetry.Err, err)
+		p.damped.warn(ctx, notListening, telemetry.Err, err)
 		if !backoff.Wait(ctx) {
 			return
 		}
 	}
 }
 
-func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
-	until := r.front.UntilReset()
-	conn, err := r.direct(ctx)
+func (p *pod) listenOnce(ctx context.Context, connected func()) error {
+	until := p.front.UntilReset()
+	conn, err := p.direct(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,18 +49,18 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{r.front.Channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.front.Channel()}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	connected()
-	r.metrics.Listening.Set(1)
-	r.wake() // for notifications sent while the connection was down
+	p.metrics.Listening.Set(1)
+	p.wake() // for notifications sent while the connection was down
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
 	knock := wait.NewSignal()
 	answering, stop := context.WithCancel(ctx)
 	var door sync.WaitGroup
-	door.Go(func() { r.answer(answering, knock) })
+	door.Go(func() { p.answer(answering, knock) })
 	defer door.Wait()
 	defer stop()
 	for {
@@ -75,9 +72,9 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 		undo()
 		cancel()
 		if quiet && !conn.IsClosed() {
-			until = r.front.UntilReset()
+			until = p.front.UntilReset()
 			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
-			err = r.front.CheckWrites(pinging, conn)
+			err = p.front.CheckWrites(pinging, conn)
 			cancel()
 			if err == nil {
 				continue
@@ -87,85 +84,94 @@ func (r *Runner) listenOnce(ctx context.Context, connected func()) error {
 			return err
 		}
 		if note != nil && note.Payload == store.Settings {
-			r.readAnew()
+			p.readAnew()
 			continue
 		}
 		knock.Set()
 	}
 }
 
-// readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
-func (r *engine) readSettings() { r.reread.Set() }
-
 // readAnew asks for a heartbeat of the pod and of each remote worker now.
-func (r *Runner) readAnew() {
-	r.readSettings()
-	r.guests.each(func(g *Guest) { g.r.readSettings() })
+func (p *pod) readAnew() {
+	p.readSettings()
+	p.sessions().each((*engine).readSettings)
 }
 
 // answer looks when somebody knocks, until ctx ends.
-func (r *Runner) answer(ctx context.Context, knock wait.Signal) {
+func (p *pod) answer(ctx context.Context, knock wait.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-knock:
 		}
-		r.heard.Store(true)
-		r.feed.Wake()
-		r.wake()
-		r.guests.wake()
+		p.feed.Wake()
+		p.wakeForPeers()
+		p.sessions().each((*engine).wakeForPeers)
 		if !wait.For(ctx, wakesApart) {
 			return
 		}
 	}
 }
 
-// wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
-func (r *engine) wakePeers() { r.member.wakePeers() }
-
 // notifyOthers wakes the sessions of remote workers here, and asks for a wake-up of the other pods.
-func (r *Runner) notifyOthers() {
-	r.guests.wake()
-	if r.deaf() {
+func (p *pod) notifyOthers() {
+	p.sessions().each((*engine).wakeForPeers)
+	if p.deaf() {
 		return
 	}
-	if !r.pod.registered() {
+	if !p.lease.registered() {
 		// Not run, as in a program that only submits: nobody else sends it.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = r.front.Notify(ctx, r.front.Pool()) // a hint
+		_ = p.front.Notify(ctx, p.front.Pool()) // a hint
 		return
 	}
-	r.peers.Set()
+	p.peers.Set()
 }
 
 // notifyPeers sends the wake-ups that were asked for, in transactions of their own: a commit with a notification takes a
 // lock of the whole server.
-func (r *Runner) notifyPeers(ctx context.Context) {
+func (p *pod) notifyPeers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			r.lastWord(ctx)
+			p.lastWord(ctx)
 			return
-		case <-r.peers:
+		case <-p.peers:
 		}
-		if err := r.front.Notify(ctx, r.front.Pool()); err != nil && ctx.Err() == nil {
-			r.log.DebugContext(ctx, "peers could not be woken", telemetry.Err, r.dbError(err))
+		if err := p.front.Notify(ctx, p.front.Pool()); err != nil && ctx.Err() == nil {
+			p.log.DebugContext(ctx, "peers could not be woken", telemetry.Err, p.dbError(err))
 		}
 		if !wait.For(ctx, wakesApart) {
-			r.lastWord(ctx)
+			p.lastWord(ctx)
 			return
 		}
 	}
 }
 
 // lastWord sends a wake-up that was asked for just before the end, as for the jobs that a shutdown hands back.
-func (r *Runner) lastWord(ctx context.Context) {
-	if !r.peers.Clear() {
+func (p *pod) lastWord(ctx context.Context) {
+	if !p.peers.Clear() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = r.front.Notify(ctx, r.front.Pool()) // a hint
+	_ = p.front.Notify(ctx, p.front.Pool()) // a hint
+}
+
+// beatAfterReset sends a heartbeat when the pools were reset: its connection leads to the same address as theirs did.
+func (p *pod) beatAfterReset(ctx context.Context) {
+	for seen := 0; ; {
+		until := p.heart.UntilReset()
+		if resets := p.heart.Resets(); resets != seen {
+			seen = resets
+			p.readAnew()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-until.Done():
+		}
+	}
 }
