@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 
@@ -11,28 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Branch is what one branch of a fan-out came to: a child and what followed it, or a part that was completed from outside.
-type Branch struct {
-	No      int    // which child, counted from 1; 0: a part
-	JobID   int64  // the last job of the branch; 0: a part
-	Kind    string // of that job
-	Subject string // of that job
-	Part    string // the name of a part
-	State   job.State
-	Outcome job.Quality
-	Reason  job.Reason
-	Error   string
-
-	result json.RawMessage
-}
-
-// Result decodes the result of the branch into v: [job.ErrNotFound] when it has none.
-func (b *Branch) Result(v any) error {
-	if b.result == nil {
-		return fmt.Errorf("branch %d ended without a result: %w", b.No, job.ErrNotFound)
-	}
-	return json.Unmarshal(b.result, v)
-}
+// Branch is the end of one branch of a fan-out.
+type Branch = job.Branch
 
 // branchPage is how many branches are read at once.
 const branchPage = 500
@@ -81,7 +60,7 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 }
 
 func branchOf(b view.BranchEnd) Branch {
-	one := Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, result: b.Result}
+	one := Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
 	if b.Outcome != nil {
 		one.Outcome = *b.Outcome
 	}

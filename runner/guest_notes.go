@@ -106,19 +106,10 @@ func (r *Runner) GuestBranches(ctx context.Context, id, owner string, claim Gues
 		if n++; n <= after {
 			continue
 		}
-		if bytes += 200 + len(b.result); bytes > most && len(page) > 0 {
+		if bytes += 200 + len(b.JSON); bytes > most && len(page) > 0 {
 			return page, true, nil
 		}
 		page = append(page, b)
 	}
 	return page, false, nil
-}
-
-// RawResult is the result of a branch as JSON: nil when it has none.
-func (b *Branch) RawResult() json.RawMessage { return b.result }
-
-// WithResult returns b with a result.
-func (b Branch) WithResult(result json.RawMessage) Branch {
-	b.result = result
-	return b
 }

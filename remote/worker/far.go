@@ -15,10 +15,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far is what a handler has of its job through the network: a [runner.Far].
+// far is what a handler has of its job through the network.
 type far struct{ *task }
 
 // Progress goes with the next heartbeat.
@@ -146,23 +145,23 @@ func (f *far) CompletionToken(ctx context.Context) (string, error) {
 }
 
 // Branches implements [runner.Far].
-func (f *far) Branches(ctx context.Context) iter.Seq2[runner.Branch, error] {
-	return func(yield func(runner.Branch, error) bool) {
+func (f *far) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
+	return func(yield func(job.Branch, error) bool) {
 		for read := int32(0); ; {
 			out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 				m.What = &remotepb.ReadRequest_Branches_{Branches: &remotepb.ReadRequest_Branches{After: read}}
 			})
 			if err != nil {
-				yield(runner.Branch{}, err)
+				yield(job.Branch{}, err)
 				return
 			}
 			for _, m := range out.GetBranches() {
-				b := runner.Branch{
+				b := job.Branch{
 					No: int(m.GetNo()), JobID: m.GetJobId(), Kind: m.GetKind(), Subject: m.GetSubject(), Part: m.GetPart(), State: job.State(m.GetState()),
 					Outcome: job.Quality(m.GetOutcome()), Reason: job.Reason(m.GetReason()), Error: m.GetError(),
 				}
 				if len(m.GetResult()) > 0 {
-					b = b.WithResult(m.GetResult())
+					b.JSON = m.GetResult()
 				}
 				if read++; !yield(b, nil) {
 					return
