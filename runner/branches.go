@@ -79,11 +79,11 @@ func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 	if c.far != nil {
 		return c.far.Branches(ctx)
 	}
-	child := c.claimed.Group != nil && c.claimed.ParentID != nil && *c.claimed.Group == *c.claimed.ParentID
-	if c.claimed.ParentID == nil || child {
+	child := c.Claimed.Group != nil && c.Claimed.ParentID != nil && *c.Claimed.Group == *c.Claimed.ParentID
+	if c.Claimed.ParentID == nil || child {
 		return func(yield func(Branch, error) bool) {
 			yield(Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID(), job.ErrNotFound))
 		}
 	}
-	return c.r.branches(ctx, *c.claimed.ParentID)
+	return c.r.branches(ctx, *c.Claimed.ParentID)
 }

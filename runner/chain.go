@@ -45,7 +45,7 @@ func (o *Outcome) encodeResult() (json.RawMessage, error) {
 
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
 func (r *engine) nextStep(one *run, o *Outcome) (*store.NewJob, error) {
-	c := one.claimed
+	c := one.Claimed
 	planned, err := decodePlan(c.ID, c.Planned)
 	if err != nil {
 		return nil, err
@@ -149,5 +149,5 @@ func (r *engine) newIDs(one *run, n int) (ids []int64, err error) {
 // knows: whether something more urgent waits, and whether the subject is free.
 func (r *engine) mayStart(one *run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !r.closing.Load() && r.mine[next.Kind] && r.pod.trusted() &&
-		r.pod.id() == one.lease.Pod && r.lanes.Step(one.claimed.Lane, next.Lane)
+		r.pod.id() == one.Lease.Pod && r.lanes.Step(one.Claimed.Lane, next.Lane)
 }

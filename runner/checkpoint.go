@@ -54,7 +54,7 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 		return context.Cause(ctx)
 	}
 	for backoff := wait.NewBackoff(); ; {
-		err := c.r.front.Keep(ctx, c.lease, kept)
+		err := c.r.front.Keep(ctx, c.Lease, kept)
 		if err == nil {
 			break
 		}
@@ -81,7 +81,7 @@ func (c *core) Checkpoint(ctx context.Context, v any) error {
 // LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one: the last that this run kept,
 // or else the last of the runs before. Checkpoints survive errors, crashes and takeovers.
 func (c *core) LastCheckpoint(v any) (bool, error) {
-	last := json.RawMessage(c.claimed.Checkpoint)
+	last := json.RawMessage(c.Claimed.Checkpoint)
 	if kept := c.checkpoint.Load(); kept != nil {
 		last = *kept
 	}

@@ -74,8 +74,8 @@ func (r *engine) cancelMissing(ctx context.Context) error {
 	boot := r.boot()
 	var asked []job.Lease
 	r.runs.each(func(one *run) {
-		if one.lease.Pod == boot && one.mustBeHeld() {
-			asked = append(asked, one.lease)
+		if one.Lease.Pod == boot && one.mustBeHeld() {
+			asked = append(asked, one.Lease)
 		}
 	})
 	if len(asked) == 0 {
@@ -106,7 +106,7 @@ func (r *engine) cancelMissing(ctx context.Context) error {
 		return err
 	}
 	for _, one := range lost {
-		if gone[one.lease.JobID] {
+		if gone[one.Lease.JobID] {
 			one.lose(job.ErrGone)
 		} else {
 			one.lose(job.ErrLeaseLost)
@@ -163,7 +163,7 @@ func (r *engine) knows(known map[job.Lease]bool) {
 	for _, id := range r.flights.list() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
-	r.runs.each(func(one *run) { known[one.lease] = true })
+	r.runs.each(func(one *run) { known[one.Lease] = true })
 }
 
 // knownClaims counts the claims that this process has worked on for long, for doctor, which compares them with the table. Of one
@@ -186,7 +186,7 @@ func (k *knownClaims) report(ctx context.Context, r *Runner) {
 			first = now
 		}
 		seen[one.key()] = first
-		if one.lease.Pod == k.boot && now.Sub(first) >= knownAge {
+		if one.Lease.Pod == k.boot && now.Sub(first) >= knownAge {
 			n++
 		}
 	})

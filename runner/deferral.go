@@ -18,7 +18,7 @@ func (c *core) Token(ctx context.Context) (string, error) {
 	if c.far != nil {
 		return c.far.CompletionToken(ctx)
 	}
-	return c.r.front.Token(ctx, c.lease, rand.Text())
+	return c.r.front.Token(ctx, c.Lease, rand.Text())
 }
 
 // CompleteOption says more of a part that is completed.

@@ -21,7 +21,7 @@ func (r *engine) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
 	one := &run{core: r.newCore(c, lease), kind: k, ended: make(chan struct{}), done: func() {}}
-	one.ctx, one.span = r.tracing.run(context.Background(), &one.claimed) // never ended, so never seen, when the runner has stopped
+	one.ctx, one.span = r.tracing.run(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
 	one.ctx, one.cancel = context.WithCancelCause(one.ctx)
 	if k.timeout > 0 {
 		one.ctx, one.done = context.WithTimeoutCause(one.ctx, k.timeout, job.ErrTimeout)
@@ -68,7 +68,7 @@ func (r *engine) perform(one *run) (next *run) {
 	one.watchPulse()
 	r.traceBranches(one)
 	began := time.Now()
-	r.count.started(one.claimed.Path).Inc()
+	r.count.started(one.Claimed.Path).Inc()
 	if !one.handed.IsZero() {
 		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
@@ -108,7 +108,7 @@ func (r *engine) settle(one *run, o *Outcome, err error) (next *run) {
 		r.log.WarnContext(one.ctx, "stuck handler returned", one.attrs()...)
 	}
 	if r.close(one, next) {
-		r.slotFree(one.claimed.Lane)
+		r.slotFree(one.Claimed.Lane)
 	}
 	return next
 }
@@ -121,12 +121,12 @@ func (r *engine) close(one *run, next *run) (free bool) {
 	}
 	one.done()
 	one.cancel(nil)
-	r.waiters.seen(one.lease.JobID)
+	r.waiters.seen(one.Lease.JobID)
 	r.runs.remove(one)
 	if next == nil {
-		r.lanes.Release(one.claimed.Lane, 1)
+		r.lanes.Release(one.Claimed.Lane, 1)
 	}
-	if one.claimed.Isolated {
+	if one.Claimed.Isolated {
 		r.wake()
 	}
 	return next == nil
@@ -233,8 +233,8 @@ func (r *engine) concludeError(one *run, err, cause error) *run {
 	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
 	limit, wish := r.attemptsOf(one, err)
-	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
-		wait := one.kind.backoff.Random(one.claimed.Attempt)
+	if reason != job.ReasonCancelled && !wish.Permanent && one.Claimed.Attempt < limit {
+		wait := one.kind.backoff.Random(one.Claimed.Attempt)
 		if wish.After != nil {
 			wait = *wish.After
 		}
@@ -269,8 +269,8 @@ const retryableAttempts = 10
 func (r *engine) attemptsOf(one *run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
 	switch {
-	case one.claimed.MaxAttempts != nil:
-		return *one.claimed.MaxAttempts, wish
+	case one.Claimed.MaxAttempts != nil:
+		return *one.Claimed.MaxAttempts, wish
 	case one.kind.maxAttempts > 0:
 		return one.kind.maxAttempts, wish
 	case wish.Retry && r.opts.MaxAttempts == 1:
@@ -297,5 +297,5 @@ func (r *engine) stale(one *run, failure string, why error) {
 	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)
 	defer cancel()
-	_ = r.front.StaleResult(ctx, one.lease, what) // only a note
+	_ = r.front.StaleResult(ctx, one.Lease, what) // only a note
 }

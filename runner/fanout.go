@@ -47,7 +47,7 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
-		}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.lease) })
+		}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.Lease) })
 	}
 	err = write()
 	for try := 0; r.store.IDTaken(err) && try < idTries; try++ {
@@ -64,11 +64,11 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 	one.wrote.Store(true)
 	one.traceState(job.Waiting)
 	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	if one.claimed.Subject != "" {
-		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+	if one.Claimed.Subject != "" {
+		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
 	}
 	if empty {
-		r.unbalanced.add(one.lease.JobID)
+		r.unbalanced.add(one.Lease.JobID)
 	}
 	if wait > 0 {
 		r.due.parked(wait)
@@ -82,8 +82,8 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
 func (r *engine) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
 	defer guard.Recover(&err)
-	c := &one.claimed
-	f = store.FanOut{Lease: one.lease, Parts: o.fan.parts, FailFast: o.fan.failFast, Outcome: o.quality}
+	c := &one.Claimed
+	f = store.FanOut{Lease: one.Lease, Parts: o.fan.parts, FailFast: o.fan.failFast, Outcome: o.quality}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(o.fan.children) + o.fan.parts; {
 	case o.next != nil:
@@ -139,7 +139,7 @@ func (r *engine) branchesOf(one *run, o *Outcome) (f store.FanOut, wait time.Dur
 // planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
 func (r *engine) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
 	if o.fan.join == nil {
-		return one.claimed.Planned, nil
+		return one.Claimed.Planned, nil
 	}
 	steps, err := r.plan(o.fan.join, false)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *engine) planAfter(one *run, o *Outcome) (json.RawMessage, error) {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	planned, err := decodePlan(one.claimed.ID, one.claimed.Planned)
+	planned, err := decodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if err != nil {
 		return nil, err
 	}

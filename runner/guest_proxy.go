@@ -146,11 +146,11 @@ func (g *Guest) shutProxy(key claimKey, p *proxy) {
 func (g *Guest) assignment(ctx context.Context, c *core) Assignment {
 	a := Assignment{
 		ID: c.ID(), Fence: c.Fence(), PipelineID: c.PipelineID(), Kind: c.Kind(), Lane: c.Lane(), Subject: c.Subject(), Attempt: c.Attempt(),
-		Crashes: c.Crashes(), Step: c.Step(), PutOff: c.PutOff(), Priority: c.Priority(), Args: c.claimed.Args, Checkpoint: c.claimed.Checkpoint,
-		Token: sign(g.key, g.opts.ID, c.ID(), c.Fence()), ClaimedAt: c.ClaimedAt(), Path: c.Path(), Trace: c.claimed.Trace,
+		Crashes: c.Crashes(), Step: c.Step(), PutOff: c.PutOff(), Priority: c.Priority(), Args: c.Claimed.Args, Checkpoint: c.Claimed.Checkpoint,
+		Token: sign(g.key, g.opts.ID, c.ID(), c.Fence()), ClaimedAt: c.ClaimedAt(), Path: c.Path(), Trace: c.Claimed.Trace,
 	}
-	if c.claimed.ParentID != nil {
-		a.ParentID = *c.claimed.ParentID
+	if c.Claimed.ParentID != nil {
+		a.ParentID = *c.Claimed.ParentID
 	}
 	a.Deadline, _ = ctx.Deadline()
 	return a

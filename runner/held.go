@@ -88,7 +88,7 @@ func (r *engine) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 		defer cancel()
 		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
 	}()
-	number, err := store.Hold(ctx, r.store, tx, c.lease, r.opts.LeaseFor)
+	number, err := store.Hold(ctx, r.store, tx, c.Lease, r.opts.LeaseFor)
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, true)
 		return false, err
@@ -121,7 +121,7 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 		}()
 	}
 	for backoff := wait.NewBackoff(); ; {
-		writes, held, unread := store.Settled(ctx, r.store, c.lease)
+		writes, held, unread := store.Settled(ctx, r.store, c.Lease)
 		is := false
 		if unread == nil && !held && ended != nil {
 			is, unread = ended(ctx)
@@ -133,9 +133,9 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 		case unread == nil && held:
 			return false, lost
 		case unread == nil, ended != nil && c.isLost():
-			return false, fmt.Errorf("commit with job %d held: %w", c.lease.JobID, job.ErrLeaseLost)
+			return false, fmt.Errorf("commit with job %d held: %w", c.Lease.JobID, job.ErrLeaseLost)
 		}
-		r.damped.warn(ctx, commitNotKnown, telemetry.JobID, c.lease.JobID, telemetry.Err, r.dbError(unread))
+		r.damped.warn(ctx, commitNotKnown, telemetry.JobID, c.Lease.JobID, telemetry.Err, r.dbError(unread))
 		if !backoff.Wait(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}

@@ -25,8 +25,8 @@ type Job[A job.Args] struct {
 type core struct {
 	r       *engine
 	far     Far // of a remote worker; nil: there is a database
-	claimed store.Claimed
-	lease   job.Lease
+	Claimed store.Claimed
+	Lease   job.Lease
 	lost    chan struct{} // closed when the lease is gone for good
 	gone    bool          // because the job was deleted; set before lost is closed
 	turn    chan struct{} // one transaction at a time holds the lease
@@ -39,65 +39,65 @@ type core struct {
 
 // newCore returns the core of a claim of this engine.
 func (r *engine) newCore(claimed store.Claimed, lease job.Lease) *core {
-	c := &core{r: r, claimed: claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
-	c.events.Init(r.journal, (*journaled)(c))
-	c.progress.Init(r.journal, (*journaled)(c))
+	c := &core{r: r, Claimed: claimed, Lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
+	c.events.Init(r.journal, journaled{c})
+	c.progress.Init(r.journal, journaled{c})
 	return c
 }
 
-// journaled is a core as its journal sees it, with methods that are none of a Job.
-type journaled core
+// journaled is a core as its journal uses it.
+type journaled struct{ c *core }
 
-func (c *journaled) Lease() job.Lease      { return c.lease }
-func (c *journaled) Lost() bool            { return (*core)(c).isLost() }
-func (c *journaled) Check(err error) error { return (*core)(c).orGone(err) }
+func (j journaled) Lease() job.Lease      { return j.c.Lease }
+func (j journaled) Lost() bool            { return j.c.isLost() }
+func (j journaled) Check(err error) error { return j.c.orGone(err) }
 
 // ID is the job's id.
-func (c *core) ID() int64 { return c.claimed.ID }
+func (c *core) ID() int64 { return c.Claimed.ID }
 
 // Kind is the job's kind.
-func (c *core) Kind() string { return c.claimed.Kind }
+func (c *core) Kind() string { return c.Claimed.Kind }
 
 // Lane is the lane in whose slot the job runs.
-func (c *core) Lane() string { return c.claimed.Lane }
+func (c *core) Lane() string { return c.Claimed.Lane }
 
 // Subject is what the job is about; empty: nothing in particular.
-func (c *core) Subject() string { return c.claimed.Subject }
+func (c *core) Subject() string { return c.Claimed.Subject }
 
 // Priority is the job's priority, −100 to 100.
-func (c *core) Priority() int { return c.claimed.Priority }
+func (c *core) Priority() int { return c.Claimed.Priority }
 
 // Attempt is this try, counted from 1; tries that a crash, a shutdown or RetryLater ended are not counted.
-func (c *core) Attempt() int { return c.claimed.Attempt }
+func (c *core) Attempt() int { return c.Claimed.Attempt }
 
 // Crashes is how often the job's pod has died or lapsed since it last advanced.
-func (c *core) Crashes() int { return c.claimed.Crashes }
+func (c *core) Crashes() int { return c.Claimed.Crashes }
 
 // Fence is the fencing token of this claim: it rises with every claim of the job. A system outside that keeps the highest
 // fence it saw can refuse a former owner.
-func (c *core) Fence() int64 { return c.claimed.Fence }
+func (c *core) Fence() int64 { return c.Claimed.Fence }
 
 // Boot is the boot id of the pod that claimed the job.
-func (c *core) Boot() string { return c.lease.Pod }
+func (c *core) Boot() string { return c.Lease.Pod }
 
 // PodName is the display name of this pod.
 func (c *core) PodName() string { return c.r.opts.Name }
 
 // PipelineID is the id of the first job of the pipeline; a lone job's own id.
-func (c *core) PipelineID() int64 { return c.claimed.PipelineID }
+func (c *core) PipelineID() int64 { return c.Claimed.PipelineID }
 
 // Step counts the steps of the pipeline before this one.
-func (c *core) Step() int { return c.claimed.Step }
+func (c *core) Step() int { return c.Claimed.Step }
 
 // ClaimedAt is the database's time of the claim.
-func (c *core) ClaimedAt() time.Time { return c.claimed.ClaimedAt }
+func (c *core) ClaimedAt() time.Time { return c.Claimed.ClaimedAt }
 
 // Path is how this claim came about: "fast" (born running) or "poll".
-func (c *core) Path() string { return c.claimed.Path }
+func (c *core) Path() string { return c.Claimed.Path }
 
 // Parent decodes the result of the step before into v. It returns [job.ErrNotFound] when there is none.
 func (c *core) Parent(ctx context.Context, v any) error {
-	if c.claimed.ParentID == nil {
+	if c.Claimed.ParentID == nil {
 		return fmt.Errorf("read the parent of job %d: %w", c.ID(), job.ErrNotFound)
 	}
 	result, err := c.parentResult(ctx)
@@ -105,7 +105,7 @@ func (c *core) Parent(ctx context.Context, v any) error {
 		return err
 	}
 	if result == nil {
-		return fmt.Errorf("job %d ended without a result: %w", *c.claimed.ParentID, job.ErrNotFound)
+		return fmt.Errorf("job %d ended without a result: %w", *c.Claimed.ParentID, job.ErrNotFound)
 	}
 	return json.Unmarshal(result, v)
 }
@@ -114,7 +114,7 @@ func (c *core) parentResult(ctx context.Context) (json.RawMessage, error) {
 	if c.far != nil {
 		return c.far.ParentResult(ctx)
 	}
-	return c.r.front.Result(ctx, *c.claimed.ParentID)
+	return c.r.front.Result(ctx, *c.Claimed.ParentID)
 }
 
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the

@@ -24,7 +24,7 @@ func newMaintenance(r *Runner) *maintenance.Maintenance {
 
 // cancelOverdue cancels the handler of a claim that has been ended because its job is too old, if it runs here.
 func (r *Runner) cancelOverdue(l job.Lease) {
-	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease.Pod == l.Pod {
+	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
 		r.cancelRun(one, job.ReasonDeadline)
 	}
 }

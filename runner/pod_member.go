@@ -38,7 +38,7 @@ func (p podMember) leaseLost(ctx context.Context) {
 	r.metrics.LeasesLost.Inc()
 	r.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, r.opts.Name, telemetry.Boot, old)
 	r.runs.each(func(one *run) {
-		if one.lease.Pod == old {
+		if one.Lease.Pod == old {
 			one.lose(job.ErrLeaseLost)
 		}
 	})
@@ -55,7 +55,7 @@ func (p podMember) historyChanged() {
 func (p podMember) wakePeers() { p.r.notifyOthers() }
 
 func (p podMember) cancel(claim job.Lease, why job.Reason) {
-	if one := p.r.runs.find(claim.JobID, claim.Fence); one != nil && one.lease.Pod == claim.Pod {
+	if one := p.r.runs.find(claim.JobID, claim.Fence); one != nil && one.Lease.Pod == claim.Pod {
 		p.r.cancelRun(one, why)
 	}
 	p.r.guests.tell(claim, why)

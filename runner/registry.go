@@ -70,7 +70,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	}
 	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
 		j := &Job[A]{core: c}
-		if err := decodeArgs(name, c.claimed.Args, &j.Args); err != nil {
+		if err := decodeArgs(name, c.Claimed.Args, &j.Args); err != nil {
 			return nil, err
 		}
 		return handler(ctx, j)
@@ -81,7 +81,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 // a configuration. Otherwise as [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
 	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
-		return handler(ctx, &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.claimed.Args}})
+		return handler(ctx, &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.Claimed.Args}})
 	})
 }
 
@@ -90,7 +90,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	defer r.mu.Unlock()
 	if around, handler := r.opts.Around, run; around != nil {
 		run = func(ctx context.Context, c *core) (*Outcome, error) {
-			j := &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.claimed.Args}}
+			j := &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.Claimed.Args}}
 			return around(ctx, j, func(ctx context.Context) (*Outcome, error) { return handler(ctx, c) })
 		}
 	}

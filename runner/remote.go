@@ -97,13 +97,13 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	c := &core{r: r.engine, far: far, lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, lost: make(chan struct{}), turn: make(chan struct{}, 1), claimed: store.Claimed{
+	c := &core{r: r.engine, far: far, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, lost: make(chan struct{}), turn: make(chan struct{}, 1), Claimed: store.Claimed{
 		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
 		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
 		Checkpoint: a.Checkpoint,
 	}}
 	if a.ParentID != 0 {
-		c.claimed.ParentID = &a.ParentID
+		c.Claimed.ParentID = &a.ParentID
 	}
 	err = guard.Call(func() (err error) {
 		o, err = k.run(ctx, c)

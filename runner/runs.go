@@ -52,7 +52,7 @@ func (c *core) loss() error {
 func (c *core) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
-		if one := c.r.runs.find(c.lease.JobID, c.lease.Fence); one != nil {
+		if one := c.r.runs.find(c.Lease.JobID, c.Lease.Fence); one != nil {
 			one.lose(job.ErrGone)
 		}
 	case errors.Is(err, job.ErrLeaseLost) && c.isLost() && c.gone:
@@ -71,7 +71,7 @@ func (c *core) isLost() bool {
 }
 
 func (one *run) attrs() []any {
-	c := &one.claimed
+	c := &one.Claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
 }
@@ -88,7 +88,7 @@ type runs struct {
 // claimKey names a claim: fences are not reset, so whose it was adds nothing.
 type claimKey struct{ id, fence int64 }
 
-func (one *run) key() claimKey { return claimKey{one.lease.JobID, one.lease.Fence} }
+func (one *run) key() claimKey { return claimKey{one.Lease.JobID, one.Lease.Fence} }
 
 func newRuns() *runs {
 	empty := make(chan struct{})
@@ -107,7 +107,7 @@ func (s *runs) add(one *run) bool {
 		s.empty = make(chan struct{})
 	}
 	s.all[one.key()] = one
-	if one.claimed.Isolated {
+	if one.Claimed.Isolated {
 		s.alone++
 	}
 	return true
@@ -120,7 +120,7 @@ func (s *runs) remove(one *run) {
 		return
 	}
 	delete(s.all, one.key())
-	if one.claimed.Isolated {
+	if one.Claimed.Isolated {
 		s.alone--
 	}
 	if len(s.all) == 0 {
