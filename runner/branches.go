@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"iter"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -22,11 +21,11 @@ func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 	return r.branches(ctx, id)
 }
 
-func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
-	return func(yield func(Branch, error) bool) {
+func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
+	return func(yield func(job.Branch, error) bool) {
 		w, err := r.front.Waiting(ctx, id)
 		if err != nil {
-			yield(Branch{}, err)
+			yield(job.Branch{}, err)
 			return
 		}
 		after, part := 0, ""
@@ -39,7 +38,7 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 				page, err = view.Branches(ctx, r.front, w.PipelineID, id, after, branchPage)
 			}
 			if err != nil {
-				yield(Branch{}, r.dbError(err))
+				yield(job.Branch{}, r.dbError(err))
 				return
 			}
 			for _, b := range page {
@@ -59,8 +58,8 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 	}
 }
 
-func branchOf(b view.BranchEnd) Branch {
-	one := Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
+func branchOf(b view.BranchEnd) job.Branch {
+	one := job.Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
 	if b.Outcome != nil {
 		one.Outcome = *b.Outcome
 	}
@@ -71,19 +70,4 @@ func branchOf(b view.BranchEnd) Branch {
 		one.Error = *b.Error
 	}
 	return one
-}
-
-// Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches]; [job.ErrNotFound] also in
-// a child, whose siblings have not ended.
-func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
-	if c.far != nil {
-		return c.far.Branches(ctx)
-	}
-	child := c.Claimed.Group != nil && c.Claimed.ParentID != nil && *c.Claimed.Group == *c.Claimed.ParentID
-	if c.Claimed.ParentID == nil || child {
-		return func(yield func(Branch, error) bool) {
-			yield(Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID(), job.ErrNotFound))
-		}
-	}
-	return c.r.branches(ctx, *c.Claimed.ParentID)
 }

@@ -19,8 +19,8 @@ import (
 // newRun prepares a claim for its handler. The claim is in runs from here on: nil when the runner has stopped.
 func (r *engine) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
-	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
-	one := &run{core: r.newCore(c, lease), kind: k, ended: make(chan struct{}), done: func() {}}
+	one := r.prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
+	one.kind = k
 	one.ctx, one.span = r.tracing.run(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
 	one.ctx, one.cancel = context.WithCancelCause(one.ctx)
 	if k.timeout > 0 {
@@ -82,7 +82,7 @@ func (r *engine) perform(one *run) (next *run) {
 		next = r.settle(one, outcome, err)
 	}()
 	defer guard.Recover(&err)
-	o, failed := one.kind.run(one.ctx, one.core)
+	o, failed := one.kind.run(one.ctx, &one.Job)
 	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
 		readOnce(failed)

@@ -33,7 +33,7 @@ func (r *engine) fanOut(one *run, o *Outcome) *run {
 	}
 	var empty bool
 	write := func() error {
-		return r.held(one.ctx, one.core, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return r.held(one.ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
 			if o.inTx != nil {
 				if err := callWrite(ctx, tx, o.inTx); err != nil {
 					return &writeError{err}

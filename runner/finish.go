@@ -196,7 +196,7 @@ func (r *engine) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 	}
 	var ended store.Ended
 	write := func() error {
-		return r.held(one.ctx, one.core, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+		return r.held(one.ctx, one, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 			if err := callWrite(ctx, tx, o.inTx); err != nil {
 				return &writeError{err}
 			}

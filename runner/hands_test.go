@@ -81,7 +81,7 @@ func TestHandsAreUsedAgainAndNoneIsLeft(t *testing.T) {
 }
 
 func numbered(i int) *run {
-	one := &run{core: &core{}}
+	one := &run{}
 	one.Lease.JobID = int64(i)
 	return one
 }

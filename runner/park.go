@@ -62,9 +62,6 @@ func (r *engine) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 	return false
 }
 
-// PutOff is how often the job's handler has put it off with [RetryLater].
-func (c *core) PutOff() int { return c.Claimed.PutOff }
-
 // handBack gives a claim back to its lane, unspent.
 func (r *engine) handBack(one *run, why string) {
 	back := false

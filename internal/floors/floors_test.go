@@ -70,7 +70,8 @@ var plan = []floor{
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "runner", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
+	{folder: "internal/engine", imports: "job internal/store"}, // what an engine works with, in plain forms
+	{folder: "runner", imports: "job internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep runner", testOnly: true}, // for our users' tests
 
@@ -85,7 +86,7 @@ var plan = []floor{
 	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui"},
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job runner internal/telemetry internal/wait remote/remotepb"},
-	{folder: "remote/worker", imports: "job runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
+	{folder: "remote/worker", imports: "job internal/engine runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it

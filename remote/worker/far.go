@@ -13,12 +13,19 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far is what a handler has of its job through the network.
+// far is the [engine.Writer] of a job here: it writes through the network.
 type far struct{ *task }
+
+// Tx implements [engine.Writer]: there is no database here.
+func (f *far) Tx(context.Context, engine.TxFunc, func() (json.RawMessage, error)) error {
+	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
+}
 
 // Progress goes with the next heartbeat.
 func (f *far) Progress(p job.Progress) {
@@ -128,7 +135,7 @@ func told(err error) error {
 	return err
 }
 
-// ParentResult implements [runner.Far].
+// ParentResult implements [engine.Writer].
 func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_ParentResult_{ParentResult: &remotepb.ReadRequest_ParentResult{}}
@@ -136,7 +143,7 @@ func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	return out.GetValue(), err
 }
 
-// CompletionToken implements [runner.Far].
+// CompletionToken implements [engine.Writer].
 func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_CompletionToken_{CompletionToken: &remotepb.ReadRequest_CompletionToken{}}
@@ -144,7 +151,7 @@ func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	return string(out.GetValue()), err
 }
 
-// Branches implements [runner.Far].
+// Branches implements [engine.Writer].
 func (f *far) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		for read := int32(0); ; {
