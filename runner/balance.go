@@ -301,7 +301,7 @@ func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string
 		seen(c.Ended...)
 		for _, l := range c.Asked {
 			seen(l.JobID)
-			if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
+			if one := r.runs.find(l.JobID, l.Fence); one != nil && one.Lease == l {
 				r.cancelRun(one, job.ReasonCancelled)
 			}
 		}

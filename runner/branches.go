@@ -2,8 +2,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -11,28 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Branch is what one branch of a fan-out came to: a child and what followed it, or a part that was completed from outside.
-type Branch struct {
-	No      int    // which child, counted from 1; 0: a part
-	JobID   int64  // the last job of the branch; 0: a part
-	Kind    string // of that job
-	Subject string // of that job
-	Part    string // the name of a part
-	State   job.State
-	Outcome job.Quality
-	Reason  job.Reason
-	Error   string
-
-	result json.RawMessage
-}
-
-// Result decodes the result of the branch into v: [job.ErrNotFound] when it has none.
-func (b *Branch) Result(v any) error {
-	if b.result == nil {
-		return fmt.Errorf("branch %d ended without a result: %w", b.No, job.ErrNotFound)
-	}
-	return json.Unmarshal(b.result, v)
-}
+// Branch is the end of one branch of a fan-out.
+type Branch = job.Branch
 
 // branchPage is how many branches are read at once.
 const branchPage = 500
@@ -43,11 +21,11 @@ func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 	return r.branches(ctx, id)
 }
 
-func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
-	return func(yield func(Branch, error) bool) {
+func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
+	return func(yield func(job.Branch, error) bool) {
 		w, err := r.front.Waiting(ctx, id)
 		if err != nil {
-			yield(Branch{}, err)
+			yield(job.Branch{}, err)
 			return
 		}
 		after, part := 0, ""
@@ -60,7 +38,7 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 				page, err = view.Branches(ctx, r.front, w.PipelineID, id, after, branchPage)
 			}
 			if err != nil {
-				yield(Branch{}, r.dbError(err))
+				yield(job.Branch{}, r.dbError(err))
 				return
 			}
 			for _, b := range page {
@@ -80,8 +58,8 @@ func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[Branch, error
 	}
 }
 
-func branchOf(b view.BranchEnd) Branch {
-	one := Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, result: b.Result}
+func branchOf(b view.BranchEnd) job.Branch {
+	one := job.Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
 	if b.Outcome != nil {
 		one.Outcome = *b.Outcome
 	}
@@ -92,19 +70,4 @@ func branchOf(b view.BranchEnd) Branch {
 		one.Error = *b.Error
 	}
 	return one
-}
-
-// Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches]; [job.ErrNotFound] also in
-// a child, whose siblings have not ended.
-func (c *core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
-	if c.far != nil {
-		return c.far.Branches(ctx)
-	}
-	child := c.claimed.Group != nil && c.claimed.ParentID != nil && *c.claimed.Group == *c.claimed.ParentID
-	if c.claimed.ParentID == nil || child {
-		return func(yield func(Branch, error) bool) {
-			yield(Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID(), job.ErrNotFound))
-		}
-	}
-	return c.r.branches(ctx, *c.claimed.ParentID)
 }

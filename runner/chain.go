@@ -27,7 +27,7 @@ func (r *engine) succeeded(one *run, o *plain.Outcome) (ending store.Ending, nex
 
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
 func (r *engine) nextStep(one *run, o *plain.Outcome) (*store.NewJob, error) {
-	c := &one.claimed
+	c := &one.Claimed
 	planned, err := plain.DecodePlan(c.ID, c.Planned)
 	if err != nil {
 		return nil, err
@@ -129,5 +129,5 @@ func (r *engine) newIDs(one *run, n int) (ids []int64, err error) {
 // knows: whether something more urgent waits, and whether the subject is free.
 func (r *engine) mayStart(one *run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !r.closing.Load() && r.mine[next.Kind] && r.lease.trusted() &&
-		r.lease.id() == one.lease.Pod && r.lanes.Step(one.claimed.Lane, next.Lane)
+		r.lease.id() == one.Lease.Pod && r.lanes.Step(one.Claimed.Lane, next.Lane)
 }

@@ -76,7 +76,7 @@ func (r *engine) ended(id int64, c admin.Cancellation, why job.Reason, err error
 
 // tellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
 func (r *engine) tellRun(l job.Lease) {
-	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.lease == l {
+	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		r.cancelRun(one, job.ReasonCancelled)
 	}
 }

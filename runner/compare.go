@@ -35,8 +35,8 @@ func (r *engine) cancelMissing(ctx context.Context) error {
 	boot := r.boot()
 	var asked []job.Lease
 	r.runs.each(func(one *run) {
-		if one.lease.Pod == boot && one.mustBeHeld() {
-			asked = append(asked, one.lease)
+		if one.Lease.Pod == boot && one.mustBeHeld() {
+			asked = append(asked, one.Lease)
 		}
 	})
 	if len(asked) == 0 {
@@ -67,7 +67,7 @@ func (r *engine) cancelMissing(ctx context.Context) error {
 		return err
 	}
 	for _, one := range lost {
-		if gone[one.lease.JobID] {
+		if gone[one.Lease.JobID] {
 			one.lose(job.ErrGone)
 		} else {
 			one.lose(job.ErrLeaseLost)
@@ -87,5 +87,5 @@ func (r *engine) knows(known map[job.Lease]bool) {
 	for _, id := range r.flights.list() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
-	r.runs.each(func(one *run) { known[one.lease] = true })
+	r.runs.each(func(one *run) { known[one.Lease] = true })
 }

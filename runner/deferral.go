@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -12,15 +11,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// Token returns the secret with which this job's parts are completed from outside, after its handler returned [Deferred]: hand it to
-// whoever does the work, with the job's id. It is the same in every try of the job. [job.ErrLeaseLost]: the claim is not ours.
-func (c *core) Token(ctx context.Context) (string, error) {
-	if c.far != nil {
-		return c.far.CompletionToken(ctx)
-	}
-	return c.r.front.Token(ctx, c.lease, rand.Text())
-}
 
 // CompleteOption says more of a part that is completed.
 type CompleteOption func(*completion)

@@ -109,7 +109,7 @@ func (e *engine) resize(slots int) {
 
 // cancelClaim ends the handler of a claim if it runs here.
 func (e *engine) cancelClaim(l job.Lease, why job.Reason) {
-	if one := e.runs.find(l.JobID, l.Fence); one != nil && one.lease.Pod == l.Pod {
+	if one := e.runs.find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
 		e.cancelRun(one, why)
 	}
 }
@@ -134,7 +134,7 @@ func (e *engine) loseLease() (old string) {
 	old = e.lease.renew()
 	e.lanes.DropGrants()
 	e.runs.each(func(one *run) {
-		if one.lease.Pod == old {
+		if one.Lease.Pod == old {
 			one.lose(job.ErrLeaseLost)
 		}
 	})

@@ -20,9 +20,9 @@ import (
 // newRun prepares a claim for its handler. The claim is in runs from here on: nil when the runner has stopped.
 func (r *engine) newRun(c store.Claimed, boot string) *run {
 	k := r.kinds[c.Kind]
-	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
-	one := &run{core: r.newCore(c, lease), kind: k, ended: make(chan struct{}), done: func() {}}
-	one.ctx, one.span = r.tracing.run(context.Background(), &one.claimed) // never ended, so never seen, when the runner has stopped
+	one := r.prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
+	one.kind = k
+	one.ctx, one.span = r.tracing.run(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
 	one.ctx, one.cancel = context.WithCancelCause(one.ctx)
 	if k.timeout > 0 {
 		one.ctx, one.done = context.WithTimeoutCause(one.ctx, k.timeout, job.ErrTimeout)
@@ -69,7 +69,7 @@ func (r *engine) perform(one *run) (next *run) {
 	one.watchPulse()
 	r.traceBranches(one)
 	began := time.Now()
-	r.count.started(one.claimed.Path).Inc()
+	r.count.started(one.Claimed.Path).Inc()
 	if !one.handed.IsZero() {
 		r.metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
@@ -83,7 +83,7 @@ func (r *engine) perform(one *run) (next *run) {
 		next = r.settle(one, outcome, err)
 	}()
 	defer guard.Recover(&err)
-	o, failed := one.kind.run(one.ctx, one.core)
+	o, failed := one.kind.run(one.ctx, &one.Job)
 	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
 		readOnce(failed)
@@ -109,7 +109,7 @@ func (r *engine) settle(one *run, o *plain.Outcome, err error) (next *run) {
 		r.log.WarnContext(one.ctx, "stuck handler returned", one.attrs()...)
 	}
 	if r.close(one, next) {
-		r.slotFree(one.claimed.Lane)
+		r.slotFree(one.Claimed.Lane)
 	}
 	return next
 }
@@ -122,12 +122,12 @@ func (r *engine) close(one *run, next *run) (free bool) {
 	}
 	one.done()
 	one.cancel(nil)
-	r.waiters.seen(one.lease.JobID)
+	r.waiters.seen(one.Lease.JobID)
 	r.runs.remove(one)
 	if next == nil {
-		r.lanes.Release(one.claimed.Lane, 1)
+		r.lanes.Release(one.Claimed.Lane, 1)
 	}
-	if one.claimed.Isolated {
+	if one.Claimed.Isolated {
 		r.wake()
 	}
 	return next == nil
@@ -234,8 +234,8 @@ func (r *engine) concludeError(one *run, err, cause error) *run {
 	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
 	limit, wish := r.attemptsOf(one, err)
-	if reason != job.ReasonCancelled && !wish.Permanent && one.claimed.Attempt < limit {
-		wait := one.kind.backoff.Random(one.claimed.Attempt)
+	if reason != job.ReasonCancelled && !wish.Permanent && one.Claimed.Attempt < limit {
+		wait := one.kind.backoff.Random(one.Claimed.Attempt)
 		if wish.After != nil {
 			wait = *wish.After
 		}
@@ -270,8 +270,8 @@ const retryableAttempts = 10
 func (r *engine) attemptsOf(one *run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
 	switch {
-	case one.claimed.MaxAttempts != nil:
-		return *one.claimed.MaxAttempts, wish
+	case one.Claimed.MaxAttempts != nil:
+		return *one.Claimed.MaxAttempts, wish
 	case one.kind.maxAttempts > 0:
 		return one.kind.maxAttempts, wish
 	case wish.Retry && r.opts.MaxAttempts == 1:
@@ -298,5 +298,5 @@ func (r *engine) stale(one *run, failure string, why error) {
 	r.log.WarnContext(one.ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.ctx), 2*time.Second)
 	defer cancel()
-	_ = r.front.StaleResult(ctx, one.lease, what) // only a note
+	_ = r.front.StaleResult(ctx, one.Lease, what) // only a note
 }

@@ -33,7 +33,7 @@ func (r *engine) fanOut(one *run, o *plain.Outcome) *run {
 	}
 	var empty bool
 	write := func() error {
-		return r.held(one.ctx, one.core, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return r.held(one.ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
 			if o.InTx != nil {
 				if err := callWrite(ctx, tx, o.InTx); err != nil {
 					return &writeError{err}
@@ -47,7 +47,7 @@ func (r *engine) fanOut(one *run, o *plain.Outcome) *run {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
-		}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.lease) })
+		}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.Lease) })
 	}
 	err = write()
 	for try := 0; r.store.IDTaken(err) && try < idTries; try++ {
@@ -64,11 +64,11 @@ func (r *engine) fanOut(one *run, o *plain.Outcome) *run {
 	one.wrote.Store(true)
 	one.traceState(job.Waiting)
 	r.log.DebugContext(one.ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	if one.claimed.Subject != "" {
-		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+	if one.Claimed.Subject != "" {
+		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
 	}
 	if empty {
-		r.unbalanced.add(one.lease.JobID)
+		r.unbalanced.add(one.Lease.JobID)
 	}
 	if wait > 0 {
 		r.due.parked(wait)
@@ -81,8 +81,8 @@ func (r *engine) fanOut(one *run, o *plain.Outcome) *run {
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
 func (r *engine) branchesOf(one *run, o *plain.Outcome) (f store.FanOut, wait time.Duration, err error) {
-	c, fan := &one.claimed, o.Fan
-	f = store.FanOut{Lease: one.lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Quality, Result: o.Result}
+	c, fan := &one.Claimed, o.Fan
+	f = store.FanOut{Lease: one.Lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Quality, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
 	case n > r.opts.MaxFanOut:
@@ -123,7 +123,7 @@ func (r *engine) branchesOf(one *run, o *plain.Outcome) (f store.FanOut, wait ti
 // planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
 func (r *engine) planAfter(one *run, join []plain.Step) (json.RawMessage, error) {
 	if len(join) == 0 {
-		return one.claimed.Planned, nil
+		return one.Claimed.Planned, nil
 	}
 	if err := r.checkPlanned(join, join[0].Foreign); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
@@ -133,7 +133,7 @@ func (r *engine) planAfter(one *run, join []plain.Step) (json.RawMessage, error)
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	planned, err := plain.DecodePlan(one.claimed.ID, one.claimed.Planned)
+	planned, err := plain.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if err != nil {
 		return nil, err
 	}

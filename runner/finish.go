@@ -21,7 +21,7 @@ import (
 
 // ending prepares the end of a claim and its hand-off to the next step.
 func (r *engine) ending(one *run, e store.Ending, next *store.NewJob) *flush {
-	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
+	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
@@ -47,10 +47,10 @@ func (r *engine) landed(ends []*flush) {
 		if !quick {
 			go func() {
 				if r.goOn(w) {
-					r.slotFree(w.one.claimed.Lane)
+					r.slotFree(w.one.Claimed.Lane)
 				}
 			}()
-		} else if lane := w.one.claimed.Lane; r.goOn(w) && !slices.Contains(lanes, lane) {
+		} else if lane := w.one.Claimed.Lane; r.goOn(w) && !slices.Contains(lanes, lane) {
 			lanes = append(lanes, lane)
 		}
 	}
@@ -125,8 +125,8 @@ func (r *engine) finished(one *run, next *store.NewJob, e store.Ending, ended st
 	}
 	one.traceState(ended.State)
 	r.logEnd(one, e, ended.State)
-	if one.claimed.Subject != "" {
-		r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+	if one.Claimed.Subject != "" {
+		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
 		r.poller.Wake()
 	}
 	if ended.OffBalance != nil {
@@ -137,14 +137,14 @@ func (r *engine) finished(one *run, next *store.NewJob, e store.Ending, ended st
 	}
 	var child *run
 	if ended.ChildRunning {
-		if child = r.newRun(born(*next, committed), one.lease.Pod); child == nil {
+		if child = r.newRun(born(*next, committed), one.Lease.Pod); child == nil {
 			r.doubt.raise() // stopping: the row is ours in the table and unknown here
 		}
 	}
 	if next.Starts {
-		r.lanes.Stepped(one.claimed.Lane, next.Lane, child != nil)
-		if child != nil && next.Lane != one.claimed.Lane {
-			r.slotFree(one.claimed.Lane)
+		r.lanes.Stepped(one.Claimed.Lane, next.Lane, child != nil)
+		if child != nil && next.Lane != one.Claimed.Lane {
+			r.slotFree(one.Claimed.Lane)
 		}
 	}
 	if !ended.ChildRunning {
@@ -168,7 +168,7 @@ func (r *engine) finished(one *run, next *store.NewJob, e store.Ending, ended st
 // steppedBack undoes what mayStart prepared.
 func (r *engine) steppedBack(one *run, next *store.NewJob) {
 	if next != nil && next.Starts {
-		r.lanes.Stepped(one.claimed.Lane, next.Lane, false)
+		r.lanes.Stepped(one.Claimed.Lane, next.Lane, false)
 	}
 }
 
@@ -189,7 +189,7 @@ func (r *engine) logEnd(one *run, e store.Ending, state job.State) {
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
 func (r *engine) finishInTx(one *run, o *plain.Outcome, e store.Ending, next *store.NewJob) *run {
-	e.ID, e.Fence, e.Next, e.Branch = one.lease.JobID, one.lease.Fence, next, one.claimed.Branch
+	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
 		r.flights.add(next.ID)
@@ -197,7 +197,7 @@ func (r *engine) finishInTx(one *run, o *plain.Outcome, e store.Ending, next *st
 	}
 	var ended store.Ended
 	write := func() error {
-		return r.held(one.ctx, one.core, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+		return r.held(one.ctx, one, r.pool, func(ctx context.Context, tx pgx.Tx) error {
 			if err := callWrite(ctx, tx, o.InTx); err != nil {
 				return &writeError{err}
 			}
@@ -205,7 +205,7 @@ func (r *engine) finishInTx(one *run, o *plain.Outcome, e store.Ending, next *st
 				return err
 			}
 			var err error
-			if ended, err = r.store.FinishIn(ctx, tx, one.lease.Pod, e); err != nil {
+			if ended, err = r.store.FinishIn(ctx, tx, one.Lease.Pod, e); err != nil {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)

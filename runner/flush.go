@@ -38,7 +38,7 @@ func (w *flush) weight() int {
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
 	for _, w := range batch {
-		byPod[w.one.lease.Pod] = append(byPod[w.one.lease.Pod], w)
+		byPod[w.one.Lease.Pod] = append(byPod[w.one.Lease.Pod], w)
 	}
 	for pod, members := range byPod {
 		f.write(ctx, pod, members)
@@ -181,7 +181,7 @@ func (f *flusher) hold(w *flush, wait time.Duration) {
 func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (again []*flush) {
 	claims, children := make([]job.Lease, len(batch)), make([]int64, len(batch))
 	for i, w := range batch {
-		claims[i] = w.one.lease
+		claims[i] = w.one.Lease
 		if w.ending.Next != nil {
 			children[i] = w.ending.Next.ID
 		}

@@ -62,12 +62,6 @@ func (h *Host) Heard(ctx context.Context, id, owner string, b GuestBeat) ([]Gues
 	return list, nil
 }
 
-// note takes progress in that a handler elsewhere has made.
-func (c *core) note(p job.Progress) {
-	c.pulse.beat()
-	c.progress.Set(cleaned(p))
-}
-
 // cleaned is progress as it may be kept.
 func cleaned(p job.Progress) job.Progress {
 	if p.Message != nil {

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
 // [job.ErrGone], [ErrWrongToken], [ErrGuestClosed]. Call leave when done.
-func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (c *core, leave func(), err error) {
+func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (j *plain.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
@@ -20,7 +21,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) 
 			if one.isLost() {
 				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.loss())
 			}
-			return one.core, func() {}, nil
+			return &one.Job, func() {}, nil
 		}
 	}
 	row, err := h.guestRow(ctx, id, owner)
@@ -38,22 +39,23 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) 
 	if len(held) == 0 {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.front.Lost(ctx, lease))
 	}
-	c = h.pod.newCore(held[0].Claimed, lease)
-	return c, c.events.Close, nil
+	one := h.pod.prepare(held[0].Claimed, lease)
+	return &one.Job, one.events.Close, nil
 }
 
 // GuestEmits is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
 func (h *Host) GuestEmits(ctx context.Context, id, owner string, claim GuestClaim, event, level, message string, fields json.RawMessage) error {
-	c, leave, err := h.claimOf(ctx, id, owner, claim)
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	var data any // nil: none
-	if len(fields) > 0 {
-		data = fields
+	if len(fields) == 0 {
+		fields = nil
+	} else if fields, err = plain.Encode(fields, job.MaxArgsBytes); err != nil {
+		return fmt.Errorf("encode fields of event %s: %w", event, err)
 	}
-	if err = c.Emit(ctx, event, level, message, data); store.Unknown(err) {
+	if err = j.Emit(ctx, event, level, message, fields); store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 	}
 	return err
@@ -61,64 +63,57 @@ func (h *Host) GuestEmits(ctx context.Context, id, owner string, claim GuestClai
 
 // GuestCheckpoint keeps a checkpoint of a claim of a remote worker.
 func (h *Host) GuestCheckpoint(ctx context.Context, id, owner string, claim GuestClaim, v json.RawMessage) error {
-	c, leave, err := h.claimOf(ctx, id, owner, claim)
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return c.Checkpoint(ctx, v)
+	if v, err = plain.Encode(v, job.MaxArgsBytes); err != nil {
+		return fmt.Errorf("encode checkpoint of job %d: %w", claim.ID, err)
+	}
+	return j.Checkpoint(ctx, v)
 }
 
 // GuestParentResult reads the result of the job before that of a claim: nil when it has none.
-func (h *Host) GuestParentResult(ctx context.Context, id, owner string, claim GuestClaim) (result json.RawMessage, err error) {
-	c, leave, err := h.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestParentResult(ctx context.Context, id, owner string, claim GuestClaim) (json.RawMessage, error) {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	err = c.Parent(ctx, &result)
-	return result, err
+	return j.Parent(ctx)
 }
 
 // GuestToken is [Job.Token] of a claim.
 func (h *Host) GuestToken(ctx context.Context, id, owner string, claim GuestClaim) (string, error) {
-	c, leave, err := h.claimOf(ctx, id, owner, claim)
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	return c.Token(ctx)
+	return j.Writer.CompletionToken(ctx)
 }
 
 // GuestBranches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
 // name. It ends when most bytes of results are in it; more says that there are more.
-func (h *Host) GuestBranches(ctx context.Context, id, owner string, claim GuestClaim, after, most int) (page []Branch, more bool, err error) {
-	c, leave, err := h.claimOf(ctx, id, owner, claim)
+func (h *Host) GuestBranches(ctx context.Context, id, owner string, claim GuestClaim, after, most int) (page []job.Branch, more bool, err error) {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, false, err
 	}
 	defer leave()
 	bytes, n := 0, 0
-	for b, err := range c.Branches(ctx) {
+	for b, err := range j.Writer.Branches(ctx) {
 		if err != nil {
 			return nil, false, err
 		}
 		if n++; n <= after {
 			continue
 		}
-		if bytes += 200 + len(b.result); bytes > most && len(page) > 0 {
+		if bytes += 200 + len(b.JSON); bytes > most && len(page) > 0 {
 			return page, true, nil
 		}
 		page = append(page, b)
 	}
 	return page, false, nil
-}
-
-// RawResult is the result of a branch as JSON: nil when it has none.
-func (b *Branch) RawResult() json.RawMessage { return b.result }
-
-// WithResult returns b with a result.
-func (b Branch) WithResult(result json.RawMessage) Branch {
-	b.result = result
-	return b
 }

@@ -61,12 +61,12 @@ func signed(key []byte, boot string, c GuestClaim) bool {
 
 // handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
 // becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
-func (g *Guest) handle(ctx context.Context, c *core) (*plain.Outcome, error) {
-	key := claimKey{c.ID(), c.Fence()}
+func (g *Guest) handle(ctx context.Context, j *plain.Job) (*plain.Outcome, error) {
+	key := claimKey{j.Claimed.ID, j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
 	defer g.shutProxy(key, p)
 	if !adopted {
-		if err := g.opts.Send(g.assignment(ctx, c)); err != nil {
+		if err := g.opts.Send(g.assignment(ctx, j)); err != nil {
 			g.stop()
 			return nil, g.giveBack(whyUnsent, nil)
 		}
@@ -144,14 +144,15 @@ func (g *Guest) shutProxy(key claimKey, p *proxy) {
 	close(p.ended)
 }
 
-func (g *Guest) assignment(ctx context.Context, c *core) Assignment {
+func (g *Guest) assignment(ctx context.Context, j *plain.Job) Assignment {
+	c := &j.Claimed
 	a := Assignment{
-		ID: c.ID(), Fence: c.Fence(), PipelineID: c.PipelineID(), Kind: c.Kind(), Lane: c.Lane(), Subject: c.Subject(), Attempt: c.Attempt(),
-		Crashes: c.Crashes(), Step: c.Step(), PutOff: c.PutOff(), Priority: c.Priority(), Args: c.claimed.Args, Checkpoint: c.claimed.Checkpoint,
-		Token: sign(g.key, g.opts.ID, c.ID(), c.Fence()), ClaimedAt: c.ClaimedAt(), Path: c.Path(), Trace: c.claimed.Trace,
+		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,
+		Step: c.Step, PutOff: c.PutOff, Priority: c.Priority, Args: c.Args, Checkpoint: c.Checkpoint, Token: sign(g.key, g.opts.ID, c.ID, c.Fence),
+		ClaimedAt: c.ClaimedAt, Path: c.Path, Trace: c.Trace,
 	}
-	if c.claimed.ParentID != nil {
-		a.ParentID = *c.claimed.ParentID
+	if c.ParentID != nil {
+		a.ParentID = *c.ParentID
 	}
 	a.Deadline, _ = ctx.Deadline()
 	return a

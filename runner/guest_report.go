@@ -75,7 +75,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 		g.remember(key)
 		return true, false, nil
 	}
-	fate, err := store.ReadFate(ctx, g.host.pod.front, one.lease)
+	fate, err := store.ReadFate(ctx, g.host.pod.front, one.Lease)
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
@@ -84,7 +84,7 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 	}
 	g.remember(key)
 	if !report.is(fate) || lost && first {
-		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.front.Lost(ctx, one.lease))
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.front.Lost(ctx, one.Lease))
 	}
 	return true, !first, nil
 }

@@ -73,7 +73,7 @@ func (g *Guest) verdict(l GuestListed, now time.Time) (v GuestVerdict, known boo
 		return lost, true
 	}
 	if l.Progress != nil {
-		one.note(*l.Progress)
+		one.Progress(cleaned(*l.Progress))
 	}
 	return GuestVerdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.ctx)}, true
 }

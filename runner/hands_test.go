@@ -19,7 +19,7 @@ func TestNoClaimWaitsForAnotherOnesHandler(t *testing.T) {
 	open := make(chan struct{})
 	var times [claims]atomic.Int32
 	h := newHands(func(one *run) {
-		times[one.lease.JobID].Add(1)
+		times[one.Lease.JobID].Add(1)
 		began.Done()
 		<-open
 	})
@@ -55,7 +55,7 @@ func TestHandsAreUsedAgainAndNoneIsLeft(t *testing.T) {
 			now--
 			mu.Unlock()
 		}()
-		if one.lease.JobID%1000 == 7 {
+		if one.Lease.JobID%1000 == 7 {
 			runtime.Goexit()
 		}
 	})
@@ -81,7 +81,7 @@ func TestHandsAreUsedAgainAndNoneIsLeft(t *testing.T) {
 }
 
 func numbered(i int) *run {
-	one := &run{core: &core{}}
-	one.lease.JobID = int64(i)
+	one := &run{}
+	one.Lease.JobID = int64(i)
 	return one
 }

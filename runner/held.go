@@ -22,35 +22,35 @@ import (
 // as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
 // cancels or stops the job does not wait for a write that hangs. But what became of the commit of an end is asked until it is known,
 // whatever becomes of the context: should it stand, the next step is this pod's, and nobody else would ever begin it.
-func (r *engine) held(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+func (r *engine) held(ctx context.Context, one *run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(r.flusher.life(), cancel)
 	defer stop()
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case one.turn <- struct{}{}:
+		defer func() { <-one.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	over := false
-	defer func() { c.events.End(over) }()
+	defer func() { one.events.End(over) }()
 	closed := 0
 	for backoff := wait.NewBackoff(); ; {
-		if err := c.events.Begin(ctx); err != nil {
+		if err := one.events.Begin(ctx); err != nil {
 			return err
 		}
-		committed, err := r.heldOnce(ctx, c, pool, do, ended)
+		committed, err := r.heldOnce(ctx, one, pool, do, ended)
 		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
 		}
 		if committed || err != nil && !store.Transient(err) {
-			return c.orGone(err)
+			return one.orGone(err)
 		}
 		_ = r.dbError(err)
-		if c.isLost() {
-			return c.loss()
+		if one.isLost() {
+			return one.loss()
 		}
 		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
 			closed++ // each connection of the pool that leads to a former primary is closed by one try
@@ -78,7 +78,7 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *engine) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (r *engine) heldOnce(ctx context.Context, one *run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -88,7 +88,7 @@ func (r *engine) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 		defer cancel()
 		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
 	}()
-	number, err := store.Hold(ctx, r.store, tx, c.lease, r.opts.LeaseFor)
+	number, err := store.Hold(ctx, r.store, tx, one.Lease, r.opts.LeaseFor)
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, true)
 		return false, err
@@ -107,11 +107,11 @@ func (r *engine) heldOnce(ctx context.Context, c *core, pool *pgxpool.Pool, do f
 	if !store.Unknown(err) {
 		return err == nil, err
 	}
-	return r.lookUp(ctx, c, number, err, ended)
+	return r.lookUp(ctx, one, number, err, ended)
 }
 
 // lookUp asks what became of a commit whose reply was lost. Of an end it asks until that is known: see held.
-func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (r *engine) lookUp(ctx context.Context, one *run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = r.flusher.life()
 		defer func() {
@@ -121,7 +121,7 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 		}()
 	}
 	for backoff := wait.NewBackoff(); ; {
-		writes, held, unread := store.Settled(ctx, r.store, c.lease)
+		writes, held, unread := store.Settled(ctx, r.store, one.Lease)
 		is := false
 		if unread == nil && !held && ended != nil {
 			is, unread = ended(ctx)
@@ -132,10 +132,10 @@ func (r *engine) lookUp(ctx context.Context, c *core, number int, lost error, en
 			return true, nil
 		case unread == nil && held:
 			return false, lost
-		case unread == nil, ended != nil && c.isLost():
-			return false, fmt.Errorf("commit with job %d held: %w", c.lease.JobID, job.ErrLeaseLost)
+		case unread == nil, ended != nil && one.isLost():
+			return false, fmt.Errorf("commit with job %d held: %w", one.Lease.JobID, job.ErrLeaseLost)
 		}
-		r.damped.warn(ctx, commitNotKnown, telemetry.JobID, c.lease.JobID, telemetry.Err, r.dbError(unread))
+		r.damped.warn(ctx, commitNotKnown, telemetry.JobID, one.Lease.JobID, telemetry.Err, r.dbError(unread))
 		if !backoff.Wait(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}

@@ -4,118 +4,83 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
+	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	plain "github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/journal"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // Job is one claim of a job, as its handler sees it. Its methods are safe for concurrent use.
 type Job[A job.Args] struct {
-	*core
+	core
 	Args A
 }
 
 // core is the part of a Job that does not depend on the type of its arguments.
-type core struct {
-	r       *engine
-	far     Far // of a remote worker; nil: there is a database
-	claimed store.Claimed
-	lease   job.Lease
-	lost    chan struct{} // closed when the lease is gone for good
-	gone    bool          // because the job was deleted; set before lost is closed
-	turn    chan struct{} // one transaction at a time holds the lease
-	pulse   pulse         // of the handler
-
-	events     journal.Events
-	progress   journal.Progress
-	checkpoint atomic.Pointer[json.RawMessage] // the latest that was kept in this run; nil: none
-}
-
-// newCore returns the core of a claim of this engine.
-func (r *engine) newCore(claimed store.Claimed, lease job.Lease) *core {
-	c := &core{r: r, claimed: claimed, lease: lease, lost: make(chan struct{}), turn: make(chan struct{}, 1)}
-	c.events.Init(r.journal, (*journaled)(c))
-	c.progress.Init(r.journal, (*journaled)(c))
-	return c
-}
-
-// journaled is a core as its journal sees it, with methods that are none of a Job.
-type journaled core
-
-func (c *journaled) Lease() job.Lease      { return c.lease }
-func (c *journaled) Lost() bool            { return (*core)(c).isLost() }
-func (c *journaled) Check(err error) error { return (*core)(c).orGone(err) }
+type core struct{ job *plain.Job }
 
 // ID is the job's id.
-func (c *core) ID() int64 { return c.claimed.ID }
+func (c core) ID() int64 { return c.job.Claimed.ID }
 
 // Kind is the job's kind.
-func (c *core) Kind() string { return c.claimed.Kind }
+func (c core) Kind() string { return c.job.Claimed.Kind }
 
 // Lane is the lane in whose slot the job runs.
-func (c *core) Lane() string { return c.claimed.Lane }
+func (c core) Lane() string { return c.job.Claimed.Lane }
 
 // Subject is what the job is about; empty: nothing in particular.
-func (c *core) Subject() string { return c.claimed.Subject }
+func (c core) Subject() string { return c.job.Claimed.Subject }
 
 // Priority is the job's priority, −100 to 100.
-func (c *core) Priority() int { return c.claimed.Priority }
+func (c core) Priority() int { return c.job.Claimed.Priority }
 
 // Attempt is this try, counted from 1; tries that a crash, a shutdown or RetryLater ended are not counted.
-func (c *core) Attempt() int { return c.claimed.Attempt }
+func (c core) Attempt() int { return c.job.Claimed.Attempt }
 
 // Crashes is how often the job's pod has died or lapsed since it last advanced.
-func (c *core) Crashes() int { return c.claimed.Crashes }
+func (c core) Crashes() int { return c.job.Claimed.Crashes }
 
 // Fence is the fencing token of this claim: it rises with every claim of the job. A system outside that keeps the highest
 // fence it saw can refuse a former owner.
-func (c *core) Fence() int64 { return c.claimed.Fence }
+func (c core) Fence() int64 { return c.job.Claimed.Fence }
 
 // Boot is the boot id of the pod that claimed the job.
-func (c *core) Boot() string { return c.lease.Pod }
+func (c core) Boot() string { return c.job.Lease.Pod }
 
 // PodName is the display name of this pod.
-func (c *core) PodName() string { return c.r.opts.Name }
+func (c core) PodName() string { return c.job.Pod }
+
+// PutOff is how often the job's handler has put it off with [RetryLater].
+func (c core) PutOff() int { return c.job.Claimed.PutOff }
 
 // PipelineID is the id of the first job of the pipeline; a lone job's own id.
-func (c *core) PipelineID() int64 { return c.claimed.PipelineID }
+func (c core) PipelineID() int64 { return c.job.Claimed.PipelineID }
 
 // Step counts the steps of the pipeline before this one.
-func (c *core) Step() int { return c.claimed.Step }
+func (c core) Step() int { return c.job.Claimed.Step }
 
 // ClaimedAt is the database's time of the claim.
-func (c *core) ClaimedAt() time.Time { return c.claimed.ClaimedAt }
+func (c core) ClaimedAt() time.Time { return c.job.Claimed.ClaimedAt }
 
 // Path is how this claim came about: "fast" (born running) or "poll".
-func (c *core) Path() string { return c.claimed.Path }
+func (c core) Path() string { return c.job.Claimed.Path }
 
 // Parent decodes the result of the step before into v. It returns [job.ErrNotFound] when there is none.
-func (c *core) Parent(ctx context.Context, v any) error {
-	if c.claimed.ParentID == nil {
-		return fmt.Errorf("read the parent of job %d: %w", c.ID(), job.ErrNotFound)
-	}
-	result, err := c.parentResult(ctx)
+func (c core) Parent(ctx context.Context, v any) error {
+	result, err := c.job.Parent(ctx)
 	if err != nil {
 		return err
-	}
-	if result == nil {
-		return fmt.Errorf("job %d ended without a result: %w", *c.claimed.ParentID, job.ErrNotFound)
 	}
 	return json.Unmarshal(result, v)
 }
 
-func (c *core) parentResult(ctx context.Context) (json.RawMessage, error) {
-	if c.far != nil {
-		return c.far.ParentResult(ctx)
-	}
-	return c.r.front.Result(ctx, *c.claimed.ParentID)
+// Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches]; [job.ErrNotFound] also in
+// a child, whose siblings have not ended.
+func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
+	return c.job.Writer.Branches(ctx)
 }
 
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
@@ -123,53 +88,83 @@ func (c *core) parentResult(ctx context.Context) (json.RawMessage, error) {
 // so that a pointer may hold what write learnt. When the connection breaks, write runs again in a new transaction; only
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost],
 // [job.ErrGone] or [job.ErrCancelled], with nothing written.
-func (c *core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
-	if c.far != nil {
-		return job.Permanent(fmt.Errorf("write with job %d held: %w", c.ID(), ErrNoDatabase))
+func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
+	if checkpoint == nil {
+		return c.job.Tx(ctx, write, nil)
 	}
-	var kept json.RawMessage // by the latest try
-	err := c.r.held(ctx, c, c.r.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
-		if err := write(tx); err != nil {
-			return err
-		}
-		if err := c.events.WriteIn(ctx, tx); err != nil {
-			return err
-		}
-		if checkpoint == nil {
-			return nil
-		}
-		if kept, err = plain.Encode(checkpoint, job.MaxArgsBytes); err != nil {
-			return fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
-		}
-		return store.Checkpoint(ctx, c.r.store, tx, c.ID(), kept)
-	}, nil)
+	return c.job.Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
+}
+
+// Checkpoint keeps v as the job's checkpoint: how far it is, for the run that goes on after a crash, an error or a
+// shutdown. It costs one round trip; a handler that writes as well uses [Job.Tx], so that both are one commit. v encodes
+// to at most 1 MiB of JSON. A checkpoint sets the count of the job's crashes back.
+//
+// It is kept when Checkpoint returns nil, and while the connection breaks it is tried again until ctx ends. It returns
+// [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing kept. A handler that is told to end by [job.ErrShutdown] can
+// still keep one, with [context.WithoutCancel]. While a transaction of the job is open Checkpoint waits for it, at most ten
+// seconds.
+func (c core) Checkpoint(ctx context.Context, v any) error {
+	kept, err := c.encode(v)
 	if err != nil {
 		return err
 	}
-	if kept != nil {
-		c.checkpoint.Store(&kept)
+	return c.job.Checkpoint(ctx, kept)
+}
+
+// encode encodes a checkpoint.
+func (c core) encode(v any) (json.RawMessage, error) {
+	kept, err := plain.Encode(v, job.MaxArgsBytes)
+	if err != nil {
+		return nil, fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 	}
-	c.pulse.beat()
-	return failpoint.Hit(failpoint.CheckpointDone)
+	return kept, nil
+}
+
+// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one: the last that this run kept,
+// or else the last of the runs before. Checkpoints survive errors, crashes and takeovers.
+func (c core) LastCheckpoint(v any) (bool, error) {
+	last := c.job.LastCheckpoint()
+	if last == nil {
+		return false, nil
+	}
+	return true, json.Unmarshal(last, v)
 }
 
 // Progress notes how far the job is: units done of a total, for progress bars. It never waits for the database: at most a
 // few notes a second are written, the latest always.
-func (c *core) Progress(done, total int64) {
-	c.noted(job.Progress{Done: &done, Total: &total})
+func (c core) Progress(done, total int64) {
+	c.job.Writer.Progress(job.Progress{Done: &done, Total: &total})
 }
 
 // Message notes in a few words what the job is doing. As [Job.Progress].
-func (c *core) Message(text string) {
+func (c core) Message(text string) {
 	text = job.Storable(text, 500)
-	c.noted(job.Progress{Message: &text})
+	c.job.Writer.Progress(job.Progress{Message: &text})
 }
 
-func (c *core) noted(p job.Progress) {
-	if c.far != nil {
-		c.far.Progress(p)
-		return
+// Emit appends an event to the job's history. fields encode to JSON, at most 1 MiB; nil is none. level is debug, info, warn
+// or error; empty is info.
+//
+// The first event is visible when Emit returns. A job writes events four times a second at most: those that follow too
+// soon are written together, in order, within a quarter of a second, and in any case before the job's end is. When 4,096 of
+// them, or 1 MiB, wait for that, Emit waits as well. An event that is emitted while a [Job.Tx] or InTx of this job is open
+// is visible with its commit. A crash of the process loses the events that wait, those of the last quarter of a second, and none from
+// before them.
+//
+// When events that were to be written later could not be, the log says so, and the next Emit returns the error. After an
+// error the event of this call is not in the history, unless the reply of the database was lost. It returns
+// [job.ErrLeaseLost] when the job has been given to another claim, or its handler has returned, and [job.ErrGone] when the job was deleted.
+func (c core) Emit(ctx context.Context, event, level, message string, fields any) error {
+	var encoded json.RawMessage
+	if fields != nil {
+		var err error
+		if encoded, err = plain.Encode(fields, job.MaxArgsBytes); err != nil {
+			return fmt.Errorf("encode fields of event %s: %w", event, err)
+		}
 	}
-	c.pulse.beat()
-	c.progress.Set(p)
+	return c.job.Emit(ctx, event, level, message, encoded)
 }
+
+// Token returns the secret with which this job's parts are completed from outside, after its handler returned [Deferred]: hand it to
+// whoever does the work, with the job's id. It is the same in every try of the job. [job.ErrLeaseLost]: the claim is not ours.
+func (c core) Token(ctx context.Context) (string, error) { return c.job.Writer.CompletionToken(ctx) }

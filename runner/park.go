@@ -15,17 +15,17 @@ import (
 // committed.
 func (r *engine) park(one *run, wait time.Duration, why store.Retry) bool {
 	return r.parkBy(one, wait, func(ctx context.Context) error {
-		_, err := r.store.Park(ctx, one.lease, wait, why)
+		_, err := r.store.Park(ctx, one.Lease, wait, why)
 		return err
 	})
 }
 
 // putOff ends a claim whose handler wants to be called later: after wait, doubled with every time.
 func (r *engine) putOff(one *run, wait time.Duration, why string) {
-	times := one.claimed.PutOff + 1
+	times := one.Claimed.PutOff + 1
 	wait = job.PutOff(wait, times)
 	if r.parkBy(one, wait, func(ctx context.Context) error {
-		_, err := r.store.PutOff(ctx, one.lease, times, wait, why)
+		_, err := r.store.PutOff(ctx, one.Lease, times, wait, why)
 		return err
 	}) {
 		return
@@ -53,8 +53,8 @@ func (r *engine) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 		one.wrote.Store(true)
 		r.due.parked(wait)
 		r.poller.Nudge()
-		if one.claimed.Subject != "" {
-			r.freed.add(store.Key{Kind: one.claimed.Kind, Subject: one.claimed.Subject})
+		if one.Claimed.Subject != "" {
+			r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
 			r.poller.Wake()
 		}
 		return true
@@ -62,21 +62,18 @@ func (r *engine) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 	return false
 }
 
-// PutOff is how often the job's handler has put it off with [RetryLater].
-func (c *core) PutOff() int { return c.claimed.PutOff }
-
 // handBack gives a claim back to its lane, unspent.
 func (r *engine) handBack(one *run, why string) {
 	back := false
 	err := r.persist(one, func(ctx context.Context) error {
-		did, err := r.store.HandBack(ctx, one.lease.Pod, []job.Lease{one.lease}, why)
+		did, err := r.store.HandBack(ctx, one.Lease.Pod, []job.Lease{one.Lease}, why)
 		if store.Unknown(err) {
 			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Pending {
 				back = true
 				return nil
 			}
 		}
-		back = did[one.lease.JobID]
+		back = did[one.Lease.JobID]
 		return err
 	})
 	switch {
@@ -92,8 +89,8 @@ func (r *engine) handBack(one *run, why string) {
 }
 
 func (r *engine) whereabouts(ctx context.Context, one *run, child int64) (store.Whereabouts, error) {
-	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{child})
-	return found[one.lease.JobID], err
+	found, err := r.store.Whereabouts(ctx, one.Lease.Pod, []job.Lease{one.Lease}, []int64{child})
+	return found[one.Lease.JobID], err
 }
 
 // persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
@@ -138,7 +135,7 @@ func (r *engine) release(one *run, err *released) {
 	if err.owned != nil && !err.owned(ctx) {
 		return
 	}
-	if fate, err := store.ReadFate(ctx, r.front, one.lease); err == nil && !fate.Held {
+	if fate, err := store.ReadFate(ctx, r.front, one.Lease); err == nil && !fate.Held {
 		return // it has ended elsewhere, or is another claim's: nothing is discarded here
 	}
 	one.traceEvent("job.handed_back")

@@ -95,7 +95,7 @@ func (k *knownClaims) report(ctx context.Context, e *engine) {
 			first = now
 		}
 		seen[one.key()] = first
-		if one.lease.Pod == k.boot && now.Sub(first) >= knownAge {
+		if one.Lease.Pod == k.boot && now.Sub(first) >= knownAge {
 			n++
 		}
 	})

@@ -56,7 +56,7 @@ type kind struct {
 	inDatabase   bool
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	run          func(ctx context.Context, c *core) (*plain.Outcome, error)
+	run          func(ctx context.Context, j *plain.Job) (*plain.Outcome, error)
 	runSeconds   prometheus.Observer
 	ends         *endCounters // nil: a kind that only remote workers have
 }
@@ -69,30 +69,34 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
 		options = append([]HandleOption{Secrets(pointers...)}, options...)
 	}
-	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
-		j := &Job[A]{core: c}
-		if err := decodeArgs(name, c.claimed.Args, &j.Args); err != nil {
+	handle(r, name, options, func(ctx context.Context, j *plain.Job) (*Outcome, error) {
+		typed := &Job[A]{core: core{j}}
+		if err := decodeArgs(name, j.Claimed.Args, &typed.Args); err != nil {
 			return nil, err
 		}
-		return handler(ctx, j)
+		return handler(ctx, typed)
 	})
 }
 
 // HandleRaw registers a handler of a kind whose arguments it decodes itself: a kind chosen at run time, such as those of
 // a configuration. Otherwise as [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
-	handle(r, name, options, func(ctx context.Context, c *core) (*Outcome, error) {
-		return handler(ctx, &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.claimed.Args}})
+	handle(r, name, options, func(ctx context.Context, j *plain.Job) (*Outcome, error) {
+		return handler(ctx, rawJob(name, j))
 	})
 }
 
-func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *core) (*Outcome, error)) {
+// rawJob returns a job whose handler decodes the arguments itself.
+func rawJob(name string, j *plain.Job) *Job[Raw] {
+	return &Job[Raw]{core: core{j}, Args: Raw{Name: name, JSON: j.Claimed.Args}}
+}
+
+func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *plain.Job) (*Outcome, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if around, handler := r.opts.Around, run; around != nil {
-		run = func(ctx context.Context, c *core) (*Outcome, error) {
-			j := &Job[Raw]{core: c, Args: Raw{Name: name, JSON: c.claimed.Args}}
-			return around(ctx, j, func(ctx context.Context) (*Outcome, error) { return handler(ctx, c) })
+		run = func(ctx context.Context, j *plain.Job) (*Outcome, error) {
+			return around(ctx, rawJob(name, j), func(ctx context.Context) (*Outcome, error) { return handler(ctx, j) })
 		}
 	}
 	switch {
@@ -114,9 +118,9 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 }
 
 // encoded returns a handler whose outcome is encoded when it returns.
-func encoded(run func(context.Context, *core) (*Outcome, error)) func(context.Context, *core) (*plain.Outcome, error) {
-	return func(ctx context.Context, c *core) (*plain.Outcome, error) {
-		o, err := run(ctx, c)
+func encoded(run func(context.Context, *plain.Job) (*Outcome, error)) func(context.Context, *plain.Job) (*plain.Outcome, error) {
+	return func(ctx context.Context, j *plain.Job) (*plain.Outcome, error) {
+		o, err := run(ctx, j)
 		if err != nil {
 			return nil, err
 		}

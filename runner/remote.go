@@ -2,10 +2,8 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	stdnet "net"
 
@@ -54,22 +52,6 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 	return r, nil
 }
 
-// Far is what a handler that runs without a database has of its job, through the network.
-type Far interface {
-	// Progress notes how far the job is. It does not wait.
-	Progress(job.Progress)
-	// Emit appends an event to the job's history.
-	Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error
-	// Checkpoint keeps a checkpoint.
-	Checkpoint(ctx context.Context, v json.RawMessage) error
-	// ParentResult reads the result of the job before: nil when it has none.
-	ParentResult(ctx context.Context) (json.RawMessage, error)
-	// Branches reads what the branches came to that the job joins.
-	Branches(ctx context.Context) iter.Seq2[Branch, error]
-	// CompletionToken is that of [Job.Token].
-	CompletionToken(ctx context.Context) (string, error)
-}
-
 // Policies are the kinds that are registered, with what holds for them: for pods to know.
 func (r *Runner) Policies() (list []GuestKind) {
 	r.mu.Lock()
@@ -86,9 +68,9 @@ func (r *Runner) Policies() (list []GuestKind) {
 	return list
 }
 
-// Perform calls the handler of an assignment and returns its outcome, encoded and checked. boot is the id of the worker. Its goroutine ends with
-// the handler, whatever that does.
-func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far) (o *plain.Outcome, err error) {
+// Perform calls the handler of an assignment and returns its outcome, encoded and checked. boot is the id of the worker, and w takes the handler's writes.
+// Its goroutine ends with the handler, whatever that does.
+func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w plain.Writer) (o *plain.Outcome, err error) {
 	k := r.kinds[a.Kind]
 	if k == nil {
 		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
@@ -98,16 +80,16 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, far Far
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	c := &core{r: r.engine, far: far, lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, lost: make(chan struct{}), turn: make(chan struct{}, 1), claimed: store.Claimed{
+	j := &plain.Job{Pod: r.opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
 		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
 		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
 		Checkpoint: a.Checkpoint,
 	}}
 	if a.ParentID != 0 {
-		c.claimed.ParentID = &a.ParentID
+		j.Claimed.ParentID = &a.ParentID
 	}
 	err = guard.Call(func() (err error) {
-		o, err = k.run(ctx, c)
+		o, err = k.run(ctx, j)
 		if err != nil {
 			readOnce(err) // a panic of it is the handler's
 		}

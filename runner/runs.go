@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -17,18 +19,44 @@ import (
 // run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
 // success the flusher closes it.
 type run struct {
-	*core
+	plain.Job // for the handler; the run is its Writer
+
+	r       *engine
 	kind    *kind
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	done    context.CancelFunc // releases the timeout's timer
 	settled atomic.Bool
 	losing  sync.Once
+	lost    chan struct{} // closed when the lease is gone for good
+	gone    bool          // because the job was deleted; set before lost is closed
 	wrote   atomic.Bool   // its end is committed
 	ended   chan struct{} // closed when the handler has returned and its end is settled
 	span    trace.Span    // nil: nobody traces
 	handed  time.Time     // when its start was decided; zero for claims by the poller
+
+	turn     chan struct{} // one transaction at a time holds the lease
+	pulse    pulse         // of the handler
+	events   journal.Events
+	progress journal.Progress
 }
+
+// prepare returns a run of a claim that is not in runs: without a handler, its writes work.
+func (r *engine) prepare(claimed store.Claimed, lease job.Lease) *run {
+	one := &run{Job: plain.Job{Claimed: claimed, Lease: lease, Pod: r.opts.Name}, r: r, lost: make(chan struct{}), turn: make(chan struct{}, 1),
+		ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
+	one.Writer = one
+	one.events.Init(r.journal, journaled{one})
+	one.progress.Init(r.journal, journaled{one})
+	return one
+}
+
+// journaled is a run as its journal uses it.
+type journaled struct{ one *run }
+
+func (j journaled) Lease() job.Lease      { return j.one.Lease }
+func (j journaled) Lost() bool            { return j.one.isLost() }
+func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
 // lose tells the handler, and whoever writes for it, that the claim is not ours any more: [job.ErrLeaseLost], or why else.
 func (one *run) lose(why error) {
@@ -40,8 +68,8 @@ func (one *run) lose(why error) {
 }
 
 // loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
-func (c *core) loss() error {
-	if c.isLost() && c.gone {
+func (one *run) loss() error {
+	if one.isLost() && one.gone {
 		return job.ErrGone
 	}
 	return job.ErrLeaseLost
@@ -49,21 +77,19 @@ func (c *core) loss() error {
 
 // orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause. A write that
 // was refused while that context ended could not ask for the reason.
-func (c *core) orGone(err error) error {
+func (one *run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
-		if one := c.r.runs.find(c.lease.JobID, c.lease.Fence); one != nil {
-			one.lose(job.ErrGone)
-		}
-	case errors.Is(err, job.ErrLeaseLost) && c.isLost() && c.gone:
+		one.lose(job.ErrGone)
+	case errors.Is(err, job.ErrLeaseLost) && one.isLost() && one.gone:
 		return job.ErrGone
 	}
 	return err
 }
 
-func (c *core) isLost() bool {
+func (one *run) isLost() bool {
 	select {
-	case <-c.lost:
+	case <-one.lost:
 		return true
 	default:
 		return false
@@ -71,7 +97,7 @@ func (c *core) isLost() bool {
 }
 
 func (one *run) attrs() []any {
-	c := &one.claimed
+	c := &one.Claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
 }
@@ -88,7 +114,7 @@ type runs struct {
 // claimKey names a claim: fences are not reset, so whose it was adds nothing.
 type claimKey struct{ id, fence int64 }
 
-func (one *run) key() claimKey { return claimKey{one.lease.JobID, one.lease.Fence} }
+func (one *run) key() claimKey { return claimKey{one.Lease.JobID, one.Lease.Fence} }
 
 func newRuns() *runs {
 	empty := make(chan struct{})
@@ -107,7 +133,7 @@ func (s *runs) add(one *run) bool {
 		s.empty = make(chan struct{})
 	}
 	s.all[one.key()] = one
-	if one.claimed.Isolated {
+	if one.Claimed.Isolated {
 		s.alone++
 	}
 	return true
@@ -120,7 +146,7 @@ func (s *runs) remove(one *run) {
 		return
 	}
 	delete(s.all, one.key())
-	if one.claimed.Isolated {
+	if one.Claimed.Isolated {
 		s.alone--
 	}
 	if len(s.all) == 0 {

@@ -22,7 +22,7 @@ import (
 // a pod that does not trace breaks no trace.
 func (one *run) traceparent() string {
 	if one.span == nil {
-		return one.claimed.Trace
+		return one.Claimed.Trace
 	}
 	return traceparent(one.span)
 }
@@ -66,7 +66,7 @@ const linksWithin = time.Second
 // traceBranches links the run of a join to the fan-out and the first of its children. A join is the one job with a parent
 // that has no context of its own.
 func (r *engine) traceBranches(one *run) {
-	c := &one.claimed
+	c := &one.Claimed
 	if one.span == nil || c.ParentID == nil || c.Trace != "" {
 		return
 	}

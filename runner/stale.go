@@ -20,7 +20,7 @@ func (r *engine) staleAfter(one *run) time.Duration {
 	if one.kind.staleAfter != nil {
 		return *one.kind.staleAfter
 	}
-	if after, set := r.lanes.StaleAfter(one.claimed.Lane); set {
+	if after, set := r.lanes.StaleAfter(one.Claimed.Lane); set {
 		return after
 	}
 	return r.opts.StaleAfter

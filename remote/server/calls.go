@@ -127,13 +127,13 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 		token, err = s.host.GuestToken(ctx, m.GetWorkerId(), owner, about)
 		out.Value = []byte(token)
 	case *remotepb.ReadRequest_Branches_:
-		var page []runner.Branch
+		var page []job.Branch
 		page, out.More, err = s.host.GuestBranches(ctx, m.GetWorkerId(), owner, about, int(is.Branches.GetAfter()), branchBytes)
 		for i := range page {
 			b := &page[i]
 			out.Branches = append(out.Branches, &remotepb.Branch{
 				No: int32(b.No), JobId: b.JobID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: string(b.State), Outcome: string(b.Outcome), // #nosec G115 -- at most 10,000
-				Reason: string(b.Reason), Error: b.Error, Result: b.RawResult(),
+				Reason: string(b.Reason), Error: b.Error, Result: b.JSON,
 			})
 		}
 	default:

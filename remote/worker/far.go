@@ -13,13 +13,19 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far is what a handler has of its job through the network: a [runner.Far].
+// far is the [engine.Writer] of a job here: it writes through the network.
 type far struct{ *task }
+
+// Tx implements [engine.Writer]: there is no database here.
+func (f *far) Tx(context.Context, engine.TxFunc, func() (json.RawMessage, error)) error {
+	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
+}
 
 // Progress goes with the next heartbeat.
 func (f *far) Progress(p job.Progress) {
@@ -129,7 +135,7 @@ func told(err error) error {
 	return err
 }
 
-// ParentResult implements [runner.Far].
+// ParentResult implements [engine.Writer].
 func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_ParentResult_{ParentResult: &remotepb.ReadRequest_ParentResult{}}
@@ -137,7 +143,7 @@ func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	return out.GetValue(), err
 }
 
-// CompletionToken implements [runner.Far].
+// CompletionToken implements [engine.Writer].
 func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_CompletionToken_{CompletionToken: &remotepb.ReadRequest_CompletionToken{}}
@@ -145,24 +151,24 @@ func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	return string(out.GetValue()), err
 }
 
-// Branches implements [runner.Far].
-func (f *far) Branches(ctx context.Context) iter.Seq2[runner.Branch, error] {
-	return func(yield func(runner.Branch, error) bool) {
+// Branches implements [engine.Writer].
+func (f *far) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
+	return func(yield func(job.Branch, error) bool) {
 		for read := int32(0); ; {
 			out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 				m.What = &remotepb.ReadRequest_Branches_{Branches: &remotepb.ReadRequest_Branches{After: read}}
 			})
 			if err != nil {
-				yield(runner.Branch{}, err)
+				yield(job.Branch{}, err)
 				return
 			}
 			for _, m := range out.GetBranches() {
-				b := runner.Branch{
+				b := job.Branch{
 					No: int(m.GetNo()), JobID: m.GetJobId(), Kind: m.GetKind(), Subject: m.GetSubject(), Part: m.GetPart(), State: job.State(m.GetState()),
 					Outcome: job.Quality(m.GetOutcome()), Reason: job.Reason(m.GetReason()), Error: m.GetError(),
 				}
 				if len(m.GetResult()) > 0 {
-					b = b.WithResult(m.GetResult())
+					b.JSON = m.GetResult()
 				}
 				if read++; !yield(b, nil) {
 					return
