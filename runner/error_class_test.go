@@ -173,7 +173,7 @@ func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
 	} {
 		id := foreign(t, r, of("far"))
 		a := w.takes(t, r)
-		_, err := runner.HostOf(r).Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Err: errors.New("no"), Class: job.ErrorClass(c.class), Code: c.code})
+		_, err := runner.HostOf(r).Report(t.Context(), w.id, owner, runner.SessionReport{SessionClaim: claimOf(a), Err: errors.New("no"), Class: job.ErrorClass(c.class), Code: c.code})
 		is.NoErr(err)
 		w.mu.Lock()
 		delete(w.runs, a.ID)

@@ -12,20 +12,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// guestPollEvery is how often it is looked for jobs for a remote worker without any other cause.
-const guestPollEvery = 500 * time.Millisecond
+// sessionPollEvery is how often it is looked for jobs for a remote worker without any other cause.
+const sessionPollEvery = 500 * time.Millisecond
 
-// Guest is a remote worker as the pod serves it that its stream has reached: a runner of its own inside the pod's, with the pod's
+// Session is a remote worker as the pod serves it that its stream has reached: a runner of its own inside the pod's, with the pod's
 // store, connections, metrics and log, and with a row, lanes and runs of its own. Its handlers are proxies: each has its job sent
 // on the stream and waits for the report. So a job that runs elsewhere is claimed, fenced, handed over, retried and ended as any
 // other.
 //
 // Its lease is renewed only while the worker is heard of. It outlives its stream: the worker may come back, to this pod or to
 // another one, with what it runs. Whoever opened the latest stream is the one that decides; pods.stream says who.
-type Guest struct {
-	r        *engine // its own
+type Session struct {
+	engine   *engine // its own
 	host     *Host
-	opts     GuestOptions
+	opts     SessionOptions
 	stream   int64
 	key      []byte
 	heard    atomic.Bool     // of, since the latest beat
@@ -40,16 +40,16 @@ type Guest struct {
 	reported recent // claims that have ended by a report that came here
 }
 
-// GuestClaim is a claim as a remote worker names it.
-type GuestClaim struct {
+// SessionClaim is a claim as a remote worker names it.
+type SessionClaim struct {
 	ID, Fence int64
 	Token     []byte // that came with its assignment
 }
 
 // Errors of what concerns remote workers.
 var (
-	// ErrGuestClosed says that the worker's lease ran out, or that its id is somebody else's: it begins anew with another id.
-	ErrGuestClosed = errors.New("the worker's row is closed")
+	// ErrSessionClosed says that the worker's lease ran out, or that its id is somebody else's: it begins anew with another id.
+	ErrSessionClosed = errors.New("the worker's row is closed")
 	// ErrSuperseded says that the worker has opened a newer stream.
 	ErrSuperseded = errors.New("the worker has opened another stream")
 	// ErrWrongToken says that something was said of a job with a token that is not of its assignment.
@@ -60,22 +60,22 @@ var (
 var errLeft = errors.New("it left, or lost its stream and ran nothing")
 
 // live serves the worker until the guest ends: claims as long as the stream does (claiming), and after that what it still runs.
-func (g *Guest) live(claiming context.Context) {
+func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
-	g.r.wake()
-	g.r.live(claiming, func(alive context.Context) {
+	g.engine.wake()
+	g.engine.live(claiming, func(alive context.Context) {
 		g.giveBackUnsent()
-		if g.r.waitIdle(alive, g.over) {
+		if g.engine.waitIdle(alive, g.over) {
 			g.finish(nil)
 		}
-		g.r.closeRuns()
+		g.engine.closeRuns()
 	})
 	g.host.pod.log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
 // finish ends the guest: what its worker runs is left as it is.
-func (g *Guest) finish(why error) {
+func (g *Session) finish(why error) {
 	g.end.Do(func() {
 		g.why = why
 		close(g.over)
@@ -84,10 +84,10 @@ func (g *Guest) finish(why error) {
 }
 
 // Stopped is closed when the worker is sent nothing more: its stream is to end.
-func (g *Guest) Stopped() <-chan struct{} { return g.claims }
+func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
-// Over is closed when the guest has ended: after it, [Guest.Why] tells why.
-func (g *Guest) Over() <-chan struct{} { return g.over }
+// Over is closed when the guest has ended: after it, [Session.Why] tells why.
+func (g *Session) Over() <-chan struct{} { return g.over }
 
 // Why is why the guest has ended: nil when its worker left and ran nothing.
-func (g *Guest) Why() error { return g.why }
+func (g *Session) Why() error { return g.why }

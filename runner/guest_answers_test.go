@@ -18,7 +18,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
 	w := newFar()
-	w.open(t, r, 1, runner.GuestKind{Name: "far", MaxAttempts: 2})
+	w.open(t, r, 1, runner.SessionKind{Name: "far", MaxAttempts: 2})
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
 	tx, err := pool.Begin(t.Context())
@@ -28,7 +28,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	is.NoErr(err)
 	reported := make(chan error, 1)
 	go func() {
-		_, err := runner.HostOf(r).Reported(context.Background(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Err: job.RetryAfter(0, errors.New("once more"))})
+		_, err := runner.HostOf(r).Report(context.Background(), w.id, owner, runner.SessionReport{SessionClaim: claimOf(a), Err: job.RetryAfter(0, errors.New("once more"))})
 		reported <- err
 	}()
 	select {
@@ -47,13 +47,13 @@ func TestTheTimeOfAJobDoesNotBeginAnewWithItsRemoteWorkersStream(t *testing.T) {
 	r := start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	hour := time.Hour
-	w.open(t, r, 1, runner.GuestKind{Name: "far", Timeout: &hour})
+	w.open(t, r, 1, runner.SessionKind{Name: "far", Timeout: &hour})
 	w.keepBeating(t, r)
 	foreign(t, r, of("far"))
 	a := w.takes(t, r)
 	w.cut()
 	exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // it has run for long
-	w.open(t, r, 1, runner.GuestKind{Name: "far", Timeout: &hour})
+	w.open(t, r, 1, runner.SessionKind{Name: "far", Timeout: &hour})
 	pgtest.Wait(t, "its time is over", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
 	_, err := w.reports(t, r, a, nil, errors.New("ended early"))
 	is.NoErr(err)

@@ -10,35 +10,35 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// GuestBeat is a heartbeat of a remote worker.
-type GuestBeat struct {
-	Running  []GuestListed
+// SessionBeat is a heartbeat of a remote worker.
+type SessionBeat struct {
+	Running  []SessionListed
 	Draining bool // it is about to stop
 	Leaving  bool // it stops now
 }
 
-// GuestListed is a claim that a remote worker says it works on.
-type GuestListed struct {
-	GuestClaim
+// SessionListed is a claim that a remote worker says it works on.
+type SessionListed struct {
+	SessionClaim
 	Progress *job.Progress // news; nil: none
 }
 
-// GuestVerdict is what becomes of a claim that a remote worker listed.
-type GuestVerdict struct {
+// SessionVerdict is what becomes of a claim that a remote worker listed.
+type SessionVerdict struct {
 	ID, Fence int64
 	Cause     error // with which its handler's context ends; nil: it goes on
 	Lost      bool  // it is not the worker's any more
 }
 
-// Heard takes a heartbeat of a remote worker in, on whichever pod it arrives, and tells what becomes of what it runs. Errors:
-// [ErrGuestClosed].
-func (h *Host) Heard(ctx context.Context, id, owner string, b GuestBeat) ([]GuestVerdict, error) {
+// Heartbeat takes a heartbeat of a remote worker in, on whichever pod it arrives, and tells what becomes of what it runs. Errors:
+// [ErrSessionClosed].
+func (h *Host) Heartbeat(ctx context.Context, id, owner string, b SessionBeat) ([]SessionVerdict, error) {
 	g := h.find(id)
 	if g == nil {
 		return h.heardElsewhere(ctx, id, owner, b)
 	}
 	if g.opts.Owner != owner {
-		return nil, fmt.Errorf("heartbeat of worker %s: %w", id, ErrGuestClosed)
+		return nil, fmt.Errorf("heartbeat of worker %s: %w", id, ErrSessionClosed)
 	}
 	select {
 	case <-g.over:
@@ -47,7 +47,7 @@ func (h *Host) Heard(ctx context.Context, id, owner string, b GuestBeat) ([]Gues
 	}
 	g.heard.Store(true)
 	if b.Draining || b.Leaving {
-		g.r.stopClaims()
+		g.engine.stopClaims()
 		g.stop()
 	}
 	now := time.Now()
@@ -72,8 +72,8 @@ func cleaned(p job.Progress) job.Progress {
 }
 
 // leave closes the row of a worker that stops. What it has not reported is left to the net, which knows of it by the row.
-func (g *Guest) leave(ctx context.Context) error {
-	g.r.runs.wait(g.host.pod.opts.LeaseFor/4, nil)
+func (g *Session) leave(ctx context.Context) error {
+	g.engine.runs.wait(g.host.pod.opts.LeaseFor/4, nil)
 	if err := g.host.pod.remoteStore.Leave(ctx, g.opts.ID); err != nil {
 		return g.host.pod.dbError(err)
 	}
@@ -85,14 +85,14 @@ func (g *Guest) leave(ctx context.Context) error {
 }
 
 // heardElsewhere takes in the heartbeat of a worker whose stream another pod serves, or none: its lease is the table's, not the stream's.
-func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b GuestBeat) ([]GuestVerdict, error) {
+func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b SessionBeat) ([]SessionVerdict, error) {
 	row, err := h.renewGuest(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
 		return nil, err
 	}
 	var leases []job.Lease
 	for _, l := range b.Running {
-		if signed(row.Key, id, l.GuestClaim) {
+		if signed(row.Key, id, l.SessionClaim) {
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
@@ -109,10 +109,10 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b GuestBeat
 	if err := store.Acknowledge(ctx, h.pod.remoteStore, id, leases); err != nil {
 		return nil, h.pod.dbError(err)
 	}
-	list := make([]GuestVerdict, len(b.Running))
+	list := make([]SessionVerdict, len(b.Running))
 	for i, l := range b.Running {
 		mine, ok := known[claimKey{l.ID, l.Fence}]
-		list[i] = GuestVerdict{ID: l.ID, Fence: l.Fence, Lost: !ok}
+		list[i] = SessionVerdict{ID: l.ID, Fence: l.Fence, Lost: !ok}
 		switch {
 		case !ok:
 			list[i].Cause = job.ErrLeaseLost
@@ -136,7 +136,7 @@ func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) 
 			return row, err
 		}
 		if !row.Open {
-			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrGuestClosed)
+			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrSessionClosed)
 		}
 		beat, err := store.GuestHeartbeat(ctx, h.pod.remoteStore, id, h.pod.opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
@@ -149,7 +149,7 @@ func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) 
 	}
 }
 
-// guestRow reads the open row of a worker: [ErrGuestClosed] also when it is somebody else's.
+// guestRow reads the open row of a worker: [ErrSessionClosed] also when it is somebody else's.
 func (h *Host) guestRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
 	if !isWorker(id) {
 		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
@@ -162,5 +162,5 @@ func (h *Host) guestRow(ctx context.Context, id, owner string) (store.GuestRow, 
 	case row.Owner == owner:
 		return row, nil
 	}
-	return row, fmt.Errorf("worker %s: %w", id, ErrGuestClosed)
+	return row, fmt.Errorf("worker %s: %w", id, ErrSessionClosed)
 }

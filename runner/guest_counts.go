@@ -32,7 +32,7 @@ var returnedFor = map[string]string{
 const handedBack = "handed_back"
 
 // countReturned counts a claim that is given back.
-func (g *Guest) countReturned(why string) {
+func (g *Session) countReturned(why string) {
 	reason, known := returnedFor[why]
 	if !known {
 		reason = handedBack

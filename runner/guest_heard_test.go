@@ -14,7 +14,7 @@ import (
 )
 
 // hears sends a heartbeat to a pod and returns what it says of one job.
-func (w *far) hears(t *testing.T, to *runner.Runner, id int64) runner.GuestVerdict {
+func (w *far) hears(t *testing.T, to *runner.Runner, id int64) runner.SessionVerdict {
 	t.Helper()
 	return w.beats(t, to)[id]
 }
@@ -57,18 +57,18 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 	is.NoErr(err)
 	reported := make(chan error, 1)
 	go func() {
-		_, err := runner.HostOf(r).Reported(context.Background(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a)})
+		_, err := runner.HostOf(r).Report(context.Background(), w.id, owner, runner.SessionReport{SessionClaim: claimOf(a)})
 		reported <- err
 	}()
 	old, received := w.guest, make(chan error, 1)
-	o := runner.GuestOptions{ID: w.id, Owner: owner, Kinds: []runner.GuestKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
+	o := runner.SessionOptions{ID: w.id, Owner: owner, Kinds: []runner.SessionKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
 		Send: func(runner.Assignment) error { return nil }}
 	go func() {
 		_, err := runner.HostOf(r).Receive(t.Context(), o) // waits for what served it before, which waits for an end that is being written
 		received <- err
 	}()
 	<-old.Over()
-	_, err = runner.HostOf(r).Heard(t.Context(), w.id, owner, runner.GuestBeat{Draining: true})
+	_, err = runner.HostOf(r).Heartbeat(t.Context(), w.id, owner, runner.SessionBeat{Draining: true})
 	is.NoErr(err) // whatever it says then
 	for waiting := true; waiting; {
 		select {
@@ -113,7 +113,7 @@ func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *test
 	go func() {
 		defer close(over)
 		for until := time.Now().Add(time.Second); time.Now().Before(until); {
-			_, _ = runner.HostOf(first).Receive(t.Context(), runner.GuestOptions{ID: w.id, Owner: owner, Kinds: []runner.GuestKind{{Name: "far"}}, Slots: 1,
+			_, _ = runner.HostOf(first).Receive(t.Context(), runner.SessionOptions{ID: w.id, Owner: owner, Kinds: []runner.SessionKind{{Name: "far"}}, Slots: 1,
 				Send: func(runner.Assignment) error { return nil }})
 		}
 	}()
@@ -123,7 +123,7 @@ func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *test
 			going = false
 		default:
 		}
-		_, err := runner.HostOf(second).Heard(t.Context(), w.id, owner, runner.GuestBeat{})
+		_, err := runner.HostOf(second).Heartbeat(t.Context(), w.id, owner, runner.SessionBeat{})
 		is.NoErr(err) // its row is open all the time
 	}
 }

@@ -19,7 +19,7 @@ const owner = "gpu-team"
 type far struct {
 	id    string
 	sent  chan runner.Assignment
-	guest *runner.Guest
+	guest *runner.Session
 	cut   context.CancelFunc // its stream
 
 	nudges    chan struct{}
@@ -39,21 +39,21 @@ func newFar() *far {
 // connect opens the worker's stream to a pod.
 func (w *far) connect(t *testing.T, to *runner.Runner, slots int, kinds ...string) {
 	t.Helper()
-	var list []runner.GuestKind
+	var list []runner.SessionKind
 	for _, kind := range kinds {
-		list = append(list, runner.GuestKind{Name: kind})
+		list = append(list, runner.SessionKind{Name: kind})
 	}
 	w.open(t, to, slots, list...)
 }
 
 // open opens the worker's stream to a pod, with what holds for its kinds.
-func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...runner.GuestKind) {
+func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...runner.SessionKind) {
 	t.Helper()
 	ctx, cut := context.WithCancel(context.Background())
 	t.Cleanup(cut)
 	w.cut, w.sent = cut, make(chan runner.Assignment, 100)
 	sent := w.sent
-	o := runner.GuestOptions{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
+	o := runner.SessionOptions{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
 		Send: func(a runner.Assignment) error { sent <- a; return ctx.Err() }, Nudge: func() { w.nudges <- struct{}{} }}
 	var err error
 	if w.guest, err = runner.HostOf(to).Receive(ctx, o); err != nil {
@@ -61,7 +61,7 @@ func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...runner.G
 	}
 }
 
-func (w *far) claims() (list []runner.GuestClaim) {
+func (w *far) claims() (list []runner.SessionClaim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range w.runs {
@@ -70,8 +70,8 @@ func (w *far) claims() (list []runner.GuestClaim) {
 	return list
 }
 
-func claimOf(a runner.Assignment) runner.GuestClaim {
-	return runner.GuestClaim{ID: a.ID, Fence: a.Fence, Token: a.Token}
+func claimOf(a runner.Assignment) runner.SessionClaim {
+	return runner.SessionClaim{ID: a.ID, Fence: a.Fence, Token: a.Token}
 }
 
 // served starts a pod that has no kinds itself, with a worker that beats and takes jobs of kind far.
@@ -99,17 +99,17 @@ func (w *far) takes(t *testing.T, from *runner.Runner) runner.Assignment {
 	return runner.Assignment{}
 }
 
-func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.GuestVerdict {
+func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.SessionVerdict {
 	t.Helper()
-	var b runner.GuestBeat
+	var b runner.SessionBeat
 	for _, c := range w.claims() {
-		b.Running = append(b.Running, runner.GuestListed{GuestClaim: c})
+		b.Running = append(b.Running, runner.SessionListed{SessionClaim: c})
 	}
-	list, err := runner.HostOf(to).Heard(t.Context(), w.id, owner, b)
+	list, err := runner.HostOf(to).Heartbeat(t.Context(), w.id, owner, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := map[int64]runner.GuestVerdict{}
+	said := map[int64]runner.SessionVerdict{}
 	for _, v := range list {
 		said[v.ID] = v
 	}
@@ -118,7 +118,7 @@ func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]runner.GuestVerdi
 
 func (w *far) reports(t *testing.T, to *runner.Runner, a runner.Assignment, o *runner.Outcome, failure error) (bool, error) {
 	t.Helper()
-	duplicate, err := runner.HostOf(to).Reported(t.Context(), w.id, owner, runner.GuestReport{GuestClaim: claimOf(a), Outcome: runner.Encoded(o), Err: failure})
+	duplicate, err := runner.HostOf(to).Report(t.Context(), w.id, owner, runner.SessionReport{SessionClaim: claimOf(a), Outcome: runner.Encoded(o), Err: failure})
 	if err == nil {
 		w.mu.Lock()
 		delete(w.runs, a.ID)
@@ -138,11 +138,11 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 				tick.Stop()
 				return
 			case <-tick.C:
-				var b runner.GuestBeat
+				var b runner.SessionBeat
 				for _, c := range w.claims() {
-					b.Running = append(b.Running, runner.GuestListed{GuestClaim: c})
+					b.Running = append(b.Running, runner.SessionListed{SessionClaim: c})
 				}
-				_, _ = runner.HostOf(to).Heard(ctx, w.id, owner, b)
+				_, _ = runner.HostOf(to).Heartbeat(ctx, w.id, owner, b)
 			}
 		}
 	})

@@ -24,11 +24,11 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	a := w.takes(t, r)
 	for _, id := range []string{strings.ToUpper(w.id), "{" + w.id + "}", "urn:uuid:" + w.id, strings.ReplaceAll(w.id, "-", ""), w.id + "\x00", "", strings.Repeat("x", 1<<20)} {
 		for _, to := range []*runner.Runner{r, other} {
-			_, err := runner.HostOf(to).Heard(t.Context(), id, owner, runner.GuestBeat{Running: []runner.GuestListed{{GuestClaim: claimOf(a)}}})
+			_, err := runner.HostOf(to).Heartbeat(t.Context(), id, owner, runner.SessionBeat{Running: []runner.SessionListed{{SessionClaim: claimOf(a)}}})
 			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500) // nor is a long one quoted in full
-			_, err = runner.HostOf(to).Reported(t.Context(), id, owner, runner.GuestReport{GuestClaim: claimOf(a)})
+			_, err = runner.HostOf(to).Report(t.Context(), id, owner, runner.SessionReport{SessionClaim: claimOf(a)})
 			is.True(errors.Is(err, job.ErrInvalid))
-			_, err = runner.HostOf(to).Receive(t.Context(), runner.GuestOptions{ID: id, Owner: owner, Kinds: []runner.GuestKind{{Name: "far"}}, Slots: 1})
+			_, err = runner.HostOf(to).Receive(t.Context(), runner.SessionOptions{ID: id, Owner: owner, Kinds: []runner.SessionKind{{Name: "far"}}, Slots: 1})
 			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500)
 		}
 	}
@@ -49,7 +49,7 @@ func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 	is.NoErr(err)
 	var calls sync.WaitGroup
 	for range 20 {
-		calls.Go(func() { _, _ = runner.HostOf(called).Heard(t.Context(), w.id, owner, runner.GuestBeat{}) }) // each waits for the row
+		calls.Go(func() { _, _ = runner.HostOf(called).Heartbeat(t.Context(), w.id, owner, runner.SessionBeat{}) }) // each waits for the row
 	}
 	waiting := func() (n int) {
 		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and query like '%pods%'`).Scan(&n))
@@ -79,7 +79,7 @@ func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
 	id := foreign(t, serves, of("far"))
 	a := w.takes(t, serves)
 	for _, text := range []string{"a\x00b", strings.Repeat("é", 1<<20)} {
-		_, err := runner.HostOf(other).Heard(t.Context(), w.id, owner, runner.GuestBeat{Running: []runner.GuestListed{{GuestClaim: claimOf(a), Progress: &job.Progress{Message: &text}}}})
+		_, err := runner.HostOf(other).Heartbeat(t.Context(), w.id, owner, runner.SessionBeat{Running: []runner.SessionListed{{SessionClaim: claimOf(a), Progress: &job.Progress{Message: &text}}}})
 		is.NoErr(err)
 		var kept string
 		is.NoErr(pool.QueryRow(t.Context(), `select message from trapeze.job_progress where id = $1`, id).Scan(&kept))

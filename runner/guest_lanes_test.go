@@ -45,8 +45,8 @@ func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	foreign(t, r, of("far"), runner.Lane("gpu"))
 	foreign(t, r, of("far"), runner.Lane("gpu"))
 	a, b := w.takes(t, r), w.takes(t, r)
-	list := []runner.GuestListed{{GuestClaim: claimOf(a)}, {GuestClaim: claimOf(b)}}
-	_, err := runner.HostOf(r).Heard(t.Context(), w.id, owner, runner.GuestBeat{Running: list, Draining: true})
+	list := []runner.SessionListed{{SessionClaim: claimOf(a)}, {SessionClaim: claimOf(b)}}
+	_, err := runner.HostOf(r).Heartbeat(t.Context(), w.id, owner, runner.SessionBeat{Running: list, Draining: true})
 	is.NoErr(err)
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err)

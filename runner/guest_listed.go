@@ -15,14 +15,14 @@ import (
 const acknowledgeWithin = 5 * time.Second
 
 // has reports whether the worker has listed a claim.
-func (g *Guest) has(p *proxy) bool {
+func (g *Session) has(p *proxy) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return p.listed
 }
 
 // list notes that the worker has a claim.
-func (g *Guest) list(p *proxy, now time.Time) {
+func (g *Session) list(p *proxy, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.seen, p.listed, p.missed = now, true, false
@@ -39,7 +39,7 @@ func (p *proxy) giveBack(why string) {
 }
 
 // unacknowledged gives back what was sent and not listed anywhere: it has not arrived, and nothing else that is sent will.
-func (g *Guest) unacknowledged(key claimKey, p *proxy) {
+func (g *Session) unacknowledged(key claimKey, p *proxy) {
 	this := map[claimKey]*proxy{key: p}
 	if g.has(p) || g.listedElsewhere(this) || g.giveBackEnded(this) {
 		return
@@ -50,7 +50,7 @@ func (g *Guest) unacknowledged(key claimKey, p *proxy) {
 
 // giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
 // is void either way.
-func (g *Guest) giveBackUnsent() {
+func (g *Session) giveBackUnsent() {
 	unsent := g.proxiesThat(func(_ claimKey, p *proxy) bool { return !p.listed })
 	if len(unsent) == 0 || g.listedElsewhere(unsent) {
 		return
@@ -63,7 +63,7 @@ func (g *Guest) giveBackUnsent() {
 }
 
 // listedElsewhere lists those claims that a heartbeat has listed on another pod, and reports whether those were all.
-func (g *Guest) listedElsewhere(claims map[claimKey]*proxy) bool {
+func (g *Session) listedElsewhere(claims map[claimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
 	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
@@ -82,9 +82,9 @@ func (g *Guest) listedElsewhere(claims map[claimKey]*proxy) bool {
 
 // miss looks after what the worker had and does not list now. Its report may have been taken in elsewhere: then its slot is free. What it
 // has not listed for a while it has lost.
-func (g *Guest) miss(now time.Time) {
+func (g *Session) miss(now time.Time) {
 	overdue := g.proxiesThat(func(key claimKey, p *proxy) bool {
-		one := g.r.runs.find(key.id, key.fence)
+		one := g.engine.runs.find(key.id, key.fence)
 		lost := one != nil && one.isLost() && p.seen.Before(now)
 		return p.listed && (lost || now.Sub(p.seen) > g.opts.AckWithin)
 	})
@@ -103,7 +103,7 @@ func (g *Guest) miss(now time.Time) {
 
 // lookAfterUnheard looks after what the worker had and no heartbeat that came here has listed for a while. Where they reach other pods, its
 // reports may as well.
-func (g *Guest) lookAfterUnheard() {
+func (g *Session) lookAfterUnheard() {
 	before := time.Now().Add(-g.opts.AckWithin)
 	unheard := g.proxiesThat(func(_ claimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })
 	if len(unheard) > 0 {
@@ -112,7 +112,7 @@ func (g *Guest) lookAfterUnheard() {
 }
 
 // giveBackEnded lets go of those claims that the worker holds no more, and reports whether those were all.
-func (g *Guest) giveBackEnded(claims map[claimKey]*proxy) bool {
+func (g *Session) giveBackEnded(claims map[claimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
 	var leases []job.Lease
@@ -133,7 +133,7 @@ func (g *Guest) giveBackEnded(claims map[claimKey]*proxy) bool {
 }
 
 // proxiesThat are those proxies for which a condition holds, which is asked under the lock.
-func (g *Guest) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*proxy {
+func (g *Session) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*proxy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	some := map[claimKey]*proxy{}
@@ -147,7 +147,7 @@ func (g *Guest) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*proxy
 
 // letGo lets go of a claim that the worker holds no more: its report was taken in elsewhere, or the claim is lost. The worker learns it
 // by its next heartbeat.
-func (g *Guest) letGo(key claimKey) {
+func (g *Session) letGo(key claimKey) {
 	for _, p := range g.proxiesThat(func(k claimKey, _ *proxy) bool { return k == key }) {
 		p.giveBack(whyReported)
 	}

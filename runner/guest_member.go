@@ -10,15 +10,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A Guest is the [member] of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
+// A Session is the [member] of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
 
 // open is not called: a worker whose row was closed opens another one, with another id.
-func (g *Guest) open(context.Context) error { return ErrGuestClosed }
+func (g *Session) open(context.Context) error { return ErrSessionClosed }
 
 // heartbeat renews the lease only when the worker was heard of since the last one.
-func (g *Guest) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+func (g *Session) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.r.closing.Load(), g.stream, heard)
+	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.engine.closing.Load(), g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -28,30 +28,30 @@ func (g *Guest) heartbeat(ctx context.Context, boot string) (store.Beat, error) 
 	return b, err
 }
 
-func (g *Guest) apply(store.Beat) {}
+func (g *Session) apply(store.Beat) {}
 
 // leaseLost ends a session whose row was closed, or whose worker has opened another stream.
-func (g *Guest) leaseLost(ctx context.Context) {
+func (g *Session) leaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
 	if row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
-		why = ErrGuestClosed
+		why = ErrSessionClosed
 		g.host.pod.metrics.LeasesLost.Inc()
 	}
 	g.host.pod.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
 	g.finish(why)
 }
 
-func (g *Guest) historyChanged() {}
+func (g *Session) historyChanged() {}
 
 // wakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
-func (g *Guest) wakePeers() {
+func (g *Session) wakePeers() {
 	g.host.pod.wake()
 	g.host.pod.wakePeers()
 }
 
-func (g *Guest) cancel(claim job.Lease, why job.Reason) { g.host.pod.member.cancel(claim, why) }
+func (g *Session) cancel(claim job.Lease, why job.Reason) { g.host.pod.member.cancel(claim, why) }
 
-func (g *Guest) given(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
+func (g *Session) given(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
 	if !g.current(ctx) {
 		return nil, false, nil
 	}
@@ -62,25 +62,25 @@ func (g *Guest) given(ctx context.Context, boot string) (held []store.Held, ok b
 	return held, ok, err
 }
 
-func (g *Guest) claimMissing(one *run) bool {
+func (g *Session) claimMissing(one *run) bool {
 	g.letGo(one.key())
 	return true
 }
 
-func (g *Guest) claimsCompared(context.Context) {}
+func (g *Session) claimsCompared(context.Context) {}
 
 // markLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
-func (g *Guest) markLimit() (time.Duration, func()) {
+func (g *Session) markLimit() (time.Duration, func()) {
 	return g.host.pod.opts.PollEvery, g.host.pod.wake
 }
 
 // current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
-func (g *Guest) current(ctx context.Context) bool {
+func (g *Session) current(ctx context.Context) bool {
 	serves, err := g.serves(ctx)
 	return err != nil || serves
 }
 
-func (g *Guest) serves(ctx context.Context) (bool, error) {
+func (g *Session) serves(ctx context.Context) (bool, error) {
 	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
 	return err == nil && row.Open && row.Stream == g.stream, err
 }

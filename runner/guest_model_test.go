@@ -23,7 +23,7 @@ import (
 type chaos struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
-	kinds []runner.GuestKind
+	kinds []runner.SessionKind
 
 	mu    sync.Mutex
 	dice  *rand.Rand
@@ -73,7 +73,7 @@ func (c *chaos) takes() time.Duration {
 	return time.Duration(c.roll(20)) * time.Millisecond
 }
 
-func (c *chaos) accepted(a runner.Assignment, report runner.GuestReport, duplicate bool) {
+func (c *chaos) accepted(a runner.Assignment, report runner.SessionReport, duplicate bool) {
 	if duplicate || report.Err != nil || report.HandedBack || report.Outcome == nil {
 		return
 	}
@@ -85,8 +85,8 @@ func (c *chaos) accepted(a runner.Assignment, report runner.GuestReport, duplica
 }
 
 // outcome is what a handler returns. What is no end, and may come several times, has none.
-func (c *chaos) outcome(t *task) runner.GuestReport {
-	report := runner.GuestReport{GuestClaim: claimOf(t.a)}
+func (c *chaos) outcome(t *task) runner.SessionReport {
+	report := runner.SessionReport{SessionClaim: claimOf(t.a)}
 	done := runner.Encoded(runner.Done(map[string]int64{"fence": t.a.Fence}))
 	if t.ctx.Err() != nil {
 		report.Err = context.Cause(t.ctx)
@@ -109,8 +109,8 @@ func (c *chaos) outcome(t *task) runner.GuestReport {
 		}
 	case 7:
 		if !c.gone.Load() {
-			later := runner.GuestReport{GuestClaim: report.GuestClaim, Outcome: runner.Encoded(runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
-			if _, err := runner.HostOf(c.pod()).Reported(context.Background(), t.boot, owner, later); err == nil {
+			later := runner.SessionReport{SessionClaim: report.SessionClaim, Outcome: runner.Encoded(runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
+			if _, err := runner.HostOf(c.pod()).Report(context.Background(), t.boot, owner, later); err == nil {
 				t.lost.Store(true) // it waits
 			}
 		}
@@ -194,7 +194,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	t.Logf("seed %d", seed)
 	goroutines := runtime.NumGoroutine()
 	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
-	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []runner.GuestKind{
+	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []runner.SessionKind{
 		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
 	exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
 	c.start(o)

@@ -11,13 +11,13 @@ import (
 )
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
-// [job.ErrGone], [ErrWrongToken], [ErrGuestClosed]. Call leave when done.
-func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) (j *plain.Job, leave func(), err error) {
+// [job.ErrGone], [ErrWrongToken], [ErrSessionClosed]. Call leave when done.
+func (h *Host) claimOf(ctx context.Context, id, owner string, claim SessionClaim) (j *plain.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 		}
-		if one := g.r.runs.find(claim.ID, claim.Fence); one != nil {
+		if one := g.engine.runs.find(claim.ID, claim.Fence); one != nil {
 			if one.isLost() {
 				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.loss())
 			}
@@ -43,8 +43,8 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim GuestClaim) 
 	return &one.Job, one.events.Close, nil
 }
 
-// GuestEmits is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
-func (h *Host) GuestEmits(ctx context.Context, id, owner string, claim GuestClaim, event, level, message string, fields json.RawMessage) error {
+// Emit is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
+func (h *Host) Emit(ctx context.Context, id, owner string, claim SessionClaim, event, level, message string, fields json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
@@ -61,8 +61,8 @@ func (h *Host) GuestEmits(ctx context.Context, id, owner string, claim GuestClai
 	return err
 }
 
-// GuestCheckpoint keeps a checkpoint of a claim of a remote worker.
-func (h *Host) GuestCheckpoint(ctx context.Context, id, owner string, claim GuestClaim, v json.RawMessage) error {
+// Checkpoint keeps a checkpoint of a claim of a remote worker.
+func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim SessionClaim, v json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return err
@@ -74,8 +74,8 @@ func (h *Host) GuestCheckpoint(ctx context.Context, id, owner string, claim Gues
 	return j.Checkpoint(ctx, v)
 }
 
-// GuestParentResult reads the result of the job before that of a claim: nil when it has none.
-func (h *Host) GuestParentResult(ctx context.Context, id, owner string, claim GuestClaim) (json.RawMessage, error) {
+// ParentResult reads the result of the job before that of a claim: nil when it has none.
+func (h *Host) ParentResult(ctx context.Context, id, owner string, claim SessionClaim) (json.RawMessage, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func (h *Host) GuestParentResult(ctx context.Context, id, owner string, claim Gu
 	return j.Parent(ctx)
 }
 
-// GuestToken is [Job.Token] of a claim.
-func (h *Host) GuestToken(ctx context.Context, id, owner string, claim GuestClaim) (string, error) {
+// Token is [Job.Token] of a claim.
+func (h *Host) Token(ctx context.Context, id, owner string, claim SessionClaim) (string, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return "", err
@@ -94,9 +94,9 @@ func (h *Host) GuestToken(ctx context.Context, id, owner string, claim GuestClai
 	return j.Writer.CompletionToken(ctx)
 }
 
-// GuestBranches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
+// Branches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
 // name. It ends when most bytes of results are in it; more says that there are more.
-func (h *Host) GuestBranches(ctx context.Context, id, owner string, claim GuestClaim, after, most int) (page []job.Branch, more bool, err error) {
+func (h *Host) Branches(ctx context.Context, id, owner string, claim SessionClaim, after, most int) (page []job.Branch, more bool, err error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, false, err

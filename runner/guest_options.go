@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// GuestOptions describe a remote worker.
-type GuestOptions struct {
+// SessionOptions describe a remote worker.
+type SessionOptions struct {
 	// ID is a random UUID of the worker's process.
 	ID string
 	// Name and Version are for people. Default name: the id.
@@ -19,13 +19,13 @@ type GuestOptions struct {
 	// Owner is the principal that speaks for it; nobody else may.
 	Owner string
 	// Kinds are what it runs, and what holds for them.
-	Kinds []GuestKind
+	Kinds []SessionKind
 	// Lane says from which lanes it is given jobs. Default: all.
 	Lane func(name string) bool
 	// Slots is how many jobs it runs at once.
 	Slots int
 	// Running are the claims that it says it has, when it comes back.
-	Running []GuestClaim
+	Running []SessionClaim
 	// AckWithin is for how long a job that was sent may go unlisted by the worker's heartbeats before it is given back.
 	// Default: two heartbeats.
 	AckWithin time.Duration
@@ -36,9 +36,9 @@ type GuestOptions struct {
 	Nudge func()
 }
 
-// GuestKind is a kind that a remote worker runs. What is nil or 0 is as the pod says. As JSON it is kept beside the worker's row, for
+// SessionKind is a kind that a remote worker runs. What is nil or 0 is as the pod says. As JSON it is kept beside the worker's row, for
 // pods that settle a job of a worker whose stream they do not serve.
-type GuestKind struct {
+type SessionKind struct {
 	Name        string         `json:"name"`
 	Timeout     *time.Duration `json:"timeout,omitempty"`
 	MaxAttempts int            `json:"max_attempts,omitempty"`
@@ -48,16 +48,16 @@ type GuestKind struct {
 	KeepRunning bool           `json:"-"` // while no pod answers: the worker's affair alone
 }
 
-func (o GuestOptions) withDefaults(h *Host) (GuestOptions, error) {
+func (o SessionOptions) withDefaults(h *Host) (SessionOptions, error) {
 	var errs []error
 	if !isWorker(o.ID) {
 		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", job.Storable(o.ID, 50), job.ErrInvalid))
 	}
-	if o.Slots < 1 || o.Slots > maxGuestSlots {
-		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxGuestSlots, job.ErrInvalid))
+	if o.Slots < 1 || o.Slots > maxSessionSlots {
+		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxSessionSlots, job.ErrInvalid))
 	}
-	if len(o.Kinds) == 0 || len(o.Kinds) > maxGuestKinds {
-		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxGuestKinds, job.ErrInvalid))
+	if len(o.Kinds) == 0 || len(o.Kinds) > maxSessionKinds {
+		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxSessionKinds, job.ErrInvalid))
 	}
 	for _, k := range o.Kinds {
 		errs = append(errs, job.ValidateKind(k.Name))
@@ -65,7 +65,7 @@ func (o GuestOptions) withDefaults(h *Host) (GuestOptions, error) {
 			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", job.Storable(k.Name, 50), job.ErrInvalid))
 		}
 	}
-	if len(o.Running) > 2*maxGuestSlots {
+	if len(o.Running) > 2*maxSessionSlots {
 		errs = append(errs, fmt.Errorf("%d running jobs: %w", len(o.Running), job.ErrTooLarge))
 	}
 	if o.Name = job.DisplayName(o.Name); o.Name == "" {
@@ -83,6 +83,6 @@ func isWorker(id string) bool {
 }
 
 const (
-	maxGuestSlots = 1000
-	maxGuestKinds = 500
+	maxSessionSlots = 1000
+	maxSessionKinds = 500
 )

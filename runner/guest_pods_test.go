@@ -53,7 +53,7 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	pool := pgtest.Pool(t)
 	first, second := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
-	w.open(t, first, 1, runner.GuestKind{Name: "far", MaxAttempts: 3, Backoff: runner.Backoff{Base: time.Hour, Cap: time.Hour}})
+	w.open(t, first, 1, runner.SessionKind{Name: "far", MaxAttempts: 3, Backoff: runner.Backoff{Base: time.Hour, Cap: time.Hour}})
 	w.keepBeating(t, first)
 	id := foreign(t, first, of("far"))
 	a := w.takes(t, first)

@@ -33,9 +33,9 @@ type proxy struct {
 	answers chan *answer // one is taken
 	taken   atomic.Pointer[answer]
 	give    chan string   // why the claim is given back
-	seen    time.Time     // when the worker listed it last, or it was sent; guarded by Guest.mu
-	listed  bool          // the worker has it; guarded by Guest.mu
-	missed  bool          // a heartbeat has not listed it any more; guarded by Guest.mu
+	seen    time.Time     // when the worker listed it last, or it was sent; guarded by Session.mu
+	listed  bool          // the worker has it; guarded by Session.mu
+	missed  bool          // a heartbeat has not listed it any more; guarded by Session.mu
 	timer   *time.Timer   // of what is not acknowledged; nil: adopted
 	ended   chan struct{} // closed when the handler has returned
 }
@@ -55,13 +55,13 @@ func sign(key []byte, boot string, id, fence int64) []byte {
 }
 
 // signed reports whether a token is a claim's.
-func signed(key []byte, boot string, c GuestClaim) bool {
+func signed(key []byte, boot string, c SessionClaim) bool {
 	return hmac.Equal(sign(key, boot, c.ID, c.Fence), c.Token)
 }
 
 // handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
 // becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
-func (g *Guest) handle(ctx context.Context, j *plain.Job) (*plain.Outcome, error) {
+func (g *Session) handle(ctx context.Context, j *plain.Job) (*plain.Outcome, error) {
 	key := claimKey{j.Claimed.ID, j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
 	defer g.shutProxy(key, p)
@@ -76,7 +76,7 @@ func (g *Guest) handle(ctx context.Context, j *plain.Job) (*plain.Outcome, error
 }
 
 // await waits for what becomes of a claim, and has its worker ask for the news when its context ends.
-func (g *Guest) await(ctx context.Context, key claimKey, p *proxy) (*plain.Outcome, error) {
+func (g *Session) await(ctx context.Context, key claimKey, p *proxy) (*plain.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
 		case <-ends:
@@ -100,7 +100,7 @@ func (p *proxy) take(a *answer) (*plain.Outcome, error) {
 }
 
 // released is what a guest that has ended leaves of a claim.
-func (g *Guest) released(key claimKey, p *proxy) (*plain.Outcome, error) {
+func (g *Session) released(key claimKey, p *proxy) (*plain.Outcome, error) {
 	select {
 	case a := <-p.answers: // it came first
 		return p.take(a)
@@ -113,12 +113,12 @@ func (g *Guest) released(key claimKey, p *proxy) (*plain.Outcome, error) {
 }
 
 // giveBack gives a claim back without a verdict. With an owned function, the worker may have come back elsewhere with it.
-func (g *Guest) giveBack(why string, owned func(context.Context) bool) *released {
+func (g *Session) giveBack(why string, owned func(context.Context) bool) *released {
 	return &released{why: why, owned: owned, done: func() { g.countReturned(why) }}
 }
 
 // openProxy returns the proxy of a claim, a new one unless the claim was adopted.
-func (g *Guest) openProxy(key claimKey) (p *proxy, adopted bool) {
+func (g *Session) openProxy(key claimKey) (p *proxy, adopted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p = g.proxies[key]; p != nil {
@@ -134,7 +134,7 @@ func newProxy() *proxy {
 	return &proxy{answers: make(chan *answer, 1), give: make(chan string, 1), seen: time.Now(), ended: make(chan struct{})}
 }
 
-func (g *Guest) shutProxy(key claimKey, p *proxy) {
+func (g *Session) shutProxy(key claimKey, p *proxy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.proxies, key)
@@ -144,7 +144,7 @@ func (g *Guest) shutProxy(key claimKey, p *proxy) {
 	close(p.ended)
 }
 
-func (g *Guest) assignment(ctx context.Context, j *plain.Job) Assignment {
+func (g *Session) assignment(ctx context.Context, j *plain.Job) Assignment {
 	c := &j.Claimed
 	a := Assignment{
 		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,
@@ -159,7 +159,7 @@ func (g *Guest) assignment(ctx context.Context, j *plain.Job) Assignment {
 }
 
 // known are those claims of a list whose tokens are right.
-func (g *Guest) known(list []GuestClaim) (leases []job.Lease) {
+func (g *Session) known(list []SessionClaim) (leases []job.Lease) {
 	for _, c := range list {
 		if signed(g.key, g.opts.ID, c) {
 			leases = append(leases, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: g.opts.ID})
@@ -169,9 +169,9 @@ func (g *Guest) known(list []GuestClaim) (leases []job.Lease) {
 }
 
 // adopt goes on with claims that the worker has.
-func (g *Guest) adopt(list []store.Adopted) {
+func (g *Session) adopt(list []store.Adopted) {
 	for _, a := range list {
-		if !g.r.mine[a.Kind] {
+		if !g.engine.mine[a.Kind] {
 			continue // it does not run that kind any more: a look for strays gives it back
 		}
 		key := claimKey{a.ID, a.Fence}
@@ -180,6 +180,6 @@ func (g *Guest) adopt(list []store.Adopted) {
 		g.mu.Lock()
 		g.proxies[key] = p
 		g.mu.Unlock()
-		g.r.adopt(a)
+		g.engine.adopt(a)
 	}
 }

@@ -17,9 +17,9 @@ import (
 )
 
 // Receive opens the row of a remote worker, or takes it over, and serves it until its stream ends (ctx), and beyond that as long as it
-// is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrGuestClosed],
+// is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrSessionClosed],
 // [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
-func (h *Host) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error) {
+func (h *Host) Receive(ctx context.Context, o SessionOptions) (g *Session, err error) {
 	if !h.pod.lease.trusted() || h.pod.closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
 	}
@@ -33,9 +33,9 @@ func (h *Host) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	g = &Guest{host: h, opts: o, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
+	g = &Session{host: h, opts: o, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[claimKey]*proxy{}}
 	g.newEngine()
-	inner := g.r
+	inner := g.engine
 	inner.marks = h.marksFor(inner.mineAll)
 	policies, err := json.Marshal(o.Kinds)
 	if err != nil {
@@ -44,7 +44,7 @@ func (h *Host) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.mineAll, Slots: o.Slots}
 	row, err := store.OpenGuest(ctx, h.pod.remoteStore, info, o.Owner, key, policies, h.pod.opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
-		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrGuestClosed)
+		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrSessionClosed)
 	}
 	if err != nil {
 		return nil, h.pod.dbError(err)
@@ -88,25 +88,25 @@ func (h *Host) Receive(ctx context.Context, o GuestOptions) (g *Guest, err error
 }
 
 // newEngine gives a session its engine.
-func (g *Guest) newEngine() {
+func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.opts.engineOptions
-	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, guestPollEvery, false
-	g.r = newEngine(host.pod.services, opts, o.Lane)
-	g.r.member = g
-	g.r.lease.boot = o.ID
-	maps.Copy(g.r.kinds, host.pod.kinds) // a step may follow that runs on a pod
+	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, sessionPollEvery, false
+	g.engine = newEngine(host.pod.services, opts, o.Lane)
+	g.engine.member = g
+	g.engine.lease.boot = o.ID
+	maps.Copy(g.engine.kinds, host.pod.kinds) // a step may follow that runs on a pod
 	for _, k := range o.Kinds {
-		g.r.kinds[k.Name] = g.proxied(k, host.pod.kinds[k.Name])
-		if !g.r.mine[k.Name] {
-			g.r.mine[k.Name] = true
-			g.r.mineAll = append(g.r.mineAll, k.Name)
+		g.engine.kinds[k.Name] = g.proxied(k, host.pod.kinds[k.Name])
+		if !g.engine.mine[k.Name] {
+			g.engine.mine[k.Name] = true
+			g.engine.mineAll = append(g.engine.mineAll, k.Name)
 		}
 	}
 }
 
 // proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
-func (g *Guest) proxied(told GuestKind, known *kind) *kind {
+func (g *Session) proxied(told SessionKind, known *kind) *kind {
 	k := &kind{name: told.Name, timeout: g.host.pod.opts.Timeout}
 	if known != nil {
 		*k = *known

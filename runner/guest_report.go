@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// GuestReport is what a handler elsewhere returned.
-type GuestReport struct {
-	GuestClaim
+// SessionReport is what a handler elsewhere returned.
+type SessionReport struct {
+	SessionClaim
 	Outcome    *plain.Outcome // nil: a success without a result
 	Err        error
 	Class      job.ErrorClass // of Err: see [ErrorOf]
@@ -23,9 +23,9 @@ type GuestReport struct {
 	Why        string
 }
 
-// Reported ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
-// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrGuestClosed], [ErrWrongToken].
-func (h *Host) Reported(ctx context.Context, id, owner string, report GuestReport) (duplicate bool, err error) {
+// Report ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
+// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrSessionClosed], [ErrWrongToken].
+func (h *Host) Report(ctx context.Context, id, owner string, report SessionReport) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()
 	g := h.find(id)
 	if g == nil || g.opts.Owner != owner {
@@ -33,12 +33,12 @@ func (h *Host) Reported(ctx context.Context, id, owner string, report GuestRepor
 		if err != nil {
 			return false, err
 		}
-		if !signed(row.Key, id, report.GuestClaim) {
+		if !signed(row.Key, id, report.SessionClaim) {
 			return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
 		}
 		return h.reportedElsewhere(ctx, id, row, report)
 	}
-	if !signed(g.key, id, report.GuestClaim) {
+	if !signed(g.key, id, report.SessionClaim) {
 		return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
 	}
 	if taken, duplicate, err := g.report(ctx, report); taken {
@@ -48,12 +48,12 @@ func (h *Host) Reported(ctx context.Context, id, owner string, report GuestRepor
 }
 
 // report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
-func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicate bool, err error) {
+func (g *Session) report(ctx context.Context, report SessionReport) (taken, duplicate bool, err error) {
 	key := claimKey{report.ID, report.Fence}
 	g.mu.Lock()
 	p := g.proxies[key]
 	g.mu.Unlock()
-	one := g.r.runs.find(report.ID, report.Fence)
+	one := g.engine.runs.find(report.ID, report.Fence)
 	if one == nil {
 		return false, false, nil
 	}
@@ -89,13 +89,13 @@ func (g *Guest) report(ctx context.Context, report GuestReport) (taken, duplicat
 	return true, !first, nil
 }
 
-func (g *Guest) remember(key claimKey) {
+func (g *Session) remember(key claimKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reported.add(key)
 }
 
-func (g *Guest) answer(report GuestReport) *answer {
+func (g *Session) answer(report SessionReport) *answer {
 	switch {
 	case report.HandedBack:
 		why := job.Storable(report.Why, 200)
@@ -110,7 +110,7 @@ func (g *Guest) answer(report GuestReport) *answer {
 }
 
 // is reports whether what became of a claim is what the report says.
-func (report GuestReport) is(f store.Fate) bool {
+func (report SessionReport) is(f store.Fate) bool {
 	o := report.Outcome
 	switch {
 	case report.HandedBack:
@@ -149,7 +149,7 @@ func sameResult(reported, kept json.RawMessage) bool {
 
 // reportedElsewhere ends a claim whose stream another pod serves, or none: by a runner of its own for that one report, so that the end
 // and what follows are written as anywhere else.
-func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report GuestReport) (duplicate bool, err error) {
+func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report SessionReport) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.Adopt(ctx, h.pod.remoteStore, id, []job.Lease{lease})
 	if err != nil {
@@ -177,7 +177,7 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Guest
 
 // policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
 // said nothing: that is as the pod says.
-func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []GuestKind, err error) {
+func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []SessionKind, err error) {
 	raw, err := store.GuestPolicies(ctx, h.pod.remoteStore, id)
 	if err != nil {
 		return nil, h.pod.dbError(err)
@@ -186,19 +186,19 @@ func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (k
 		return nil, fmt.Errorf("policies of worker %s: %w", id, err)
 	}
 	for _, h := range held {
-		if !slices.ContainsFunc(kinds, func(k GuestKind) bool { return k.Name == h.Kind }) {
-			kinds = append(kinds, GuestKind{Name: h.Kind})
+		if !slices.ContainsFunc(kinds, func(k SessionKind) bool { return k.Name == h.Kind }) {
+			kinds = append(kinds, SessionKind{Name: h.Kind})
 		}
 	}
 	return kinds, nil
 }
 
 // visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
-func (h *Host) visit(id string, row store.GuestRow, kinds []GuestKind, held []store.Adopted) (g *Guest, leave func()) {
-	o := GuestOptions{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
-	g = &Guest{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
+func (h *Host) visit(id string, row store.GuestRow, kinds []SessionKind, held []store.Adopted) (g *Session, leave func()) {
+	o := SessionOptions{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
+	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
 	g.newEngine()
-	stop := g.r.writeEnds()
+	stop := g.engine.writeEnds()
 	g.adopt(held)
 	return g, func() {
 		g.finish(nil)

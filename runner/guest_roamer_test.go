@@ -52,7 +52,7 @@ func (w *roamer) live(ctx context.Context) {
 	die()
 	beating.Wait()
 	for range 50 {
-		if _, err := runner.HostOf(w.c.pod()).Heard(context.WithoutCancel(ctx), w.name(), owner, runner.GuestBeat{Draining: true, Leaving: true}); err == nil || errors.Is(err, runner.ErrGuestClosed) {
+		if _, err := runner.HostOf(w.c.pod()).Heartbeat(context.WithoutCancel(ctx), w.name(), owner, runner.SessionBeat{Draining: true, Leaving: true}); err == nil || errors.Is(err, runner.ErrSessionClosed) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -72,7 +72,7 @@ func (w *roamer) open(ctx context.Context) {
 	w.mu.Lock()
 	w.stream++
 	n, id := w.stream, w.id
-	o := runner.GuestOptions{ID: id, Owner: owner, Kinds: w.c.kinds, Slots: 3, AckWithin: 300 * time.Millisecond}
+	o := runner.SessionOptions{ID: id, Owner: owner, Kinds: w.c.kinds, Slots: 3, AckWithin: 300 * time.Millisecond}
 	for _, t := range w.tasks {
 		if t.boot == id {
 			o.Running = append(o.Running, claimOf(t.a))
@@ -90,7 +90,7 @@ func (w *roamer) open(ctx context.Context) {
 	}
 	g, err := runner.HostOf(w.c.pod()).Receive(streaming, o)
 	w.frozen.RUnlock()
-	if errors.Is(err, runner.ErrGuestClosed) {
+	if errors.Is(err, runner.ErrSessionClosed) {
 		w.anew(id)
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func (w *roamer) open(ctx context.Context) {
 	w.mu.Unlock()
 	select {
 	case <-g.Over():
-		if errors.Is(g.Why(), runner.ErrGuestClosed) {
+		if errors.Is(g.Why(), runner.ErrSessionClosed) {
 			w.anew(id)
 		}
 	case <-g.Stopped():
@@ -172,7 +172,7 @@ func (w *roamer) run(t *task) {
 	for again, another := false, false; !t.lost.Load() || again; {
 		w.frozen.RLock()
 		asking, cancel := context.WithTimeout(context.Background(), time.Second)
-		duplicate, err := runner.HostOf(w.c.pod()).Reported(asking, t.boot, owner, report)
+		duplicate, err := runner.HostOf(w.c.pod()).Report(asking, t.boot, owner, report)
 		cancel()
 		w.frozen.RUnlock()
 		switch {
@@ -189,7 +189,7 @@ func (w *roamer) run(t *task) {
 			if another = w.c.odds(2); another { // else the answer got lost
 				report.Outcome = runner.Encoded(runner.Done("another"))
 			}
-		case errors.Is(err, job.ErrLeaseLost), errors.Is(err, runner.ErrGuestClosed):
+		case errors.Is(err, job.ErrLeaseLost), errors.Is(err, runner.ErrSessionClosed):
 			return
 		default:
 			w.c.check(!errors.Is(err, runner.ErrWrongToken), "job %d: %v", t.a.ID, err)
@@ -214,20 +214,20 @@ func (w *roamer) beat(ctx context.Context) {
 }
 
 func (w *roamer) beatOnce() {
-	var b runner.GuestBeat
+	var b runner.SessionBeat
 	w.mu.Lock()
 	id := w.id
 	for _, t := range w.tasks {
 		if t.boot == id {
-			b.Running = append(b.Running, runner.GuestListed{GuestClaim: claimOf(t.a)})
+			b.Running = append(b.Running, runner.SessionListed{SessionClaim: claimOf(t.a)})
 		}
 	}
 	w.mu.Unlock()
 	asking, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	said, err := runner.HostOf(w.c.pod()).Heard(asking, id, owner, b)
+	said, err := runner.HostOf(w.c.pod()).Heartbeat(asking, id, owner, b)
 	w.mu.Lock()
-	closed := errors.Is(err, runner.ErrGuestClosed) && w.received && w.id == id
+	closed := errors.Is(err, runner.ErrSessionClosed) && w.received && w.id == id
 	defer w.mu.Unlock()
 	if closed {
 		go w.anew(id)

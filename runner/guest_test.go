@@ -124,8 +124,8 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	_, err := w.reports(t, r, old, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost)) // it wakes up too late
 	pgtest.Wait(t, "it is told to begin anew", func() bool {
-		_, err = runner.HostOf(r).Heard(t.Context(), w.id, owner, runner.GuestBeat{})
-		return errors.Is(err, runner.ErrGuestClosed)
+		_, err = runner.HostOf(r).Heartbeat(t.Context(), w.id, owner, runner.SessionBeat{})
+		return errors.Is(err, runner.ErrSessionClosed)
 	})
 	_, err = second.reports(t, r, a, nil, nil)
 	is.NoErr(err)
@@ -143,12 +143,12 @@ func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
 	other.connect(t, r, 1, "none")
 	_, err := other.reports(t, r, a, nil, nil)
 	is.True(errors.Is(err, runner.ErrWrongToken)) // a token is of one worker
-	_, err = runner.HostOf(r).Reported(t.Context(), w.id, "somebody", runner.GuestReport{GuestClaim: claimOf(a)})
-	is.True(errors.Is(err, runner.ErrGuestClosed)) // and a worker is of one principal
-	_, err = runner.HostOf(r).Heard(t.Context(), w.id, "somebody", runner.GuestBeat{})
-	is.True(errors.Is(err, runner.ErrGuestClosed))
-	_, err = runner.HostOf(r).Receive(t.Context(), runner.GuestOptions{ID: w.id, Owner: "somebody", Slots: 1, Kinds: []runner.GuestKind{{Name: "far"}}, Send: func(runner.Assignment) error { return nil }})
-	is.True(errors.Is(err, runner.ErrGuestClosed))
+	_, err = runner.HostOf(r).Report(t.Context(), w.id, "somebody", runner.SessionReport{SessionClaim: claimOf(a)})
+	is.True(errors.Is(err, runner.ErrSessionClosed)) // and a worker is of one principal
+	_, err = runner.HostOf(r).Heartbeat(t.Context(), w.id, "somebody", runner.SessionBeat{})
+	is.True(errors.Is(err, runner.ErrSessionClosed))
+	_, err = runner.HostOf(r).Receive(t.Context(), runner.SessionOptions{ID: w.id, Owner: "somebody", Slots: 1, Kinds: []runner.SessionKind{{Name: "far"}}, Send: func(runner.Assignment) error { return nil }})
+	is.True(errors.Is(err, runner.ErrSessionClosed))
 	forged := a
 	forged.Token = append([]byte{}, a.Token...)
 	forged.Token[0] ^= 1

@@ -9,8 +9,8 @@ import (
 
 // verdicts takes note of what a worker lists, and tells what becomes of it. What this pod does not know may be the worker's all the same:
 // it was sent by the pod that serves a newer stream, of which this one has not heard, or is about to be adopted here. The table tells.
-func (g *Guest) verdicts(ctx context.Context, owner string, listed []GuestListed, now time.Time) ([]GuestVerdict, error) {
-	list := make([]GuestVerdict, len(listed))
+func (g *Session) verdicts(ctx context.Context, owner string, listed []SessionListed, now time.Time) ([]SessionVerdict, error) {
+	list := make([]SessionVerdict, len(listed))
 	var unknown []int
 	for i, l := range listed {
 		known := false
@@ -22,9 +22,9 @@ func (g *Guest) verdicts(ctx context.Context, owner string, listed []GuestListed
 		g.crowded(0)
 		return list, nil
 	}
-	all := GuestBeat{Running: make([]GuestListed, len(listed)), Draining: g.r.closing.Load()}
+	all := SessionBeat{Running: make([]SessionListed, len(listed)), Draining: g.engine.closing.Load()}
 	for i, l := range listed {
-		all.Running[i].GuestClaim = l.GuestClaim
+		all.Running[i].SessionClaim = l.SessionClaim
 	}
 	for _, i := range unknown {
 		all.Running[i].Progress = listed[i].Progress
@@ -45,18 +45,18 @@ func (g *Guest) verdicts(ctx context.Context, owner string, listed []GuestListed
 
 // crowded takes note of how many handlers the worker still has of jobs that are not its any more, and that nobody counts here: of one that
 // was stopped before the worker came to this pod, for example. Until they have ended their slots are not free.
-func (g *Guest) crowded(strays int) {
-	g.r.resize(g.opts.Slots - strays)
+func (g *Session) crowded(strays int) {
+	g.engine.resize(g.opts.Slots - strays)
 }
 
 // verdict takes note that a claim was listed, and tells what becomes of it, if this pod knows that.
-func (g *Guest) verdict(l GuestListed, now time.Time) (v GuestVerdict, known bool) {
-	lost := GuestVerdict{ID: l.ID, Fence: l.Fence, Lost: true, Cause: job.ErrLeaseLost}
-	if !signed(g.key, g.opts.ID, l.GuestClaim) {
+func (g *Session) verdict(l SessionListed, now time.Time) (v SessionVerdict, known bool) {
+	lost := SessionVerdict{ID: l.ID, Fence: l.Fence, Lost: true, Cause: job.ErrLeaseLost}
+	if !signed(g.key, g.opts.ID, l.SessionClaim) {
 		return lost, true
 	}
 	key := claimKey{l.ID, l.Fence}
-	one := g.r.runs.find(l.ID, l.Fence)
+	one := g.engine.runs.find(l.ID, l.Fence)
 	g.mu.Lock()
 	p, ended := g.proxies[key], g.reported.has(key)
 	g.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *Guest) verdict(l GuestListed, now time.Time) (v GuestVerdict, known boo
 	if l.Progress != nil {
 		one.Progress(cleaned(*l.Progress))
 	}
-	return GuestVerdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.ctx)}, true
+	return SessionVerdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.ctx)}, true
 }
 
 // recent are the claims that have ended last: the worker lists them until it has heard so.

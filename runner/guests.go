@@ -17,7 +17,7 @@ type Host struct {
 	pod *pod
 
 	mu   sync.Mutex
-	byID map[string]*Guest
+	byID map[string]*Session
 	wg   sync.WaitGroup
 	shut bool
 
@@ -32,8 +32,8 @@ func HostOf(r *Runner) *Host {
 	}).(*Host)
 }
 
-// GuestTimes are for how long a remote worker's lease lasts, and how often it is to be heard of.
-func (h *Host) GuestTimes() (lease, every time.Duration) {
+// Times are for how long a remote worker's lease lasts, and how often it is to be heard of.
+func (h *Host) Times() (lease, every time.Duration) {
 	return h.pod.opts.LeaseFor, h.pod.opts.HeartbeatEvery
 }
 
@@ -45,21 +45,21 @@ func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
 	m.RunSeconds.WithLabelValues(h.measured.label(kind)).Observe(seconds)
 }
 
-func (h *Host) find(id string) *Guest {
+func (h *Host) find(id string) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.byID[id]
 }
 
 // add takes a guest in, unless the pod stops, and returns the one of the same id before it.
-func (h *Host) add(g *Guest) (before *Guest, ok bool) {
+func (h *Host) add(g *Session) (before *Session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.shut {
 		return nil, false
 	}
 	if h.byID == nil {
-		h.byID = map[string]*Guest{}
+		h.byID = map[string]*Session{}
 	}
 	before = h.byID[g.opts.ID]
 	h.byID[g.opts.ID] = g
@@ -67,7 +67,7 @@ func (h *Host) add(g *Guest) (before *Guest, ok bool) {
 	return before, true
 }
 
-func (h *Host) remove(g *Guest) {
+func (h *Host) remove(g *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.byID[g.opts.ID] == g {
@@ -81,15 +81,15 @@ func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range h.byID {
-		if slices.Equal(g.r.mineAll, kinds) {
-			return g.r.marks
+		if slices.Equal(g.engine.mineAll, kinds) {
+			return g.engine.marks
 		}
 	}
 	return &slots.Marks{}
 }
 
 // list returns the sessions.
-func (h *Host) list() []*Guest {
+func (h *Host) list() []*Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Values(h.byID))
@@ -98,14 +98,14 @@ func (h *Host) list() []*Guest {
 // each implements [workerSessions].
 func (h *Host) each(do func(*engine)) {
 	for _, g := range h.list() {
-		do(g.r)
+		do(g.engine)
 	}
 }
 
 // engine implements [workerSessions].
 func (h *Host) engine(boot string) *engine {
 	if g := h.find(boot); g != nil {
-		return g.r
+		return g.engine
 	}
 	return nil
 }

@@ -36,17 +36,17 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
 	host := &Host{pod: &pod{engine: &engine{}, opts: podOptions{engineOptions: engineOptions{PollEvery: time.Minute}}}}
-	guest := func(id string, kinds ...string) *Guest {
-		g := &Guest{r: &engine{mineAll: kinds, marks: host.marksFor(kinds), opts: engineOptions{PollEvery: guestPollEvery}}, host: host, opts: GuestOptions{ID: id}}
-		g.r.member = g
+	guest := func(id string, kinds ...string) *Session {
+		g := &Session{engine: &engine{mineAll: kinds, marks: host.marksFor(kinds), opts: engineOptions{PollEvery: sessionPollEvery}}, host: host, opts: SessionOptions{ID: id}}
+		g.engine.member = g
 		host.add(g)
 		return g
 	}
 	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")
-	if one.r.marks != same.r.marks || one.r.marks == other.r.marks {
+	if one.engine.marks != same.engine.marks || one.engine.marks == other.engine.marks {
 		t.Error("marks are not shared by those of the same kinds, and by those alone")
 	}
-	if most, _ := one.r.member.markLimit(); most != time.Minute {
+	if most, _ := one.engine.member.markLimit(); most != time.Minute {
 		t.Errorf("they count for %s at most", most)
 	}
 }

@@ -37,7 +37,7 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	worker := uuid.NewString()
 	stream, cut := context.WithCancel(t.Context())
 	defer cut()
-	if _, err := HostOf(r).Receive(stream, GuestOptions{ID: worker, Owner: "ann", Slots: 1, Kinds: []GuestKind{{Name: "far"}},
+	if _, err := HostOf(r).Receive(stream, SessionOptions{ID: worker, Owner: "ann", Slots: 1, Kinds: []SessionKind{{Name: "far"}},
 		Send: func(Assignment) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}

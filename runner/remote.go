@@ -53,13 +53,13 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 }
 
 // Policies are the kinds that are registered, with what holds for them: for pods to know.
-func (r *Runner) Policies() (list []GuestKind) {
+func (r *Runner) Policies() (list []SessionKind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names, _ := r.kindsToRun()
 	for _, name := range names {
 		k := r.kinds[name]
-		told := GuestKind{Name: name, MaxAttempts: k.maxAttempts, MaxCrashes: k.maxCrashes, Backoff: k.backoff, StaleAfter: k.staleAfter, KeepRunning: k.keepRunning}
+		told := SessionKind{Name: name, MaxAttempts: k.maxAttempts, MaxCrashes: k.maxCrashes, Backoff: k.backoff, StaleAfter: k.staleAfter, KeepRunning: k.keepRunning}
 		if k.timeout > 0 {
 			told.Timeout = &k.timeout
 		}

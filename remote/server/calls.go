@@ -23,19 +23,19 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 	if len(m.GetRunning()) > maxListed {
 		return nil, wrong(ctx, fmt.Errorf("heartbeat: %d running jobs, want at most %d: %w", len(m.GetRunning()), maxListed, job.ErrTooLarge))
 	}
-	beat := runner.GuestBeat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
+	beat := runner.SessionBeat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
 	for _, r := range m.GetRunning() {
-		l := runner.GuestListed{GuestClaim: claim(r.GetJobId(), r.GetFence(), r.GetToken())}
+		l := runner.SessionListed{SessionClaim: claim(r.GetJobId(), r.GetFence(), r.GetToken())}
 		if p := r.GetProgress(); p != nil {
 			l.Progress = &job.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
 		}
 		beat.Running = append(beat.Running, l)
 	}
-	verdicts, err := s.host.Heard(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
+	verdicts, err := s.host.Heartbeat(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
 	if err != nil {
 		return nil, wrong(ctx, err)
 	}
-	lease, every := s.host.GuestTimes()
+	lease, every := s.host.Times()
 	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.host.PodName()}
 	for _, v := range verdicts {
 		out.Verdicts = append(out.Verdicts, verdict(v))
@@ -43,7 +43,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 	return connect.NewResponse(out), nil
 }
 
-func verdict(v runner.GuestVerdict) *remotepb.JobVerdict {
+func verdict(v runner.SessionVerdict) *remotepb.JobVerdict {
 	m := &remotepb.JobVerdict{JobId: v.ID, Fence: v.Fence, Verdict: remotepb.JobVerdict_VERDICT_OK, Cause: cause(v.Cause)}
 	switch {
 	case v.Lost:
@@ -77,8 +77,8 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 	if err != nil {
 		return nil, err
 	}
-	report.GuestClaim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
-	duplicate, err := s.host.Reported(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
+	report.SessionClaim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
+	duplicate, err := s.host.Report(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
 	if err != nil {
 		return nil, wrong(ctx, err)
 	}
@@ -96,9 +96,9 @@ func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequ
 	var err error
 	switch is := m.GetNote().(type) {
 	case *remotepb.NoteRequest_Event:
-		err = s.host.GuestEmits(ctx, m.GetWorkerId(), owner, about, is.Event.GetName(), is.Event.GetLevel(), is.Event.GetMessage(), is.Event.GetFields())
+		err = s.host.Emit(ctx, m.GetWorkerId(), owner, about, is.Event.GetName(), is.Event.GetLevel(), is.Event.GetMessage(), is.Event.GetFields())
 	case *remotepb.NoteRequest_Checkpoint:
-		err = s.host.GuestCheckpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
+		err = s.host.Checkpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
 	default:
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a note says something"))
 	}
@@ -121,14 +121,14 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 	var err error
 	switch is := m.GetWhat().(type) {
 	case *remotepb.ReadRequest_ParentResult_:
-		out.Value, err = s.host.GuestParentResult(ctx, m.GetWorkerId(), owner, about)
+		out.Value, err = s.host.ParentResult(ctx, m.GetWorkerId(), owner, about)
 	case *remotepb.ReadRequest_CompletionToken_:
 		var token string
-		token, err = s.host.GuestToken(ctx, m.GetWorkerId(), owner, about)
+		token, err = s.host.Token(ctx, m.GetWorkerId(), owner, about)
 		out.Value = []byte(token)
 	case *remotepb.ReadRequest_Branches_:
 		var page []job.Branch
-		page, out.More, err = s.host.GuestBranches(ctx, m.GetWorkerId(), owner, about, int(is.Branches.GetAfter()), branchBytes)
+		page, out.More, err = s.host.Branches(ctx, m.GetWorkerId(), owner, about, int(is.Branches.GetAfter()), branchBytes)
 		for i := range page {
 			b := &page[i]
 			out.Branches = append(out.Branches, &remotepb.Branch{

@@ -25,7 +25,7 @@ func wrong(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled): // the worker has learned meanwhile what came of it, or is gone: nobody reads the answer
 		return connect.NewError(connect.CodeCanceled, errors.New("the call was given up"))
-	case errors.Is(err, runner.ErrGuestClosed):
+	case errors.Is(err, runner.ErrSessionClosed):
 		return says(connect.CodeAborted, "worker_closed")
 	case errors.Is(err, runner.ErrSuperseded):
 		return says(connect.CodeAborted, "superseded")

@@ -35,7 +35,7 @@ func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
 func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
 	is := is.New(t)
 	for word, cause := range map[string]error{
-		"worker_closed": runner.ErrGuestClosed, "superseded": runner.ErrSuperseded, "wrong_token": runner.ErrWrongToken, "stale_fence": job.ErrLeaseLost,
+		"worker_closed": runner.ErrSessionClosed, "superseded": runner.ErrSuperseded, "wrong_token": runner.ErrWrongToken, "stale_fence": job.ErrLeaseLost,
 		"too_large": job.ErrTooLarge, "invalid": job.ErrInvalidArgs, "not_found": job.ErrNotFound, "unavailable": job.ErrShutdown,
 	} {
 		err := wrong(t.Context(), fmt.Errorf("report job 5: %w", cause))

@@ -78,7 +78,7 @@ func reports() [][]byte {
 }
 
 // takeIn decodes a report as it comes over the wire.
-func takeIn(raw []byte) (report runner.GuestReport, err error) {
+func takeIn(raw []byte) (report runner.SessionReport, err error) {
 	var m remotepb.ReportResultRequest
 	if err := (binary{}).Unmarshal(raw, &m); err != nil {
 		return report, err

@@ -15,7 +15,7 @@ import (
 )
 
 // reportOf reads a report. An outcome that cannot be stored is a failure of the job; the engine checks everything else in it.
-func reportOf(m *remotepb.ReportResultRequest) (r runner.GuestReport, err error) {
+func reportOf(m *remotepb.ReportResultRequest) (r runner.SessionReport, err error) {
 	switch is := m.GetOutcome().(type) {
 	case *remotepb.ReportResultRequest_Done:
 		r.Outcome, err = done(is.Done)

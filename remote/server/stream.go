@@ -36,7 +36,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	bound.now.Store(&caller.Caller)
 	// As many as the worker has slots are on their way at most, and those that were given back meanwhile.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
-	o := runner.GuestOptions{
+	o := runner.SessionOptions{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
 		Send: func(a runner.Assignment) error {
 			select {
@@ -112,7 +112,7 @@ func (b *binding) lane(name string) bool {
 }
 
 // renew asks again who has opened a stream. Its error is that he may not have it any more: that nobody can tell now is none.
-func (b *binding) renew(by admitted, kinds []runner.GuestKind) error {
+func (b *binding) renew(by admitted, kinds []runner.SessionKind) error {
 	caller, err := by.again()
 	switch {
 	case err != nil && connect.CodeOf(err) == connect.CodeUnavailable:
@@ -144,9 +144,9 @@ func (c Caller) mayRun(kind string) error {
 }
 
 // kindsOf are the kinds that a worker is to be sent, with what holds for them: topics of all it registered, or all of those.
-func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []runner.GuestKind, err error) {
+func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []runner.SessionKind, err error) {
 	topics := m.GetTopics()
-	known := map[string]runner.GuestKind{}
+	known := map[string]runner.SessionKind{}
 	for _, k := range m.GetKinds() {
 		known[k.GetName()] = kind(k)
 		if len(m.GetTopics()) == 0 {
@@ -165,8 +165,8 @@ func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []runner.Guest
 	return kinds, nil
 }
 
-func kind(k *remotepb.Kind) runner.GuestKind {
-	told := runner.GuestKind{Name: k.GetName(), MaxAttempts: int(k.GetMaxAttempts()), MaxCrashes: int(k.GetMaxCrashes())}
+func kind(k *remotepb.Kind) runner.SessionKind {
+	told := runner.SessionKind{Name: k.GetName(), MaxAttempts: int(k.GetMaxAttempts()), MaxCrashes: int(k.GetMaxCrashes())}
 	if k.Timeout != nil {
 		timeout := k.GetTimeout().AsDuration()
 		told.Timeout = &timeout
@@ -195,6 +195,6 @@ func assignment(a runner.Assignment) *remotepb.Assignment {
 	return m
 }
 
-func claim(id, fence int64, token []byte) runner.GuestClaim {
-	return runner.GuestClaim{ID: id, Fence: fence, Token: token}
+func claim(id, fence int64, token []byte) runner.SessionClaim {
+	return runner.SessionClaim{ID: id, Fence: fence, Token: token}
 }

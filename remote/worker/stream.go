@@ -109,7 +109,7 @@ func (w *Worker) introduction() *remotepb.StreamJobsRequest {
 	return m
 }
 
-func kind(k runner.GuestKind) *remotepb.Kind {
+func kind(k runner.SessionKind) *remotepb.Kind {
 	m := &remotepb.Kind{Name: k.Name, MaxAttempts: int32(k.MaxAttempts), MaxCrashes: int32(k.MaxCrashes)} // #nosec G115 -- small numbers from the program's own source
 	if k.Timeout != nil {
 		m.Timeout = durationpb.New(*k.Timeout)

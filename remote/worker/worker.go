@@ -67,7 +67,7 @@ type Worker struct {
 	log     *slog.Logger
 	clients []remotepb.WorkersClient
 	servers []string // their addresses
-	kinds   []runner.GuestKind
+	kinds   []runner.SessionKind
 	keeps   map[string]bool // kinds whose handlers go on while no pod answers
 
 	mu      sync.Mutex
