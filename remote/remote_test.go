@@ -229,7 +229,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	is.True(slices.Contains(events, "job.retry_later"))
 	var total job.Job
 	pgtest.Wait(t, "the last step runs on a pod", func() bool {
-		page, err := view.Jobs(t.Context(), p.Store(), view.Filter{Pipeline: id})
+		page, err := view.Jobs(t.Context(), p.Store(), job.Filter{Pipeline: id})
 		is.NoErr(err)
 		over := false
 		for _, j := range page.Jobs {

@@ -59,7 +59,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(page.Pipelines), 1) // but nobody wants them all listed
 	is.Equal(page.Pipelines[0].ID, id)
-	jobs, err := view.Jobs(t.Context(), r.Store(), view.Filter{})
+	jobs, err := view.Jobs(t.Context(), r.Store(), job.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
 	_, err = r.Admin().GetPipeline(t.Context(), 12345678)

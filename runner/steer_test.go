@@ -113,7 +113,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	parent := enqueue(t, r, of("fans"))
 	var failed []int64
 	pgtest.Wait(t, "two branches have failed", func() bool {
-		page, err := view.Jobs(t.Context(), r.Store(), view.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
+		page, err := view.Jobs(t.Context(), r.Store(), job.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
 		is.NoErr(err)
 		failed = nil
 		for _, j := range page.Jobs {

@@ -29,7 +29,7 @@ func (h *Harness) Pipeline(id int64) job.Pipeline {
 func (h *Harness) Jobs(kinds ...string) []job.Job {
 	h.t.Helper()
 	var all []job.Job
-	for f := (view.Filter{Children: new(true), Limit: 1000}); ; {
+	for f := (job.Filter{Children: new(true), Limit: 1000}); ; {
 		page, err := view.Jobs(h.t.Context(), h.client.Store(), f)
 		h.fatal(err, "list the jobs")
 		for _, j := range page.Jobs {

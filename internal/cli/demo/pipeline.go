@@ -159,7 +159,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 		if step.kind == demoFan {
 			continue
 		}
-		page, err := view.Jobs(ctx, st, view.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
+		page, err := view.Jobs(ctx, st, job.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
 		if err != nil {
 			return nil, false, err
 		}
