@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
@@ -186,7 +187,7 @@ func newMasks(r *runner.Runner, always []string) *masks {
 }
 
 func (m *masks) of(kind string) access.Mask {
-	pointers, known := m.r.Secrets(kind)
+	pointers, known := inside.Of(m.r).Secrets(kind)
 	if !known {
 		return access.MaskAll
 	}

@@ -32,9 +32,6 @@ var stillInternal = []string{
 	"api.TokenFile: internal/access.Tokens",
 	"api.Tokens: internal/access.Tokens",
 	"api.TrustedProxies: internal/access.Proxies",
-
-	"runner.Runner.Feed: internal/feed.Feed",
-	"runner.Runner.Store: internal/store.Store",
 }
 
 // A host can neither name nor construct an internal type.
