@@ -64,7 +64,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(response.Body.Close())
 	is.Equal(response.StatusCode, http.StatusOK)
-	trail, err := admin.AuditTrail(t.Context(), inside.Of(p).Store, admin.AuditFilter{Target: "lane reports", Limit: 1})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(p.Runner).Store, admin.AuditFilter{Target: "lane reports", Limit: 1})
 	is.NoErr(err)
 	is.Equal(trail[0].Reason, "für das neue Jahr – 新年")
 }

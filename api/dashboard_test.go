@@ -78,7 +78,7 @@ func newPod(t *testing.T, o api.Options) *pod {
 // exec changes a row to what earlier versions took.
 func (p *pod) exec(sql string, args ...any) {
 	p.t.Helper()
-	if _, err := inside.Of(p).Store.Pool().Exec(p.t.Context(), sql, args...); err != nil {
+	if _, err := inside.Of(p.Runner).Store.Pool().Exec(p.t.Context(), sql, args...); err != nil {
 		p.t.Fatal(err)
 	}
 }

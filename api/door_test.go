@@ -77,7 +77,7 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 	for range 200 {
 		h.send("POST", "/jobs", "")
 	}
-	trail, err := admin.AuditTrail(t.Context(), inside.Of(h).Store, admin.AuditFilter{Limit: 1000})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Limit: 1000})
 	is.NoErr(err)
 	var vics, nobodys int
 	for _, row := range trail {

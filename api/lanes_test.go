@@ -41,7 +41,7 @@ func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
 	is.Equal(h.send("DELETE", lane, `{"move_to":"default"}`).body["moved"], 1.0)
 	is.Equal(h.send("GET", "/jobs/"+waits, "").body["lane"], "default")
 	is.Equal(h.send("DELETE", lane, "").status, http.StatusNotFound)
-	trail, err := admin.AuditTrail(t.Context(), inside.Of(h).Store, admin.AuditFilter{Target: "lane slow"})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Target: "lane slow"})
 	is.NoErr(err)
 	is.Equal(len(trail), 4)
 	is.Equal(trail[0].Actor, "ann")

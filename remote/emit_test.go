@@ -48,7 +48,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})
 	is.NoErr(<-emitted) // the pod that came after took it
 	ends(t, next, id, job.Succeeded)
-	list, err := view.JobEvents(t.Context(), inside.Of(next).Store, id, 0, 100)
+	list, err := view.JobEvents(t.Context(), inside.Of(next.Runner).Store, id, 0, 100)
 	is.NoErr(err)
 	told := 0
 	for _, e := range list {

@@ -20,5 +20,11 @@ type Parts struct {
 	Secrets func(kind string) (pointers []string, known bool)
 }
 
-// Of returns the parts of a *runner.Runner, and panics for anything else. Package runner sets it, which this package cannot import.
-var Of func(runner any) Parts
+// Runner is a *runner.Runner, which this package cannot import. The methods let the compiler refuse most else.
+type Runner interface {
+	Boot() string
+	PodName() string
+}
+
+// Of returns the parts of a *runner.Runner, and panics for another type. Package runner sets it.
+var Of func(Runner) Parts
