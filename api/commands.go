@@ -7,8 +7,8 @@ import (
 	"net/http"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -127,7 +127,7 @@ func mayChange(c *call, id int64) error {
 	if err != nil {
 		return err
 	}
-	history, err := storeview.JobEvents(c.ctx(), c.r.Store(), first.ID, 0, 1)
+	history, err := c.r.Admin().Events(c.ctx(), first.ID, 0, 1)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func mayChange(c *call, id int64) error {
 		if history[0].To != job.AwaitingApproval {
 			return nil
 		}
-	} else if asks, err := admin.AsksApproval(c.ctx(), c.r.Store(), []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
+	} else if asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
 		return err
 	}
 	return forbidden("its pipeline was approved with other arguments: to change them needs the permission %s", access.JobsApprove)

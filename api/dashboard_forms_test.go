@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -63,7 +64,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(response.Body.Close())
 	is.Equal(response.StatusCode, http.StatusOK)
-	trail, err := admin.AuditTrail(t.Context(), p.Store(), admin.AuditFilter{Target: "lane reports", Limit: 1})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(p.Runner).Store, admin.AuditFilter{Target: "lane reports", Limit: 1})
 	is.NoErr(err)
 	is.Equal(trail[0].Reason, "für das neue Jahr – 新年")
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -77,7 +78,7 @@ func newPod(t *testing.T, o api.Options) *pod {
 // exec changes a row to what earlier versions took.
 func (p *pod) exec(sql string, args ...any) {
 	p.t.Helper()
-	if _, err := p.Store().Pool().Exec(p.t.Context(), sql, args...); err != nil {
+	if _, err := inside.Of(p.Runner).Store.Pool().Exec(p.t.Context(), sql, args...); err != nil {
 		p.t.Fatal(err)
 	}
 }

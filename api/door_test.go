@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/runner"
@@ -76,7 +77,7 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 	for range 200 {
 		h.send("POST", "/jobs", "")
 	}
-	trail, err := admin.AuditTrail(t.Context(), h.Store(), admin.AuditFilter{Limit: 1000})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Limit: 1000})
 	is.NoErr(err)
 	var vics, nobodys int
 	for _, row := range trail {

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -67,7 +68,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	}
 	ctx := c.ctx()
 	// A slow reader keeps no connection that claims or commands wait for.
-	from, err := c.r.Store().Beside(ctx, 1)
+	from, err := inside.Of(c.r).Store.Beside(ctx, 1)
 	if err != nil {
 		return err
 	}

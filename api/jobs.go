@@ -50,9 +50,8 @@ func listJobs(c *call) (any, error) {
 }
 
 // filterOf reads the filters of a list of jobs.
-func filterOf(c echo.Context) (storeview.Filter, error) {
-	var f storeview.Filter
-	why := map[string]string{}
+func filterOf(c echo.Context) (job.Filter, error) {
+	var f job.Filter
 	err := eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "state":
@@ -73,9 +72,15 @@ func filterOf(c echo.Context) (storeview.Filter, error) {
 			f.Since, err = ParseSince(value, time.Now())
 		case "children":
 			f.Children, err = ParseYes(value)
-		case "reason", "error_class", "error_code":
-			why[name] = value
-			err = f.Why(why["reason"], why["error_class"], why["error_code"])
+		case "reason":
+			f.Reason = job.Reason(value)
+			err = f.Validate()
+		case "error_class":
+			f.ErrorClass = job.ErrorClass(value)
+			err = f.Validate()
+		case "error_code":
+			f.ErrorCode = value
+			err = f.Validate()
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":

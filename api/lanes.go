@@ -12,7 +12,7 @@ import (
 
 var laneRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/workers/lanes", Needs: access.WorkersView, Summary: "List lanes: how they are set, what runs and waits in them",
-		out: object("lanes", listOf(of[storeview.LaneUse]())), do: listLanes},
+		out: object("lanes", listOf(of[job.LaneUse]())), do: listLanes},
 	{Method: http.MethodPut, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Create a lane, or set all of it",
 		query: []string{"dry_run"}, out: of[job.LaneChanged](), do: setLane(job.LaneChange.Whole)},
 	{Method: http.MethodPatch, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Change some settings of a lane",

@@ -7,6 +7,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
@@ -40,7 +41,7 @@ func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
 	is.Equal(h.send("DELETE", lane, `{"move_to":"default"}`).body["moved"], 1.0)
 	is.Equal(h.send("GET", "/jobs/"+waits, "").body["lane"], "default")
 	is.Equal(h.send("DELETE", lane, "").status, http.StatusNotFound)
-	trail, err := admin.AuditTrail(t.Context(), h.Store(), admin.AuditFilter{Target: "lane slow"})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Target: "lane slow"})
 	is.NoErr(err)
 	is.Equal(len(trail), 4)
 	is.Equal(trail[0].Actor, "ann")

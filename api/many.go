@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -35,7 +36,7 @@ type Selection struct {
 }
 
 // Jobs returns the filter of the selected jobs.
-func (s Selection) Jobs() (f runner.Filter, err error) {
+func (s Selection) Jobs() (f job.Filter, err error) {
 	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
 	if len(s.Filter.State) > 0 {
 		if f.States, err = ParseStates(s.Filter.State); err != nil {
@@ -53,7 +54,8 @@ func (s Selection) Jobs() (f runner.Filter, err error) {
 			return f, err
 		}
 	}
-	if err := f.Why(s.Filter.Reason, s.Filter.ErrorClass, s.Filter.ErrorCode); err != nil {
+	f.Reason, f.ErrorClass, f.ErrorCode = job.Reason(s.Filter.Reason), job.ErrorClass(s.Filter.ErrorClass), s.Filter.ErrorCode
+	if err := f.Validate(); err != nil {
 		return f, err
 	}
 	if s.Filter.Since != "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -53,7 +54,7 @@ func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals 
 	for _, role := range roles {
 		principals["user of "+role.Name] = []string{role.Name}
 		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
-			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
+			_, err := inside.Of(r).Store.Pool().Exec(t.Context(), `insert into `+inside.Of(r).Store.Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
 				role.Name, role.Permissions, role.Scope)
 			if err != nil {
 				t.Fatal(err)

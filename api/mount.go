@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -41,8 +42,8 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	open := o.Authenticate == nil
 	o = o.withDefaults()
 	s := &service{
-		r: r, lists: r.Store().Modest(2), opts: o, door: newDoor(r.Store(), o), logins: newBuckets(1, 20),
-		secrets: &secrets{newMasks(r, o.Secrets), newReadings(r.Store(), open)},
+		r: r, lists: inside.Of(r).Store.Modest(2), opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
+		secrets: &secrets{newMasks(r, o.Secrets), newReadings(inside.Of(r).Store, open)},
 	}
 	var err error
 	if s.openapi, err = openAPI(routes); err != nil {

@@ -26,8 +26,8 @@ var pipelineRoutes = []Route{
 
 // Tree is the answer of GET /pipelines/:id.
 type (
-	Tree    = storeview.Tree
-	TreeJob = storeview.TreeJob
+	Tree    = job.Tree
+	TreeJob = job.TreeJob
 )
 
 func listPipelines(c *call) (any, error) {

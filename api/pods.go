@@ -26,7 +26,7 @@ var podRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/unpause", Needs: access.WorkersManage, Summary: "Open the gate; a frozen one stays closed",
 		out: of[changed](), do: func(c *call) (any, error) { return toggle(c, c.r.Admin().Unpause) }},
 	{Method: http.MethodGet, Path: "/admin/workers/status", Needs: access.WorkersView, Summary: "Show the gate, lanes, pods, and what is in their slots",
-		out: of[storeview.Status](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
+		out: of[job.Fleet](), do: func(c *call) (any, error) { return c.r.Admin().Status(c.ctx()) }},
 }
 
 var healthRoutes = []Route{

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -72,7 +73,7 @@ func (h *host) last(id string) (j job.Job) {
 func (h *host) quietly() {
 	h.t.Helper()
 	var deadlocks int
-	err := h.Store().Pool().QueryRow(h.t.Context(), `select deadlocks from pg_stat_database where datname = current_database()`).Scan(&deadlocks)
+	err := inside.Of(h.Runner).Store.Pool().QueryRow(h.t.Context(), `select deadlocks from pg_stat_database where datname = current_database()`).Scan(&deadlocks)
 	if err != nil || deadlocks > 0 {
 		h.t.Errorf("%d deadlocks (%v)", deadlocks, err)
 	}
@@ -108,7 +109,7 @@ func TestACancelThatMeetsTheFinishSaysWhatCame(t *testing.T) {
 // waiting submits a job from elsewhere: it waits for a claim, which a wake-up brings at this moment.
 func (h *host) waiting(i int, priority int) (id string, wake func()) {
 	h.t.Helper()
-	s := h.Store()
+	s := inside.Of(h.Runner).Store
 	ids, err := s.NewIDs(h.t.Context(), 1)
 	if err == nil {
 		_, err = s.Enqueue(h.t.Context(), uuid.NewString(), []store.NewJob{{ID: ids[0], Kind: "echo", Lane: job.DefaultLane,
@@ -184,7 +185,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
-	s := h.Store()
+	s := inside.Of(h.Runner).Store
 	var mu sync.Mutex
 	said := map[string]int{}
 	race(t, func(i int) {

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -30,7 +31,7 @@ func readingHost(t *testing.T) *host {
 // readings counts the rows of who read secrets.
 func (h *host) readings() (n int) {
 	h.t.Helper()
-	err := h.Store().Pool().QueryRow(h.t.Context(), `select count(*) from `+h.Store().Schema()+`.audit where action = 'job.read_args'`).Scan(&n)
+	err := inside.Of(h.Runner).Store.Pool().QueryRow(h.t.Context(), `select count(*) from `+inside.Of(h.Runner).Store.Schema()+`.audit where action = 'job.read_args'`).Scan(&n)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 	h := readingHost(t)
 	id := h.send("POST", "/jobs", `{"kind":"login","args":{"user":"uma","password":"hunter2-canary"}}`, "X-Who", "sub").body["id"].(string)
 	h.untilAs(id, job.Succeeded, "X-Who", "sub")
-	_, err := h.Store().Pool().Exec(t.Context(), `alter table `+h.Store().Schema()+`.audit add constraint full_up check (action <> 'job.read_args')`)
+	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit add constraint full_up check (action <> 'job.read_args')`)
 	is.NoErr(err)
 	for _, path := range []string{"/jobs/" + id, "/jobs", "/pipelines/" + id, "/jobs/" + id + "/stream", "/admin/export/jobs"} {
 		a := h.send("GET", path, "", "X-Who", "root")
@@ -126,7 +127,7 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))
 	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "ana").status, http.StatusOK) // who sees none, goes on
 	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "sub").status, http.StatusOK)
-	_, err = h.Store().Pool().Exec(t.Context(), `alter table `+h.Store().Schema()+`.audit drop constraint full_up`)
+	_, err = inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit drop constraint full_up`)
 	is.NoErr(err)
 	pgtest.Wait(t, "it can be written down", func() bool { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").status == http.StatusOK })
 	is.Equal(h.readings(), 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
@@ -41,7 +42,7 @@ func listRoles(c *call) (any, error) {
 	for _, one := range access.BuiltIn {
 		all = append(all, role{Name: one.Name, Permissions: permissionNames(one.Permissions), Scope: string(one.Scope), BuiltIn: true})
 	}
-	custom, err := admin.Roles(c.ctx(), c.r.Store())
+	custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
 	for _, one := range custom {
 		all = append(all, role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope})
 	}
@@ -76,7 +77,7 @@ func putRole(c *call) (any, error) {
 	if err := validateRole(one); err != nil {
 		return nil, invalid("role %s: %s", one.Name, err)
 	}
-	err = admin.PutRole(c.ctx(), c.r.Store(), one, c.caller.Name)
+	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, one, c.caller.Name)
 	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
@@ -125,7 +126,7 @@ func deleteRole(c *call) (any, error) {
 	if err := changeable(name); err != nil {
 		return nil, err
 	}
-	return nil, c.rightsChanged(admin.DeleteRole(c.ctx(), c.r.Store(), name, c.caller.Name))
+	return nil, c.rightsChanged(admin.DeleteRole(c.ctx(), inside.Of(c.r).Store, name, c.caller.Name))
 }
 
 func listGrants(c *call) (any, error) {
@@ -163,7 +164,7 @@ func grantRole(c *call) (any, error) {
 		return nil, invalid("%s", err)
 	}
 	if _, builtIn := access.BuiltInRole(g.Role); !builtIn {
-		custom, err := admin.Roles(c.ctx(), c.r.Store())
+		custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
 		if err != nil {
 			return nil, err
 		}
@@ -171,7 +172,7 @@ func grantRole(c *call) (any, error) {
 			return nil, invalid("there is no role %q", g.Role)
 		}
 	}
-	return g, c.rightsChanged(admin.GrantRole(c.ctx(), c.r.Store(), g, c.caller.Name))
+	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))
 }
 
 // revokeRole takes the principal and the role from the query. Revoking a role that was never granted is no error.
@@ -181,5 +182,5 @@ func revokeRole(c *call) (any, error) {
 	if errors.Join(err1, err2) != nil || principal == "" || name == "" {
 		return nil, invalid("want the parameters principal and role")
 	}
-	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), c.r.Store(), admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
+	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), inside.Of(c.r).Store, admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
@@ -39,7 +40,7 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	is.Equal(h.send("DELETE", "/admin/roles/keeper", "", root...).status, http.StatusNoContent)
 	is.Equal(h.send("DELETE", "/admin/roles/keeper", "", root...).status, http.StatusNotFound)
 
-	trail, err := admin.AuditTrail(t.Context(), h.Store(), admin.AuditFilter{Target: "role keeper"})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Target: "role keeper"})
 	is.NoErr(err)
 	var did []string
 	for _, row := range trail {
@@ -56,7 +57,7 @@ func TestRolesChangedWithSQLAreKnownAfterAMoment(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {}})})
 	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusForbidden)
-	_, err := h.Store().Pool().Exec(t.Context(), `insert into `+h.Store().Schema()+`.grants (principal, role) values ('ana', 'viewer')`)
+	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `insert into `+inside.Of(h.Runner).Store.Schema()+`.grants (principal, role) values ('ana', 'viewer')`)
 	is.NoErr(err)
 	pgtest.Wait(t, "the grant is known", func() bool { return h.send("GET", "/jobs", "", "X-Who", "ana").status == http.StatusOK })
 }
@@ -92,9 +93,9 @@ func TestTheAuditIsReadPageByPage(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	for range 5 {
-		is.NoErr(admin.Audit(t.Context(), h.Store(), admin.Deed{Actor: "ana", Action: "lane.set", Target: "lane default"}))
+		is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.Deed{Actor: "ana", Action: "lane.set", Target: "lane default"}))
 	}
-	is.NoErr(admin.Audit(t.Context(), h.Store(), admin.Deed{Actor: "bob", Action: "lane.set", Target: "lane default"}))
+	is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.Deed{Actor: "bob", Action: "lane.set", Target: "lane default"}))
 	cursor, seen := "", 0
 	for {
 		page := h.send("GET", "/admin/audit?actor=ana&limit=2&cursor="+cursor, "")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -101,7 +102,7 @@ func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 		}
 		change := as(body.ScheduleChange)
 		change.DryRun = dry
-		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !c.r.Handles(*change.Kind) {
+		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !inside.Of(c.r).Handles(*change.Kind) {
 			return nil, fmt.Errorf(`schedule %q: %w: register its handler, or say "foreign": true when another program has it`, *change.Kind, job.ErrUnknownKind)
 		}
 		var done job.ScheduleChanged
@@ -201,7 +202,7 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 	if setting.Lane != "" {
 		lanes = append(lanes, setting.Lane)
 	}
-	asks, err := admin.AsksApproval(c.ctx(), c.r.Store(), lanes, []string{setting.Kind})
+	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, []string{setting.Kind})
 	if err == nil && asks {
 		err = forbidden("its lane, or that of its kind, asks for approval: to schedule there needs the permission %s", access.JobsApprove)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
@@ -44,7 +45,7 @@ func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 	for _, method := range []string{"GET", "DELETE"} {
 		is.Equal(h.send(method, nightly, "").body["code"], "not_found")
 	}
-	trail, err := admin.AuditTrail(t.Context(), h.Store(), admin.AuditFilter{Target: "schedule nightly"})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Target: "schedule nightly"})
 	is.NoErr(err)
 	trail = slices.DeleteFunc(trail, func(row admin.AuditRow) bool { return row.Action == "job.read_args" }) // the answers show what was set before
 	var did []string
@@ -166,7 +167,7 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 		is.True(at.After(resumed.Add(-2 * time.Second))) // from now on: nothing is made up for
 	}
 	is.Equal(h.send("POST", nightly+"/pause", "").status, http.StatusOK)
-	trail, err := admin.AuditTrail(t.Context(), h.Store(), admin.AuditFilter{Action: "schedule.trigger"})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Action: "schedule.trigger"})
 	is.NoErr(err)
 	is.Equal(len(trail), 1)
 	is.Equal([]string{trail[0].Actor, trail[0].Target}, []string{"ann", "schedule nightly"})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/inside"
 )
 
 var streamRoutes = []Route{
@@ -21,7 +22,7 @@ var streamRoutes = []Route{
 	{Method: http.MethodGet, Path: "/events/stream", Needs: access.JobsRead, scope: ownJobs,
 		Summary: "Watch everything (server-sent events)", query: []string{"after"}, media: eventStream,
 		do: serveStream(func(c *call, after string) (*feed.Stream, error) {
-			return c.r.Feed().All(c.ctx(), c.caller.Owner(access.JobsRead), after)
+			return inside.Of(c.r).Feed.All(c.ctx(), c.caller.Owner(access.JobsRead), after)
 		})},
 }
 
@@ -30,7 +31,9 @@ const eventStream = "text/event-stream"
 // streamOf answers with the stream of a job or pipeline.
 func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after string) (*feed.Stream, error)) handler {
 	return onJob(func(c *call, id int64) (any, error) {
-		return serveStream(func(c *call, after string) (*feed.Stream, error) { return open(c.r.Feed(), c.ctx(), id, after) })(c)
+		return serveStream(func(c *call, after string) (*feed.Stream, error) {
+			return open(inside.Of(c.r).Feed, c.ctx(), id, after)
+		})(c)
 	})
 }
 

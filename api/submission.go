@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -152,12 +153,12 @@ func asksApproval(c *call, body Submission) (bool, error) {
 			lanes = append(lanes, step.Lane)
 		}
 	}
-	return admin.AsksApproval(c.ctx(), c.r.Store(), lanes, kinds)
+	return admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
 }
 
 // mayLearn refuses to name the job that holds the unique key of a submission to a caller who may not read it.
 func mayLearn(c *call, id int64) error {
-	owner, err := storeview.Owner(c.ctx(), c.r.Store(), id)
+	owner, err := storeview.Owner(c.ctx(), inside.Of(c.r).Store, id)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over
 		return nil
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -75,13 +75,13 @@ func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	return p
 }
 
-func (v *view) hideTree(t storeview.Tree) storeview.Tree {
+func (v *view) hideTree(t job.Tree) job.Tree {
 	t.Pipeline = v.hidePipeline(t.Pipeline)
 	t.Jobs = v.hideTreeJobs(t.Jobs)
 	return t
 }
 
-func (v *view) hideTreeJobs(jobs []storeview.TreeJob) []storeview.TreeJob {
+func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	shown := slices.Clone(jobs)
 	for i, one := range shown {
 		shown[i].Job = v.hideJob(one.Job)
@@ -111,7 +111,7 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 			shown[i] = v.hidePipeline(one)
 		}
 		what, target = shown, "pipelines"
-	case storeview.Tree:
+	case job.Tree:
 		what, target = v.hideTree(shows), "pipeline "+idText(shows.ID)
 	case job.ScheduleUse:
 		shows.ScheduleSetting = v.hideSetting(shows.Name, shows.ScheduleSetting)
@@ -187,7 +187,7 @@ func newMasks(r *runner.Runner, always []string) *masks {
 }
 
 func (m *masks) of(kind string) access.Mask {
-	pointers, known := m.r.Secrets(kind)
+	pointers, known := inside.Of(m.r).Secrets(kind)
 	if !known {
 		return access.MaskAll
 	}

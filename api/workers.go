@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -25,7 +26,7 @@ type Worker struct {
 // Workers returns the authentication of remote workers' calls: by a principal with the permission workers:stream, by the same means as in
 // requests to the API. Its errors are those of gRPC.
 func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
-	return newDoor(r.Store(), o.withDefaults()).worker
+	return newDoor(inside.Of(r).Store, o.withDefaults()).worker
 }
 
 // worker authenticates a call of a remote worker. A refusal is audited as on other routes. Calls without

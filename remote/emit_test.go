@@ -7,6 +7,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -47,7 +48,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})
 	is.NoErr(<-emitted) // the pod that came after took it
 	ends(t, next, id, job.Succeeded)
-	list, err := view.JobEvents(t.Context(), next.Store(), id, 0, 100)
+	list, err := view.JobEvents(t.Context(), inside.Of(next.Runner).Store, id, 0, 100)
 	is.NoErr(err)
 	told := 0
 	for _, e := range list {

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -220,7 +221,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	id := submit(t, p, load{4})
 	ends(t, p, id, job.Succeeded)
 	var events []string
-	list, err := view.JobEvents(t.Context(), p.Store(), id, 0, 100)
+	list, err := view.JobEvents(t.Context(), inside.Of(p.Runner).Store, id, 0, 100)
 	is.NoErr(err)
 	for _, e := range list {
 		events = append(events, e.Event)
@@ -229,7 +230,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	is.True(slices.Contains(events, "job.retry_later"))
 	var total job.Job
 	pgtest.Wait(t, "the last step runs on a pod", func() bool {
-		page, err := view.Jobs(t.Context(), p.Store(), view.Filter{Pipeline: id})
+		page, err := view.Jobs(t.Context(), inside.Of(p.Runner).Store, job.Filter{Pipeline: id})
 		is.NoErr(err)
 		over := false
 		for _, j := range page.Jobs {
@@ -294,7 +295,7 @@ func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
 	is.Equal(j.Attempt, 0) // unspent
 	is.Equal(j.Crashes, 0)
 	var open int
-	is.NoErr(p.Store().Pool().QueryRow(t.Context(), `select count(*) from trapeze.pods where closed_at is null`).Scan(&open))
+	is.NoErr(inside.Of(p.Runner).Store.Pool().QueryRow(t.Context(), `select count(*) from trapeze.pods where closed_at is null`).Scan(&open))
 	is.Equal(open, 1) // the worker's row is closed
 }
 

@@ -18,6 +18,8 @@ type (
 	Quality = job.Quality
 	// EndError is the error of [Result] for a job that failed or was cancelled.
 	EndError = job.EndError
+	// Filter selects jobs.
+	Filter = job.Filter
 	// View is a job as [Runner.Get] and the operators see it.
 	View = job.Job
 )

@@ -7,6 +7,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
@@ -109,7 +110,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `select from trapeze.live where kind = 'held' for update`)
 	is.NoErr(err)
-	_, err = admin.Cancel(t.Context(), r.Store(), id, false, "me", func(job.Lease) {})
+	_, err = admin.Cancel(t.Context(), inside.Of(r).Store, id, false, "me", func(job.Lease) {})
 	is.NoErr(err)
 	pgtest.Wait(t, "it is off balance", func() bool {
 		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
@@ -140,7 +141,7 @@ func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
 	var ids []int64
 	for range 8 {
 		id := begun(t, r, of("parent"))
-		is.NoErr(admin.Tell(t.Context(), r.Store(), id, func(job.Lease) {}))
+		is.NoErr(admin.Tell(t.Context(), inside.Of(r).Store, id, func(job.Lease) {}))
 		ids = append(ids, id)
 	}
 	for _, id := range ids {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -37,7 +38,7 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 			c, err = end(t.Context(), id, "ada")
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second time is refused
 			is.Equal(c.State, job.Cancelled)                // and tells where it ended
-			events, err := view.JobEvents(t.Context(), r.Store(), id, 0, 10)
+			events, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 			is.NoErr(err)
 			is.Equal(events[len(events)-1].Actor, "ada")
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -19,10 +20,10 @@ func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lanes (name, enabled) values ('later', false)`)
 	r := start(t, pool, named("a"), map[string]does{"k": nothing})
 	id := enqueue(t, r, of("k"), runner.Lane("later"))
-	claimed, err := r.Store().Claim(t.Context(), r.Boot(), []store.Want{{Lane: "later", N: 1}}, []string{"k"}, true)
+	claimed, err := inside.Of(r).Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "later", N: 1}}, []string{"k"}, true)
 	is.NoErr(err)
 	is.Equal(len(claimed.Jobs), 1)
-	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return r.Store().History() != "" })
+	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return inside.Of(r).Store.History() != "" })
 	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // as if a standby had been promoted
 	pgtest.Wait(t, "the claim is given back", func() bool {
 		return one[bool](t, pool, `select state = 'pending' from trapeze.live where id = $1`, id)

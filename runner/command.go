@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 
-	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -98,8 +97,7 @@ func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) {
 	return view.Job(ctx, r.front, id)
 }
 
-// Feed gives what happens, as it happens, to the packages of this module that show it. It reads nothing while nobody watches.
-func (r *Runner) Feed() *feed.Feed { return r.feed }
-
-// Store gives the read side to the packages of this module that show jobs.
-func (r *Runner) Store() *store.Store { return r.front }
+// Events lists a job's events after the one of that number, oldest first: an event's number is its EventNo, 0 lists from the first.
+func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Event, error) {
+	return view.JobEvents(ctx, a.r.front, id, after, limit)
+}

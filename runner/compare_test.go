@@ -9,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -85,7 +86,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	t.Helper()
 	id = enqueue(t, by, of("unknown"), runner.Foreign())
-	found, err := by.Store().Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+	found, err := inside.Of(by).Store.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
 	if err != nil || len(found.Jobs) != 1 || found.Jobs[0].ID != id {
 		t.Fatal(found, err)
 	}
@@ -118,7 +119,7 @@ func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing
 	t.Parallel()
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
-	pool := r.Store().Pool()
+	pool := inside.Of(r).Store.Pool()
 	id := foreign(t, r, of("far"))
 	first := w.takes(t, r)
 	exec(t, pool, forgetsClaim, id)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -68,7 +69,7 @@ func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
 	is.Equal(*waiting.Progress.Total, int64(parts))
 	complete(parts-1, parts)
 	is.Equal(ended(t, r, id).State, job.Succeeded)
-	pool := r.Store().Pool()
+	pool := inside.Of(r).Store.Pool()
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
 	is.NoErr(r.Complete(t.Context(), id, token, 5, runner.Part("05")))                                            // a part that is known: nothing to say
@@ -94,7 +95,7 @@ func TestPartsMayFail(t *testing.T) {
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(*j.Outcome, job.Warning)
 	is.Equal(message(j), "1 of 2 branches failed")
-	pool := r.Store().Pool()
+	pool := inside.Of(r).Store.Pool()
 	is.Equal(over(t, pool, some), "partial")
 	is.Equal(one[string](t, pool, `select result #>> '{}' from trapeze.job where kind = 'join'`), "a failed 0 failed: no disk;b succeeded 7 ;")
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -130,7 +131,7 @@ func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 			is.Equal(fields.Class, class)
 			is.Equal(fields.Code, code)
 			pgtest.Wait(t, "it is counted", func() bool { return finished(t, r)[endOf{class, kind, "failed"}] >= 1 })
-			page, err := view.Jobs(t.Context(), r.Store(), runner.Filter{Kind: kind, ErrorClass: job.ErrorClass(class), ErrorCode: code})
+			page, err := view.Jobs(t.Context(), inside.Of(r).Store, runner.Filter{Kind: kind, ErrorClass: job.ErrorClass(class), ErrorCode: code})
 			is.NoErr(err)
 			is.True(len(page.Jobs) >= 1 && page.Jobs[0].ID == id) // in lists
 		})
@@ -150,7 +151,7 @@ func TestATryThatFailedSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.True(j.ErrorClass == nil && j.ErrorCode == nil) // what succeeded has none
-	list, err := view.JobEvents(t.Context(), r.Store(), id, 0, 100)
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 100)
 	is.NoErr(err)
 	var fields map[string]any
 	for _, e := range list {
@@ -239,7 +240,7 @@ func finished(t *testing.T, pods ...*runner.Runner) map[endOf]int {
 
 func lastEvent(t *testing.T, r *runner.Runner, id int64) job.Event {
 	t.Helper()
-	list, err := view.JobEvents(t.Context(), r.Store(), id, 0, 1000)
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)
 	if err != nil || len(list) == 0 {
 		t.Fatalf("%d events: %v", len(list), err)
 	}

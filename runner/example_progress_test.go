@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -38,7 +37,7 @@ func ExampleJob_progress() {
 		log.Fatal(err)
 	}
 	fmt.Println(*j.Progress.Done, "of", *j.Progress.Total)
-	events, err := view.JobEvents(ctx, r.Store(), id, 0, 100)
+	events, err := r.Admin().Events(ctx, id, 0, 100)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -80,7 +81,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	})
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
-	s, boot := r.Store(), uuid.NewString()
+	s, boot := inside.Of(r).Store, uuid.NewString()
 	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, time.Minute))
 	claims, err := s.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, true)
 	is.NoErr(err)

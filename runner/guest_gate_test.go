@@ -6,6 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -63,7 +64,7 @@ func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
 	_, err := w.reports(t, r, w.takes(t, r), runner.Then(of("local")), nil)
 	is.NoErr(err)
 	pgtest.WaitFor(t, 3*time.Second, "the step has run here", func() bool {
-		list, err := r.Store().Pool().Query(t.Context(), `select from trapeze.done where (select j.kind from trapeze.jobs j where j.id = done.id) = 'local'`)
+		list, err := inside.Of(r).Store.Pool().Query(t.Context(), `select from trapeze.done where (select j.kind from trapeze.jobs j where j.id = done.id) = 'local'`)
 		is.NoErr(err)
 		defer list.Close()
 		return list.Next()

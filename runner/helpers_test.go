@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -155,7 +156,7 @@ func value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 // told lists the names of a job's events.
 func told(t *testing.T, r *runner.Runner, id int64) []string {
 	t.Helper()
-	list, err := view.JobEvents(t.Context(), r.Store(), id, 0, 1000)
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -29,7 +30,7 @@ const overlap = 150 * time.Millisecond
 func checkHistory(t tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}
-	err := view.ExportEvents(t.Context(), r.Store(), pool, func(e job.Event) error {
+	err := view.ExportEvents(t.Context(), inside.Of(r).Store, pool, func(e job.Event) error {
 		if e.Job != nil {
 			events[*e.Job] = append(events[*e.Job], e)
 		}
@@ -47,7 +48,7 @@ func checkHistory(t tester, pool *pgxpool.Pool, r *runner.Runner) {
 	}
 	type key struct{ kind, subject string }
 	spans := map[key][]span{}
-	err = view.ExportJobs(t.Context(), r.Store(), pool, func(j job.Job) error {
+	err = view.ExportJobs(t.Context(), inside.Of(r).Store, pool, func(j job.Job) error {
 		var (
 			state   job.State
 			fence   int64

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -115,7 +116,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 	for _, id := range submitted {
 		is.True(!used[id])
 		pgtest.Wait(t, "the pipeline ends", func() bool {
-			p, err := view.Pipeline(t.Context(), fresh.Store(), id)
+			p, err := view.Pipeline(t.Context(), inside.Of(fresh).Store, id)
 			return err == nil && p.Status == job.PipelineSucceeded
 		})
 	}
@@ -174,7 +175,7 @@ func stream(t *testing.T, r *runner.Runner, after string) *feed.Stream {
 	var s *feed.Stream
 	pgtest.Wait(t, "a stream", func() (ok bool) {
 		var err error
-		s, err = r.Feed().All(t.Context(), "", after)
+		s, err = inside.Of(r).Feed.All(t.Context(), "", after)
 		return err == nil
 	})
 	t.Cleanup(s.Close)

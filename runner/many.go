@@ -7,13 +7,9 @@ import (
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// Filter selects jobs; zero fields select all. Its page means nothing to commands, which are for all it selects.
-type Filter = view.Filter
 
 const (
 	// manyJobs is how many jobs one command is for at most, manySample how many of them it names.
@@ -36,7 +32,7 @@ type Many struct {
 // CancelMany ends all jobs that a filter selects and that have not ended, as [Admin.Cancel] does: in batches, at most 10,000. With dryRun it only
 // tells how many they would be. It is written down as one deed. Errors: [job.ErrInvalid] for a filter that selects everything or
 // states that have ended; [job.ErrOutcomeUnknown]. What was done before an error stands in the answer.
-func (a Admin) CancelMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := a.match(ctx, f, false, dryRun)
 	if err != nil || dryRun {
@@ -96,7 +92,7 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 // RetryMany runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Admin.Retry]
 // does: in batches, at most 10,000. With dryRun it only tells how many they would be. It is written down as one deed. Errors: as of
 // [Admin.CancelMany].
-func (a Admin) RetryMany(ctx context.Context, f Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := a.match(ctx, f, true, dryRun)
 	if err != nil || dryRun {
@@ -117,7 +113,7 @@ func (a Admin) RetryMany(ctx context.Context, f Filter, dryRun bool, actor strin
 }
 
 // match finds the jobs that a command is for.
-func (a Admin) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
+func (a Admin) match(ctx context.Context, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
 		return m, nil, fmt.Errorf("the filter selects everything: %w", job.ErrInvalid)
@@ -149,6 +145,6 @@ func (a Admin) match(ctx context.Context, f Filter, ended, dryRun bool) (m Many,
 }
 
 // deedOf is a command for many jobs, as it is written down: which they are, and how many.
-func deedOf(action, actor string, f Filter, ids []int64) *admin.Deed {
-	return &admin.Deed{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f.Asked(), "matched": len(ids)}}
+func deedOf(action, actor string, f job.Filter, ids []int64) *admin.Deed {
+	return &admin.Deed{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f, "matched": len(ids)}}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -34,7 +35,7 @@ func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
 	_, err = r.Admin().SetLane(t.Context(), evil, job.LaneChange{}, "ann")
 	is.True(errors.Is(err, job.ErrInvalidSetting))
 	run(t, r)
-	pods, err := view.Pods(t.Context(), r.Store(), false)
+	pods, err := view.Pods(t.Context(), inside.Of(r).Store, false)
 	is.NoErr(err)
 	is.Equal(pods[0].Name, "x-touch-pwned")
 }

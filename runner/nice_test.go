@@ -9,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -73,7 +74,7 @@ func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T)
 	open()
 	inState(t, r, parent, job.Succeeded)
 	pgtest.Wait(t, "all steps have the priority", func() bool {
-		spine, err := view.Spine(t.Context(), r.Store(), parent)
+		spine, err := view.Spine(t.Context(), inside.Of(r).Store, parent)
 		is.NoErr(err)
 		for _, j := range spine {
 			is.Equal(j.Priority, 60) // the join, and what the chain had planned after it
@@ -97,7 +98,7 @@ func TestAChainIsNicedAsAWhole(t *testing.T) {
 	run(t, r)
 	quiet(t, pool)
 	for id, want := range map[int64][]int{alone: {40, -7, -7}, whole: {41, 41, 41}} {
-		spine, err := view.Spine(t.Context(), r.Store(), id)
+		spine, err := view.Spine(t.Context(), inside.Of(r).Store, id)
 		is.NoErr(err)
 		var got []int
 		for _, j := range spine {
@@ -105,9 +106,9 @@ func TestAChainIsNicedAsAWhole(t *testing.T) {
 		}
 		is.Equal(got, want)
 	}
-	a, err := view.Spine(t.Context(), r.Store(), alone)
+	a, err := view.Spine(t.Context(), inside.Of(r).Store, alone)
 	is.NoErr(err)
-	b, err := view.Spine(t.Context(), r.Store(), whole)
+	b, err := view.Spine(t.Context(), inside.Of(r).Store, whole)
 	is.NoErr(err)
 	is.Equal(string(b[1].Args), string(a[1].Args)) // a step keeps its arguments
 }

@@ -162,7 +162,7 @@ func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
 }
 
 // Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
-func (a Admin) Status(ctx context.Context) (view.Status, error) {
+func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 	now, err := view.ReadStatus(ctx, a.r.front)
 	return now, a.r.dbError(err)
 }

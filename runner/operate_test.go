@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
@@ -37,7 +38,7 @@ func running(t *testing.T, pool *pgxpool.Pool) int {
 // audited lists what the audit says was done, oldest first.
 func audited(t *testing.T, r *runner.Runner) (actions []string) {
 	t.Helper()
-	list, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{})
+	list, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -55,11 +56,11 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	p, err = r.Admin().GetPipeline(t.Context(), lone) // a single job is one of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
-	page, err := view.Pipelines(t.Context(), r.Store(), view.PipelineFilter{})
+	page, err := view.Pipelines(t.Context(), inside.Of(r).Store, view.PipelineFilter{})
 	is.NoErr(err)
 	is.Equal(len(page.Pipelines), 1) // but nobody wants them all listed
 	is.Equal(page.Pipelines[0].ID, id)
-	jobs, err := view.Jobs(t.Context(), r.Store(), view.Filter{})
+	jobs, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
 	_, err = r.Admin().GetPipeline(t.Context(), 12345678)
@@ -219,13 +220,13 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	})
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
-	last, drifts, err := upkeep.Reconcile(t.Context(), r.Store(), 0, 10)
+	last, drifts, err := upkeep.Reconcile(t.Context(), inside.Of(r).Store, 0, 10)
 	is.NoErr(err)
 	is.Equal(len(drifts), 0) // all is well
 	is.Equal(last, int64(0))
 	exec(t, pool, `delete from trapeze.parked where kind = 'gone'`)
 	exec(t, pool, `update trapeze.fan_outs set open = 7 where id = $1`, id)
-	_, drifts, err = upkeep.Reconcile(t.Context(), r.Store(), 0, 10)
+	_, drifts, err = upkeep.Reconcile(t.Context(), inside.Of(r).Store, 0, 10)
 	is.NoErr(err)
 	is.Equal(drifts, []upkeep.Drift{{ID: id, OpenBefore: 7, FailedBefore: 0, Open: 3, Failed: 1}})
 	open()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -29,15 +30,15 @@ func TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun(t *testing.T) {
 	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Version: "v1.2.3"}, holds)
 	begun(t, stays, of("holds"))
 	beat := `select lease_until from trapeze.pods where boot = '` + stays.Boot() + `'`
-	first := one[time.Time](t, stays.Store().Pool(), beat)
-	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return one[time.Time](t, stays.Store().Pool(), beat).After(first) })
+	first := one[time.Time](t, inside.Of(stays).Store.Pool(), beat)
+	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return one[time.Time](t, inside.Of(stays).Store.Pool(), beat).After(first) })
 
-	pods, err := view.Pods(t.Context(), stays.Store(), false)
+	pods, err := view.Pods(t.Context(), inside.Of(stays).Store, false)
 	is.NoErr(err)
 	is.Equal(len(pods), 1) // the one that left is not among them
 	is.Equal([]any{pods[0].Boot, pods[0].Name, pods[0].Version, pods[0].Running}, []any{stays.Boot(), "stays", "v1.2.3", 1})
 	is.True(pods[0].StartedAt.After(begin.Add(-time.Minute)))
-	all, err := view.Pods(t.Context(), stays.Store(), true)
+	all, err := view.Pods(t.Context(), inside.Of(stays).Store, true)
 	is.NoErr(err)
 	is.Equal(len(all), 2)
 	is.Equal([]string{all[1].Boot, all[1].Version}, []string{boot, "v1.0.0"})

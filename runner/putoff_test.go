@@ -10,6 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -30,7 +31,7 @@ func TestRetryLaterWaitsTwiceAsLongEachTimeAndSaysHowOften(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("gpu")))
 	is.Equal(string(j.Result), "1") // no attempt was spent
 	is.Equal(counts, []int{0, 1, 2, 3, 4})
-	list, err := view.JobEvents(t.Context(), r.Store(), j.ID, 0, 100)
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, j.ID, 0, 100)
 	is.NoErr(err)
 	var waits []int
 	for i, e := range list {

@@ -136,8 +136,8 @@ func (r *Runner) Kinds() []string {
 	return names
 }
 
-// Handles reports whether a handler of a kind is registered, whether or not Options.Kinds lets this runner run it.
-func (r *Runner) Handles(kind string) bool {
+// handles reports whether a handler of a kind is registered, whether or not Options.Kinds lets this runner run it.
+func (r *Runner) handles(kind string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.kinds[kind] != nil

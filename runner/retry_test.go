@@ -13,6 +13,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -131,7 +132,7 @@ func TestRetryLaterSpendsNoAttempt(t *testing.T) {
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), "1") // the first attempt, after four waits
 	is.Equal(j.Fence, int64(5))
-	list, err := view.JobEvents(t.Context(), r.Store(), j.ID, 0, 100)
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, j.ID, 0, 100)
 	is.NoErr(err)
 	i := slices.IndexFunc(list, func(e job.Event) bool { return e.Event == "job.retry_later" })
 	is.Equal(*list[i].Message, "GPU busy") // the reason is in the history

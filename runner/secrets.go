@@ -23,9 +23,9 @@ func Secrets(pointers ...string) HandleOption {
 	}
 }
 
-// Secrets lists JSON pointers to what is secret in the arguments of a kind, see the option of this name. It is not known of kinds that
-// have no handler here, and of those whose arguments have no type that says it.
-func (r *Runner) Secrets(name string) (pointers []string, known bool) {
+// secrets returns JSON pointers to the secret arguments of a kind, see [Secrets]. They are unknown for kinds without a handler here,
+// and for those whose type of arguments does not name them.
+func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.kinds[name]

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -36,7 +37,7 @@ func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
 	is.True(strings.Contains(message(j), "gave up"))
 	is.True(errors.Is(<-causes, job.ErrStale))
 	is.True(errors.Is(<-causes, job.ErrStale))
-	list, err := view.JobEvents(t.Context(), r.Store(), id, 0, 10)
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 	is.NoErr(err)
 	is.Equal(list[2].Event, "job.retried")
 	is.True(strings.Contains(*list[2].Message, "sign of life")) // the reason is in the history

@@ -10,6 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -20,7 +21,7 @@ import (
 // deeds lists what the audit says of a target, the oldest first, as action by actor.
 func deeds(t *testing.T, r *runner.Runner, target string) (list []string) {
 	t.Helper()
-	rows, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{Target: target})
+	rows, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Target: target})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	parent := enqueue(t, r, of("fans"))
 	var failed []int64
 	pgtest.Wait(t, "two branches have failed", func() bool {
-		page, err := view.Jobs(t.Context(), r.Store(), view.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
+		page, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{Kind: "bad", States: []job.State{job.Failed}, Pipeline: parent})
 		is.NoErr(err)
 		failed = nil
 		for _, j := range page.Jobs {
@@ -122,7 +123,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 		return len(failed) == 2
 	})
 	counts := func() [3]int {
-		w, err := r.Store().Waiting(t.Context(), parent)
+		w, err := inside.Of(r).Store.Waiting(t.Context(), parent)
 		is.NoErr(err)
 		return [3]int{w.Branches, w.Open, w.Failed}
 	}
@@ -143,7 +144,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	is.Equal(get(t, r, parent).State, job.Succeeded)
 	quiet(t, pool)
 	is.Equal(joins.Load(), int32(1)) // and what follows it came once
-	off, err := r.Store().OffBalance(t.Context(), 10)
+	off, err := inside.Of(r).Store.OffBalance(t.Context(), 10)
 	is.NoErr(err)
 	is.Equal(len(off), 0)
 }
@@ -169,7 +170,7 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	_, err = r.Admin().Cancel(ctx, running, "ann")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
 	is.Equal(deeds(t, r, fmt.Sprint("job ", running)), []string{"job.cancel by ann"})
-	rows, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{})
+	rows, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{})
 	is.NoErr(err)
 	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
 
@@ -182,7 +183,7 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	is.Equal(deeds(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})
 	defers := enqueue(t, r, of("defers"))
 	inState(t, r, defers, job.Waiting)
-	token, err := r.Store().Pool().Query(t.Context(), `select token from trapeze.deferrals where id = $1`, defers)
+	token, err := inside.Of(r).Store.Pool().Query(t.Context(), `select token from trapeze.deferrals where id = $1`, defers)
 	is.NoErr(err)
 	var secret string
 	for token.Next() {

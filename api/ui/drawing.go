@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -137,19 +136,23 @@ func shade(j job.Job) string {
 }
 
 // fanBoxes are the branches of a fan-out: all of them in one box, then those that run or went wrong.
-func fanBoxes(s storeview.TreeJob, now time.Time) []box {
+func fanBoxes(s job.TreeJob, now time.Time) []box {
 	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0
-	for _, c := range s.FanOut.Counts() {
-		w := max(c.N*(boxW-24)/max(s.FanOut.Branches, 1), 3)
-		w = min(w, boxW-24-x)
-		all.Parts = append(all.Parts, part{string(c.State), x + 12, w})
-		x += w
-		if c.State.Terminal() {
-			done += c.N
+	for _, state := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
+		n := s.FanOut.States[state]
+		if n == 0 {
+			continue
 		}
-		if c.State != job.Succeeded {
-			all.Foot += fmt.Sprintf(" · %s %s", number(c.N), calls(c.State))
+		w := max(n*(boxW-24)/max(s.FanOut.Branches, 1), 3)
+		w = min(w, boxW-24-x)
+		all.Parts = append(all.Parts, part{string(state), x + 12, w})
+		x += w
+		if state.Terminal() {
+			done += n
+		}
+		if state != job.Succeeded {
+			all.Foot += fmt.Sprintf(" · %s %s", number(n), calls(state))
 		}
 	}
 	all.Sub = fmt.Sprintf("%s of %s done", number(done), number(s.FanOut.Branches))

@@ -113,8 +113,8 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 }
 
 // jobFilter reads the filters of the list of jobs.
-func jobFilter(f *filters, now time.Time) (s storeview.Filter, err error) {
-	s = storeview.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
+func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
+	s = job.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
 	if s.Cursor, err = f.begins(); err != nil {
 		return s, err
 	}
@@ -137,7 +137,8 @@ func jobFilter(f *filters, now time.Time) (s storeview.Filter, err error) {
 			}
 		}
 	}
-	if err := s.Why(f.Get("reason"), f.Get("error_class"), f.Get("error_code")); err != nil {
+	s.Reason, s.ErrorClass, s.ErrorCode = job.Reason(f.Get("reason")), job.ErrorClass(f.Get("error_class")), f.Get("error_code")
+	if err := s.Validate(); err != nil {
 		return s, fmt.Errorf("%s (%w)", err, job.ErrInvalid)
 	}
 	if f.Get("since") == "" && f.Set() && s.Pipeline == 0 && s.Parent == 0 {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -34,7 +33,7 @@ func (v visitor) manyOf(f *filters) (list []many) {
 			states = append(states, job.State(name))
 		}
 	} else if asked == "" {
-		states = storeview.Filter{Reason: job.Reason(f.Get("reason")), ErrorClass: job.ErrorClass(f.Get("error_class")), ErrorCode: f.Get("error_code")}.Possible()
+		states = job.Filter{Reason: job.Reason(f.Get("reason")), ErrorClass: job.ErrorClass(f.Get("error_class")), ErrorCode: f.Get("error_code")}.Possible()
 	}
 	open := slices.DeleteFunc(slices.Clone(states), job.State.Terminal)
 	over := slices.DeleteFunc(slices.Clone(states), func(s job.State) bool { return s != job.Failed && s != job.Cancelled })

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -55,4 +54,4 @@ func plannedOf(raw json.RawMessage) (steps []job.Step) {
 func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 
 // Latest are the steps that are drawn.
-func (t tree) Latest() []storeview.TreeJob { return t.Jobs[t.Earlier():] }
+func (t tree) Latest() []job.TreeJob { return t.Jobs[t.Earlier():] }

@@ -52,7 +52,7 @@ type board struct {
 }
 
 // lane is a lane as pages show it.
-type lane struct{ storeview.LaneUse }
+type lane struct{ job.LaneUse }
 
 // pod is a pod as pages show it.
 type pod struct {
@@ -86,7 +86,7 @@ func (d *dashboard) readBoard(r *http.Request) (board, error) {
 
 // tree is a pipeline as its page shows it.
 type tree struct {
-	storeview.Tree
+	job.Tree
 	Planned []job.Step
 }
 
@@ -104,7 +104,7 @@ type history struct {
 	job.Job
 	Events  []job.Event
 	Missing int // events before those
-	Fan     *storeview.TreeFanOut
+	Fan     *job.TreeFanOut
 	PodName string
 	Guest   *store.GuestRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
 	InChain bool            // it is part of a pipeline of more than one job

@@ -8,7 +8,6 @@ import (
 
 	"github.com/matryer/is"
 
-	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -67,13 +66,13 @@ func TestAttemptsAreDrawnFromTheEvents(t *testing.T) {
 
 func TestAPipelineIsDrawnInColumns(t *testing.T) {
 	is := is.New(t)
-	one := func(id int64) storeview.TreeJob {
-		return storeview.TreeJob{Job: job.Job{ID: id, Kind: "k", State: job.Succeeded}}
+	one := func(id int64) job.TreeJob {
+		return job.TreeJob{Job: job.Job{ID: id, Kind: "k", State: job.Succeeded}}
 	}
 	fanned := one(2)
 	failed := job.Job{ID: 7, State: job.Failed}
-	fanned.FanOut = &storeview.TreeFanOut{Branches: 1000, States: map[job.State]int{job.Succeeded: 998, job.Failed: 2}, Shown: []storeview.TreeJob{{Job: failed}, {Job: failed}}}
-	d := draw(tree{Tree: storeview.Tree{Jobs: []storeview.TreeJob{one(1), fanned}}, Planned: []job.Step{{Kind: "join"}}}, time.Now())
+	fanned.FanOut = &job.TreeFanOut{Branches: 1000, States: map[job.State]int{job.Succeeded: 998, job.Failed: 2}, Shown: []job.TreeJob{{Job: failed}, {Job: failed}}}
+	d := draw(tree{Tree: job.Tree{Jobs: []job.TreeJob{one(1), fanned}}, Planned: []job.Step{{Kind: "join"}}}, time.Now())
 	is.Equal(len(d.Boxes), 6)            // two steps, the branches in one box, the two that failed, the join to come
 	is.Equal(len(d.Lines), 1+3+3)        // one to the fan-out, from there to each of its boxes, and on to the join
 	is.Equal(d.Boxes[2].X, d.Boxes[3].X) // branches stand below each other

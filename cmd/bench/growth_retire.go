@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -106,7 +107,7 @@ type retired struct {
 
 // retire removes what a day more makes too old, as the chores of the maintenance do.
 func (h *history) retire(ctx context.Context) (r retired, err error) {
-	st := h.g.r.Store()
+	st := inside.Of(h.g.r).Store
 	at := time.Now()
 	for state, days := range map[string]int{"succeeded": growthDays, "failed": growthDays + growthLater, "cancelled": growthDays + growthLater} {
 		n, err := upkeep.Forget(ctx, st, state, h.since(h.next-days), unpaced)

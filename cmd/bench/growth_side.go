@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -46,7 +47,7 @@ func newGrowthSide(ctx context.Context, g *rig) (*growthSide, error) {
 	api.Mount(e.Group(""), g.r, api.Options{InsecureAllowAll: true})
 	s.web = e
 	g.start(ctx)
-	return s, g.r.Store().Register(ctx, store.PodInfo{Boot: s.boot, Name: "prober", Kinds: []string{"none"}, Slots: 1}, time.Hour)
+	return s, inside.Of(g.r).Store.Register(ctx, store.PodInfo{Boot: s.boot, Name: "prober", Kinds: []string{"none"}, Slots: 1}, time.Hour)
 }
 
 func (s *growthSide) close() {
@@ -129,12 +130,12 @@ func (s *growthSide) chains(ctx context.Context, n int) error {
 
 // reads asks what a pod asks while it has nothing to do, and what people ask.
 func (s *growthSide) reads(ctx context.Context) error {
-	st := s.g.r.Store()
-	page, err := view.Jobs(ctx, st, view.Filter{})
+	st := inside.Of(s.g.r).Store
+	page, err := view.Jobs(ctx, st, job.Filter{})
 	if err != nil {
 		return err
 	}
-	list := func(f view.Filter) func() error {
+	list := func(f job.Filter) func() error {
 		return func() error { _, err := view.Jobs(ctx, st, f); return err }
 	}
 	pipelines := func(statuses ...job.Status) func() error {
@@ -153,10 +154,10 @@ func (s *growthSide) reads(ctx context.Context) error {
 			return err
 		}},
 		{"page Now ms", func() error { return s.get(ctx, "/ui/") }},
-		{"newest jobs ms", list(view.Filter{})},
-		{"second page ms", list(view.Filter{Cursor: page.Cursor})},
-		{"failed jobs ms", list(view.Filter{States: []job.State{job.Failed}})},
-		{"failed jobs of a kind ms", list(view.Filter{States: []job.State{job.Failed}, Kind: "kind.2"})},
+		{"newest jobs ms", list(job.Filter{})},
+		{"second page ms", list(job.Filter{Cursor: page.Cursor})},
+		{"failed jobs ms", list(job.Filter{States: []job.State{job.Failed}})},
+		{"failed jobs of a kind ms", list(job.Filter{States: []job.State{job.Failed}, Kind: "kind.2"})},
 		{"newest pipelines ms", pipelines()},
 		{"failed pipelines ms", pipelines(job.PipelineFailed)},
 	} {

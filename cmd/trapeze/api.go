@@ -8,7 +8,6 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -48,9 +47,9 @@ func readPods(ctx context.Context, at *client.Client, closed bool) ([]job.Pod, e
 	return answer.Pods, err
 }
 
-func readLanes(ctx context.Context, at *client.Client) ([]view.LaneUse, error) {
+func readLanes(ctx context.Context, at *client.Client) ([]job.LaneUse, error) {
 	answer, err := client.Get[struct {
-		Lanes []view.LaneUse `json:"lanes"`
+		Lanes []job.LaneUse `json:"lanes"`
 	}](ctx, at, "/admin/workers/lanes", nil)
 	return answer.Lanes, err
 }

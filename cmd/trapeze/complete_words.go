@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -114,7 +113,7 @@ var (
 	scheduleWords = asked(readSchedules,
 		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + show.Printable(s.Words)} })
 	laneWords = asked(readLanes,
-		func(l view.LaneUse) []string { return []string{l.Name} })
+		func(l job.LaneUse) []string { return []string{l.Name} })
 	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
 	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
 

@@ -13,7 +13,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -144,10 +143,10 @@ func (f *steered) idle(lane string) {
 }
 
 // status is what one process says of everything.
-func (f *steered) status(pod int) view.Status {
+func (f *steered) status(pod int) job.Fleet {
 	f.t.Helper()
 	_, answer := f.at(pod, "vic", "GET", "/admin/workers/status", "")
 	raw, err := json.Marshal(answer)
 	f.is.NoErr(err)
-	return decoded[view.Status](f.t, string(raw))
+	return decoded[job.Fleet](f.t, string(raw))
 }

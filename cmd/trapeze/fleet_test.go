@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -62,7 +63,7 @@ func (f *fleet) submit(n int) {
 	}
 	_, err = r.EnqueueMany(f.t.Context(), list, runner.Foreign())
 	f.is.NoErr(err)
-	f.is.NoErr(r.Store().Notify(f.t.Context(), f.pool))
+	f.is.NoErr(inside.Of(r).Store.Notify(f.t.Context(), f.pool))
 }
 
 // most looks for a while at how many run at once.

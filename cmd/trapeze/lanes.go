@@ -5,7 +5,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -44,15 +43,15 @@ Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
 	return c
 }
 
-func printLanes(c *cobra.Command, lanes []view.LaneUse, now time.Time) error {
-	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l view.LaneUse) []string {
+func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
+	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l job.LaneUse) []string {
 		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l),
 			units(l.PollIntervalMS, time.Millisecond), units(l.StaleAfterS, time.Second), units(l.MaxAgeS, time.Second), show.Short(strings.Join(l.Kinds, ","), 60)}
 	})
 }
 
 // laneState says whether a lane's jobs start, and if not, why.
-func laneState(l view.LaneUse) string {
+func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:
 		return "frozen"
@@ -182,7 +181,7 @@ func putSetting[T any](ctx context.Context, at *client.Client, path string, dry 
 }
 
 // limitOf returns the limits of a lane's running jobs: on all pods together, on each.
-func limitOf(l view.LaneUse) string {
+func limitOf(l job.LaneUse) string {
 	var limits []string
 	if l.Slots != nil {
 		limits = append(limits, strconv.Itoa(*l.Slots))

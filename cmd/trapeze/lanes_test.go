@@ -10,7 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -24,7 +23,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "poll_interval_ms=500ms", "stale_after_s=0", "--reason", "month's end")
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
 	is.Equal(len(lines), 2)
-	lane := decoded[view.LaneUse](t, lines[1])
+	lane := decoded[job.LaneUse](t, lines[1])
 	is.Equal([]any{*lane.Slots, *lane.MaxAgeS, *lane.PollIntervalMS, *lane.StaleAfterS}, []any{3, 48 * 3600, 500, 0})
 	is.Equal(lane.Kinds, []string{"export", "report"})
 	is.True(strings.Contains(db.ok("lanes"), "48h0m0s"))

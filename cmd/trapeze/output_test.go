@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"bytes"
 	"encoding/json"
@@ -97,11 +96,11 @@ func TestPsShowsSlotsAndLanes(t *testing.T) {
 	limit, oldest := 2, noon.Add(-3*time.Hour)
 	golden(t, "ps.txt", func(c *cobra.Command) error {
 		j := aJob()
-		return printPs(c, view.Status{
+		return printPs(c, job.Fleet{
 			Gate: job.Gate{Frozen: true},
 			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Priority: j.Priority, Attempt: j.Attempt,
 				Boot: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
-			Lanes: []view.LaneUse{
+			Lanes: []job.LaneUse{
 				{Name: "default", Enabled: true, Running: 1},
 				{Name: "maintenance", Slots: &limit, SlotsPerPod: &limit, Enabled: true, Drained: true, Waiting: 12, Oldest: &oldest},
 			},

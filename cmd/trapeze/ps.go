@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"context"
 	"fmt"
@@ -31,7 +30,7 @@ Of a remote worker it says so: one that has no database, and takes its jobs from
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return onClient(c, func(at *client.Client) error {
 			return show.Watch(c, *every, func(ctx context.Context) error {
-				now, err := client.Get[view.Status](ctx, at, "/admin/workers/status", nil)
+				now, err := client.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
 				if err != nil {
 					return err
 				}
@@ -45,7 +44,7 @@ Of a remote worker it says so: one that has no database, and takes its jobs from
 	return c
 }
 
-func printPs(c *cobra.Command, s view.Status, now time.Time) error {
+func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	out := c.OutOrStdout()
 	if closed := gateCloses(s.Gate); closed != "" {
 		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, closed))

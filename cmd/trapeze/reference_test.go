@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/server"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 
@@ -192,7 +191,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	t.Parallel()
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
-		"pod": job.Pod{}, "lane": view.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
+		"pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
 		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // selecting is the flags that select jobs.
@@ -61,7 +61,7 @@ func (s *selecting) selection() (api.Selection, error) {
 
 // query is the flags as the query of a list of jobs. Its error names the flag that is wrong.
 func (s *selecting) query() (url.Values, error) {
-	if err := (&runner.Filter{}).Why(s.reason, s.class, s.code); err != nil {
+	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
 	}
 	if len(s.states) > 0 {

@@ -8,7 +8,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -198,7 +197,7 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	id := p.db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	p.db.inState(id, job.Running)
 	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // by its name
-	now := decoded[view.Status](t, p.moving("ps", "--json"))
+	now := decoded[job.Fleet](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)
 	is.Equal([]any{now.Running[0].Pod, now.Gate, len(now.Lanes), len(now.Pods)}, []any{pod, job.Gate{}, 1, 1})
 	p.reads("audit", "--target", "gate", "--json")

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/server"
-	"github.com/trapeze-run/trapeze/internal/store/admin"
-
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -17,7 +14,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -36,7 +36,7 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 	}
 	for _, role := range roles {
 		if _, builtIn := access.BuiltInRole(role.Name); !builtIn {
-			_, err := r.Store().Pool().Exec(t.Context(), `insert into `+r.Store().Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
+			_, err := inside.Of(r).Store.Pool().Exec(t.Context(), `insert into `+inside.Of(r).Store.Schema()+`.roles (name, permissions, scope) values ($1, $2, $3)`,
 				role.Name, append([]access.Permission{}, role.Permissions...), role.Scope)
 			is.NoErr(err)
 		}
@@ -62,7 +62,7 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 		is.True(strings.Contains(call(), "unauthenticated"))                                                                                           // who does not say who he is
 		is.True(strings.Contains(call("X-Who", "worker", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"), "permission_denied")) // a page of somebody else's
 	}
-	trail, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{Actor: "user of viewer", Limit: 100})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "user of viewer", Limit: 100})
 	is.NoErr(err)
 	is.True(len(trail) > 0) // who was refused is written down, though not each of a flood
 	is.True(!trail[0].Allowed && strings.HasPrefix(trail[0].Action, "POST /trapeze.v1.Workers/") && strings.Contains(trail[0].Reason, "workers:stream"))
@@ -94,7 +94,7 @@ func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {
 		got := callWorkersWith(doors, remotepb.WorkersStreamJobsProcedure, true, `{"topics":["gpu.a","secrets"],"slots":1}`, "X-Who", "gpu-team")
 		is.True(strings.Contains(got, "permission_denied") && strings.Contains(got, "secrets"))
 	}
-	trail, err := admin.AuditTrail(t.Context(), r.Store(), admin.AuditFilter{Actor: "gpu-team", Limit: 200})
+	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "gpu-team", Limit: 200})
 	is.NoErr(err)
 	is.True(len(trail) >= 60 && len(trail) < 70) // and not each of a flood
 	one := trail[0]

@@ -69,11 +69,12 @@ var plan = []floor{
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
+	{folder: "internal/inside", imports: "internal/feed internal/store"}, // parts of a Runner that only our own packages need
 	// the engine
 	{folder: "internal/engine", imports: "job internal/store"}, // jobs on their way in and outcomes, encoded
-	{folder: "runner", imports: "job internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
+	{folder: "runner", imports: "job internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
 
-	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep runner", testOnly: true}, // for our users' tests
+	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner", testOnly: true}, // for our users' tests
 
 	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler of one process
 
@@ -83,11 +84,11 @@ var plan = []floor{
 	{folder: "internal/ha", testOnly: true},                                     // tests of failover, which know the program from outside
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui"},
+	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
 	{folder: "remote/remotepb"},
 	{folder: "remote/server", imports: "job internal/engine runner internal/telemetry internal/wait remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/engine runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
-	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker", testOnly: true}, // tests of both ends
+	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it
 	{folder: "internal/torture/history", imports: "job"},
@@ -100,10 +101,10 @@ var plan = []floor{
 	{folder: "internal/cli/exit", imports: "job internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api runner internal/dburl internal/failpoint internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/cli/exit"},
-	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
 	{folder: "internal/cli/server", imports: "api handlers job runner remote/server internal/dburl internal/demokinds internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
 	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/migrate internal/shell internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/show"},
-	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show"},
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// roof
 	{folder: "examples/*", imports: "runner handlers"},

@@ -90,7 +90,7 @@ func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	w.is.NoErr(err)
 	fleet, err := view.StatusUpTo(w.ctx(), w.Store, view.StatusLimits{Waiting: 1, Pods: 1, Running: 1})
 	w.is.NoErr(err)
-	for _, now := range []view.Status{status, fleet} {
+	for _, now := range []job.Fleet{status, fleet} {
 		w.is.Equal(now.Gate, job.Gate{Paused: true})
 		w.is.True(now.Lanes[0].Paused && !now.Lanes[0].Frozen)
 	}

@@ -33,7 +33,7 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 		}
 		is.NoErr(err)
 		is.Equal(found.ID, want)
-		page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Kind: "k", Subject: "s", Current: true})
+		page, err := view.Jobs(w.ctx(), w.Store, job.Filter{Kind: "k", Subject: "s", Current: true})
 		is.NoErr(err)
 		is.Equal(len(page.Jobs), 1)
 		is.Equal(page.Jobs[0].ID, want)
@@ -57,17 +57,17 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	}
 	current(list[2])
 
-	page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Current: true})
+	page, err := view.Jobs(w.ctx(), w.Store, job.Filter{Current: true})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 2) // one for each subject, newest first
 	w.is.Equal([]int64{page.Jobs[0].ID, page.Jobs[1].ID}, []int64{list[3], list[2]})
-	first, err := view.Jobs(w.ctx(), w.Store, view.Filter{Current: true, Limit: 1})
+	first, err := view.Jobs(w.ctx(), w.Store, job.Filter{Current: true, Limit: 1})
 	w.is.NoErr(err)
 	w.is.Equal(first.Jobs[0].ID, list[3])
-	second, err := view.Jobs(w.ctx(), w.Store, view.Filter{Current: true, Limit: 1, Cursor: first.Cursor})
+	second, err := view.Jobs(w.ctx(), w.Store, job.Filter{Current: true, Limit: 1, Cursor: first.Cursor})
 	w.is.NoErr(err)
 	w.is.Equal(second.Jobs[0].ID, list[2])
-	page, err = view.Jobs(w.ctx(), w.Store, view.Filter{Current: true, States: []job.State{job.Failed}})
+	page, err = view.Jobs(w.ctx(), w.Store, job.Filter{Current: true, States: []job.State{job.Failed}})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 0) // the failed run is not the current one
 
@@ -169,7 +169,7 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	}
 	current := func() []int64 {
 		t.Helper()
-		page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Kind: "k", Subject: "s", Current: true, Limit: 10})
+		page, err := view.Jobs(w.ctx(), w.Store, job.Filter{Kind: "k", Subject: "s", Current: true, Limit: 10})
 		w.is.NoErr(err)
 		found, err := view.Current(w.ctx(), w.Store, "k", "s", "")
 		w.is.NoErr(err)

@@ -92,10 +92,10 @@ func (w *world) liveALife() {
 	_, ok = w.end(b, ending(claims[2]))
 	w.is.True(ok)
 	w.end(b, ending(w.one(b)))
-	page, err := view.Jobs(w.ctx(), w.Store, view.Filter{Limit: 3})
+	page, err := view.Jobs(w.ctx(), w.Store, job.Filter{Limit: 3})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 3)
-	page, err = view.Jobs(w.ctx(), w.Store, view.Filter{Limit: 3, Cursor: page.Cursor})
+	page, err = view.Jobs(w.ctx(), w.Store, job.Filter{Limit: 3, Cursor: page.Cursor})
 	w.is.NoErr(err)
 	w.is.Equal(len(page.Jobs), 1)
 	w.is.NoErr(view.Snapshot(context.Background(), w.Store, func(tx pgx.Tx) error {

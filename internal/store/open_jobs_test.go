@@ -26,7 +26,7 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
 		select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1000007, 1000300) g`)
 	w.exec(`update trapeze.jobs set created_at = now() - id % 5 * interval '1 minute'`) // some at the same moment
-	all := func(f view.Filter) (ids []int64) {
+	all := func(f job.Filter) (ids []int64) {
 		for {
 			page, err := view.Jobs(w.ctx(), w.Store, f)
 			w.is.NoErr(err)
@@ -39,12 +39,12 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 	}
 	open := []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
-	filters := map[string]view.Filter{
+	filters := map[string]job.Filter{
 		"all": {States: open}, "kind": {States: open, Kind: "other"}, "lane": {States: open, Lane: "nowhere"},
 		"since": {States: open, Since: time.Now().Add(-150 * time.Second)}, "owner": {States: open, Owner: "ana"},
 	}
 	for _, state := range open {
-		filters[string(state)] = view.Filter{States: []job.State{state}}
+		filters[string(state)] = job.Filter{States: []job.State{state}}
 	}
 	for name, f := range filters {
 		f.Limit = 2
@@ -55,7 +55,7 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 		w.is.Equal(len(begun) == 0, name == "lane")
 	}
-	w.is.Equal(len(all(view.Filter{States: open, Limit: 100})), 14)
+	w.is.Equal(len(all(job.Filter{States: open, Limit: 100})), 14)
 }
 
 func TestAPodsJobsAreCounted(t *testing.T) {

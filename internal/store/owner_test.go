@@ -25,7 +25,7 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 		w.is.NoErr(err)
 	}
 	var jobs, pipelines []int64
-	for f := (view.Filter{Owner: "ana", Limit: 3}); ; {
+	for f := (job.Filter{Owner: "ana", Limit: 3}); ; {
 		page, err := view.Jobs(w.ctx(), w.Store, f)
 		w.is.NoErr(err)
 		for _, one := range page.Jobs {

@@ -20,7 +20,7 @@ func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	all := func(f view.Filter) (ids []int64) {
+	all := func(f job.Filter) (ids []int64) {
 		for {
 			page, err := view.Jobs(w.ctx(), w.Store, f)
 			w.is.NoErr(err)
@@ -33,7 +33,7 @@ func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		}
 	}
 	ended := []job.State{job.Failed, job.Cancelled}
-	for name, f := range map[string]view.Filter{
+	for name, f := range map[string]job.Filter{
 		"failed": {States: ended[:1]}, "cancelled": {States: ended[1:]}, "both": {States: ended}, "kind": {States: ended, Kind: "k1"},
 		"lane": {States: ended, Lane: "nowhere"}, "owner": {States: ended, Owner: "ana"}, "pipeline": {States: ended, Pipeline: 20},
 		"since": {States: ended, Since: time.Now().Add(-50 * time.Hour)}, "now": {States: ended, Since: time.Now()},

@@ -30,22 +30,22 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	w.seedReasons()
 	w.SearchFor = 0 // a walk through all jobs ends each page early: these lists begin with the few that failed, were cancelled, or are open
 	for name, one := range map[string]struct {
-		f     view.Filter
+		f     job.Filter
 		where string
 	}{
-		"reason":           {view.Filter{Reason: job.ReasonTimeout}, `reason = 'timeout'`},
-		"class":            {view.Filter{ErrorClass: job.ClassPanic}, `error_class = 'panic'`},
-		"code":             {view.Filter{ErrorCode: "40001"}, `error_code = '40001'`},
-		"all three":        {view.Filter{Reason: job.ReasonError, ErrorClass: job.ClassDatabase, ErrorCode: "40001"}, `error_code = '40001'`},
-		"none":             {view.Filter{Reason: job.ReasonTimeout, ErrorClass: job.ClassPanic}, `false`},
-		"kind":             {view.Filter{ErrorClass: job.ClassPanic, Kind: "k1"}, `error_class = 'panic' and kind = 'k1'`},
-		"owner":            {view.Filter{Reason: job.ReasonExpired, Owner: "ana"}, `reason = 'expired' and submitter = 'ana'`},
-		"expired":          {view.Filter{Reason: job.ReasonExpired}, `reason = 'expired'`},
-		"state":            {view.Filter{ErrorClass: job.ClassPanic, States: []job.State{job.Cancelled}}, `false`},
-		"pipeline":         {view.Filter{Pipeline: 20, Reason: job.ReasonError}, `pipeline_id = 20 and reason = 'error'`},
-		"another pipeline": {view.Filter{Pipeline: 20, ErrorClass: job.ClassPanic}, `pipeline_id = 20 and error_class = 'panic'`},
-		"retry":            {view.Filter{Reason: job.ReasonRetry}, `reason = 'retry'`},
-		"cancel requested": {view.Filter{Reason: job.ReasonCancelRequested}, `reason = 'cancel_requested'`},
+		"reason":           {job.Filter{Reason: job.ReasonTimeout}, `reason = 'timeout'`},
+		"class":            {job.Filter{ErrorClass: job.ClassPanic}, `error_class = 'panic'`},
+		"code":             {job.Filter{ErrorCode: "40001"}, `error_code = '40001'`},
+		"all three":        {job.Filter{Reason: job.ReasonError, ErrorClass: job.ClassDatabase, ErrorCode: "40001"}, `error_code = '40001'`},
+		"none":             {job.Filter{Reason: job.ReasonTimeout, ErrorClass: job.ClassPanic}, `false`},
+		"kind":             {job.Filter{ErrorClass: job.ClassPanic, Kind: "k1"}, `error_class = 'panic' and kind = 'k1'`},
+		"owner":            {job.Filter{Reason: job.ReasonExpired, Owner: "ana"}, `reason = 'expired' and submitter = 'ana'`},
+		"expired":          {job.Filter{Reason: job.ReasonExpired}, `reason = 'expired'`},
+		"state":            {job.Filter{ErrorClass: job.ClassPanic, States: []job.State{job.Cancelled}}, `false`},
+		"pipeline":         {job.Filter{Pipeline: 20, Reason: job.ReasonError}, `pipeline_id = 20 and reason = 'error'`},
+		"another pipeline": {job.Filter{Pipeline: 20, ErrorClass: job.ClassPanic}, `pipeline_id = 20 and error_class = 'panic'`},
+		"retry":            {job.Filter{Reason: job.ReasonRetry}, `reason = 'retry'`},
+		"cancel requested": {job.Filter{Reason: job.ReasonCancelRequested}, `reason = 'cancel_requested'`},
 	} {
 		one.f.Limit = 7
 		got, early := w.paged(one.f)
@@ -53,7 +53,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 			t.Errorf("%s: %v, want %v; %d pages ended early", name, got, want, early)
 		}
 	}
-	for _, f := range []view.Filter{{Reason: job.ReasonTimeout}, {ErrorClass: job.ClassDatabase}, {ErrorCode: "40001"}, {Reason: job.ReasonRetry}} {
+	for _, f := range []job.Filter{{Reason: job.ReasonTimeout}, {ErrorClass: job.ClassDatabase}, {ErrorCode: "40001"}, {Reason: job.ReasonRetry}} {
 		f.Limit = 40
 		begun, _ := w.paged(f)
 		f.States = job.States() // so that it has to walk
@@ -67,21 +67,21 @@ func TestCommandsForManyJobsSelectByReasonAndError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
-	match := func(f view.Filter, ended bool) int {
+	match := func(f job.Filter, ended bool) int {
 		ids, err := admin.Match(w.ctx(), w.Store, f, ended, 0, 1000)
 		w.is.NoErr(err)
 		return len(ids)
 	}
 	failed, cancelled := []job.State{job.Failed}, []job.State{job.Cancelled}
-	w.is.Equal(match(view.Filter{States: failed, Reason: job.ReasonTimeout}, true), len(w.truth(`reason = 'timeout'`)))
-	w.is.Equal(match(view.Filter{States: failed, ErrorClass: job.ClassDatabase}, true), len(w.truth(`error_class = 'database'`)))
-	w.is.Equal(match(view.Filter{States: failed, ErrorCode: "40001"}, true), len(w.truth(`error_code = '40001'`)))
-	w.is.Equal(match(view.Filter{States: cancelled, Reason: job.ReasonExpired}, true), len(w.truth(`reason = 'expired'`)))
-	w.is.Equal(match(view.Filter{}, false), 5) // all but the one that is asked to end already
-	w.is.Equal(match(view.Filter{Reason: job.ReasonRetry}, false), 1)
-	w.is.Equal(match(view.Filter{Reason: job.ReasonTimeout}, false), 0) // only jobs that ended have it
-	w.is.Equal(match(view.Filter{ErrorClass: job.ClassPanic}, false), 0)
-	w.is.Equal(match(view.Filter{ErrorCode: "40001"}, false), 0)
+	w.is.Equal(match(job.Filter{States: failed, Reason: job.ReasonTimeout}, true), len(w.truth(`reason = 'timeout'`)))
+	w.is.Equal(match(job.Filter{States: failed, ErrorClass: job.ClassDatabase}, true), len(w.truth(`error_class = 'database'`)))
+	w.is.Equal(match(job.Filter{States: failed, ErrorCode: "40001"}, true), len(w.truth(`error_code = '40001'`)))
+	w.is.Equal(match(job.Filter{States: cancelled, Reason: job.ReasonExpired}, true), len(w.truth(`reason = 'expired'`)))
+	w.is.Equal(match(job.Filter{}, false), 5) // all but the one that is asked to end already
+	w.is.Equal(match(job.Filter{Reason: job.ReasonRetry}, false), 1)
+	w.is.Equal(match(job.Filter{Reason: job.ReasonTimeout}, false), 0) // only jobs that ended have it
+	w.is.Equal(match(job.Filter{ErrorClass: job.ClassPanic}, false), 0)
+	w.is.Equal(match(job.Filter{ErrorCode: "40001"}, false), 0)
 }
 
 func TestAnEndByAPodOfAnEarlierVersionIsReadWithoutAClass(t *testing.T) {

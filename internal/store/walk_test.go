@@ -13,7 +13,7 @@ import (
 )
 
 // paged lists the jobs of a filter page by page, and counts the pages that ended before they were full, and before the end.
-func (w *world) paged(f view.Filter) (ids []int64, early int) {
+func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	w.t.Helper()
 	for {
 		page, err := view.Jobs(w.ctx(), w.Store, f)
@@ -47,18 +47,18 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more than a part
 	w.exec(`update trapeze.jobs set kind = 'seldom', subject = 'moon' where id % 700 = 9`)
 	for name, one := range map[string]struct {
-		f     view.Filter
+		f     job.Filter
 		where string
 	}{
-		"kind":      {view.Filter{Kind: "seldom"}, `kind = 'seldom'`},
-		"subject":   {view.Filter{Subject: "moon"}, `subject = 'moon'`},
-		"nothing":   {view.Filter{Kind: "none"}, `false`},
-		"lane":      {view.Filter{Lane: "nowhere"}, `false`},
-		"succeeded": {view.Filter{Kind: "seldom", States: []job.State{job.Succeeded}}, `kind = 'seldom' and state = 'succeeded'`},
-		"owner":     {view.Filter{Owner: "ana", Kind: "seldom"}, `kind = 'seldom' and submitter = 'ana'`},
-		"gone":      {view.Filter{Parent: 1 << 40}, `false`},
-		"since":     {view.Filter{Kind: "seldom", Since: time.Now().Add(-50 * time.Hour)}, `kind = 'seldom' and created_at >= now() - interval '50 hours'`},
-		"all":       {view.Filter{}, `true`},
+		"kind":      {job.Filter{Kind: "seldom"}, `kind = 'seldom'`},
+		"subject":   {job.Filter{Subject: "moon"}, `subject = 'moon'`},
+		"nothing":   {job.Filter{Kind: "none"}, `false`},
+		"lane":      {job.Filter{Lane: "nowhere"}, `false`},
+		"succeeded": {job.Filter{Kind: "seldom", States: []job.State{job.Succeeded}}, `kind = 'seldom' and state = 'succeeded'`},
+		"owner":     {job.Filter{Owner: "ana", Kind: "seldom"}, `kind = 'seldom' and submitter = 'ana'`},
+		"gone":      {job.Filter{Parent: 1 << 40}, `false`},
+		"since":     {job.Filter{Kind: "seldom", Since: time.Now().Add(-50 * time.Hour)}, `kind = 'seldom' and created_at >= now() - interval '50 hours'`},
+		"all":       {job.Filter{}, `true`},
 	} {
 		one.f.Limit = 2
 		want := w.truth(one.where)
@@ -79,17 +79,17 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	w.seedEnded(3000, 20)
 	w.SearchFor = 0 // were it a walk it would end early
 	for name, one := range map[string]struct {
-		f     view.Filter
+		f     job.Filter
 		where string
 	}{
-		"pipeline":       {view.Filter{Pipeline: 2500}, `pipeline_id = 2500`},
-		"lone job":       {view.Filter{Pipeline: 2502}, `pipeline_id = 2502`},
-		"parent":         {view.Filter{Parent: 2500}, `parent_id = 2500`},
-		"both":           {view.Filter{Pipeline: 2500, Parent: 2500}, `parent_id = 2500`},
-		"another parent": {view.Filter{Pipeline: 2500, Parent: 2490}, `false`},
-		"state":          {view.Filter{Pipeline: 2500, States: []job.State{job.Succeeded}}, `pipeline_id = 2500 and state = 'succeeded'`},
-		"kind":           {view.Filter{Pipeline: 2500, Kind: "other"}, `false`},
-		"owner":          {view.Filter{Pipeline: 2500, Owner: "ana"}, `pipeline_id = 2500 and submitter = 'ana'`},
+		"pipeline":       {job.Filter{Pipeline: 2500}, `pipeline_id = 2500`},
+		"lone job":       {job.Filter{Pipeline: 2502}, `pipeline_id = 2502`},
+		"parent":         {job.Filter{Parent: 2500}, `parent_id = 2500`},
+		"both":           {job.Filter{Pipeline: 2500, Parent: 2500}, `parent_id = 2500`},
+		"another parent": {job.Filter{Pipeline: 2500, Parent: 2490}, `false`},
+		"state":          {job.Filter{Pipeline: 2500, States: []job.State{job.Succeeded}}, `pipeline_id = 2500 and state = 'succeeded'`},
+		"kind":           {job.Filter{Pipeline: 2500, Kind: "other"}, `false`},
+		"owner":          {job.Filter{Pipeline: 2500, Owner: "ana"}, `pipeline_id = 2500 and submitter = 'ana'`},
 	} {
 		one.f.Limit = 1
 		got, early := w.paged(one.f)

@@ -25,7 +25,7 @@ func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
 			heavy := func(n *store.NewJob) { n.Args = large }
 			ids := w.put(heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, heavy, plain)
 			seen, pages := map[int64]bool{}, 0
-			for f := (view.Filter{Limit: 1000}); ; {
+			for f := (job.Filter{Limit: 1000}); ; {
 				page, err := view.Jobs(w.ctx(), w.Store, f)
 				is.NoErr(err)
 				pages++

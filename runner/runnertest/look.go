@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -29,8 +30,8 @@ func (h *Harness) Pipeline(id int64) job.Pipeline {
 func (h *Harness) Jobs(kinds ...string) []job.Job {
 	h.t.Helper()
 	var all []job.Job
-	for f := (view.Filter{Children: new(true), Limit: 1000}); ; {
-		page, err := view.Jobs(h.t.Context(), h.client.Store(), f)
+	for f := (job.Filter{Children: new(true), Limit: 1000}); ; {
+		page, err := view.Jobs(h.t.Context(), inside.Of(h.client).Store, f)
 		h.fatal(err, "list the jobs")
 		for _, j := range page.Jobs {
 			if len(kinds) == 0 || slices.Contains(kinds, j.Kind) {
@@ -47,7 +48,7 @@ func (h *Harness) Jobs(kinds ...string) []job.Job {
 // Events lists what happened to a job, in order.
 func (h *Harness) Events(id int64) []job.Event {
 	h.t.Helper()
-	events, err := view.JobEvents(h.t.Context(), h.client.Store(), id, 0, 10_000)
+	events, err := h.client.Admin().Events(h.t.Context(), id, 0, 10_000)
 	h.fatal(err, "read the history of job %d", id)
 	return events
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/memhttp"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/runner"
@@ -80,7 +81,7 @@ func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, *known
 	}
 	if request.Method != http.MethodGet && response.StatusCode < 300 && !l.polls {
-		_ = l.runner.Store().Notify(request.Context(), l.pool)
+		_ = inside.Of(l.runner).Store.Notify(request.Context(), l.pool)
 	}
 	response.Body = &body{response.Body, behind}
 	return response, nil

@@ -1,17 +1,16 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -105,7 +104,7 @@ func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *st
 	bars := map[string]*bar{}
 	ended := map[string]bool{}
 	for {
-		steps, over, err := spineOf(ctx, r.Store(), id)
+		steps, over, err := spineOf(ctx, inside.Of(r).Store, id)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +158,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 		if step.kind == demoFan {
 			continue
 		}
-		page, err := view.Jobs(ctx, st, view.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
+		page, err := view.Jobs(ctx, st, job.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
 		if err != nil {
 			return nil, false, err
 		}

@@ -1,11 +1,6 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"context"
 	"fmt"
 	"reflect"
@@ -13,6 +8,10 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -68,7 +67,7 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 		return err
 	}
 	d.shown = append(d.shown, id)
-	if err := watcher.Store().Notify(ctx, d.pool); err != nil {
+	if err := inside.Of(watcher).Store.Notify(ctx, d.pool); err != nil {
 		return err
 	}
 	steps, err := n.watch(ctx, id)
@@ -97,7 +96,7 @@ func (n *netRun) startPods(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsWithin, fmt.Errorf("the pods have not started within %s", podsWithin))
 	defer cancel()
 	for {
-		pods, err := view.Pods(ctx, n.watcher.Store(), false)
+		pods, err := view.Pods(ctx, inside.Of(n.watcher).Store, false)
 		if err != nil {
 			return err
 		}
@@ -123,7 +122,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	var ingest, fan *bar
 	for {
 		// First the jobs, then the events: what ended in the one is told by the other.
-		steps, over, err := spineOf(ctx, n.watcher.Store(), id)
+		steps, over, err := spineOf(ctx, inside.Of(n.watcher).Store, id)
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +198,7 @@ func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	case first.State.Terminal():
 		b.remove()
 	case n.victim != nil && n.taken.IsZero():
-		pods, err := view.Pods(ctx, n.watcher.Store(), false)
+		pods, err := view.Pods(ctx, inside.Of(n.watcher).Store, false)
 		if err != nil {
 			return err
 		}
@@ -224,7 +223,7 @@ func (n *netRun) line(at time.Time, format string, args ...any) {
 func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
-		events, err := view.JobEvents(ctx, n.watcher.Store(), j.ID, 0, all)
+		events, err := n.watcher.Admin().Events(ctx, j.ID, 0, all)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // ofJob is the condition on the job of a row s that only its row of jobs can answer: a null argument selects all. The offset keeps the
@@ -47,7 +47,7 @@ order by s.id limit $9`
 // Match lists the ids of jobs that a filter selects, as a list of the same filter shows them, in their order and after the given one: with
 // ended those that failed or were cancelled, whichever states it names, else those that have neither ended nor been asked to. At most
 // limit; the filter's own page counts for nothing.
-func Match(ctx context.Context, s *store.Store, f view.Filter, ended bool, after int64, limit int) ([]int64, error) {
+func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {
 		sql = matchEndedSQL

@@ -44,7 +44,7 @@ where ($1 is null or state = any($1)) and ($3 is null or lane = $3) and ($12 is 
 const namedRunSQL = `select true from trapeze.current_runs c where c.kind = $1 and c.subject = $2 limit 1`
 
 // currentJobs reads a page of current runs. Of one subject whose newest run was deleted or pruned it is the newest finished run that is kept.
-func currentJobs(ctx context.Context, s *store.Store, f Filter, args []any) (list []job.Job, full bool, err error) {
+func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) (list []job.Job, full bool, err error) {
 	args = append(slices.Clone(args), store.Some(f.Owner))
 	sql := currentJobsSQL
 	if f.Kind != "" && f.Subject != "" {
@@ -59,14 +59,14 @@ func currentJobs(ctx context.Context, s *store.Store, f Filter, args []any) (lis
 		return nil, false, err
 	}
 	last, err := lastFinished(ctx, s, f.Kind, f.Subject, f.Owner)
-	if errors.Is(err, job.ErrNotFound) || err == nil && !f.matches(last) {
+	if errors.Is(err, job.ErrNotFound) || err == nil && !matches(f, last) {
 		return nil, false, nil
 	}
 	return []job.Job{last}, false, err
 }
 
-// matches reports whether a job of the filter's kind, subject and owner is as the rest of the filter asks.
-func (f Filter) matches(j job.Job) bool {
+// matches reports whether j, a job of the filter's kind, subject and owner is as the rest of the filter asks.
+func matches(f job.Filter, j job.Job) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) && (f.Lane == "" || f.Lane == j.Lane) && !j.CreatedAt.Before(f.Since) &&
 		(f.Pipeline == 0 || f.Pipeline == j.PipelineID) && (f.Parent == 0 || j.ParentID != nil && f.Parent == *j.ParentID) &&
 		selects(f.Reason, j.Reason) && selects(f.ErrorClass, j.ErrorClass) && selects(f.ErrorCode, j.ErrorCode)
@@ -80,7 +80,7 @@ const lastFinishedFor = 10 * time.Second
 
 // lastFinished reads the newest job of a subject that has ended: [job.ErrNotFound] when there is none.
 func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
-	f := Filter{Kind: kind, Subject: subject, Owner: owner, Children: new(true), States: []job.State{job.Succeeded, job.Failed, job.Cancelled}, Limit: 1}
+	f := job.Filter{Kind: kind, Subject: subject, Owner: owner, Children: new(true), States: []job.State{job.Succeeded, job.Failed, job.Cancelled}, Limit: 1}
 	for began := time.Now(); ; {
 		page, err := Jobs(ctx, s, f)
 		if err != nil {
@@ -98,7 +98,7 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 // Current reads the current run of a subject, whoever submitted it unless owner is not empty: its running job, else the job that ran last.
 // When that was deleted or pruned, it is the newest finished one that is kept; [job.ErrNotFound] when there is none.
 func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
-	page, err := Jobs(ctx, s, Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
+	page, err := Jobs(ctx, s, job.Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
 	if err == nil && len(page.Jobs) == 0 {
 		err = fmt.Errorf("current run of %s about %q: %w", kind, subject, job.ErrNotFound)
 	}

@@ -30,7 +30,7 @@ func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
 				t.Errorf("cursor %q is (%s, %d), which makes a cursor of (%v, %d): %v", text, at, id, again, sameID, err)
 			}
 		}
-		if _, err := Jobs(t.Context(), s, Filter{Cursor: text}); err != nil {
+		if _, err := Jobs(t.Context(), s, job.Filter{Cursor: text}); err != nil {
 			t.Errorf("jobs after %q: %v", text, err)
 		}
 		if _, err := Pipelines(t.Context(), s, PipelineFilter{Cursor: text}); err != nil {

@@ -34,7 +34,7 @@ const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id =
 
 // rareOpen reports whether a filter is for open jobs only, of which there are few, and their ids, more than it selects. A list that began
 // with the newest of all jobs would look for them through all history.
-func rareOpen(ctx context.Context, s *store.Store, f Filter, states []string) (ids []int64, rare bool, err error) {
+func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil
 	}

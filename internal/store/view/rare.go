@@ -114,7 +114,7 @@ func onlyOf[T comparable](asked []T, of ...T) bool {
 }
 
 // rareJobs reads a page of jobs that failed or were cancelled, as jobsSQL with its arguments would; found is false when it has to.
-func rareJobs(ctx context.Context, s *store.Store, f Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
+func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
 	if !onlyOf(f.States, job.Failed, job.Cancelled) {
 		return nil, false, false, nil
 	}

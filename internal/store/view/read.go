@@ -37,25 +37,6 @@ func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	return found[0], nil
 }
 
-// Filter selects jobs; zero fields select all.
-type Filter struct {
-	States     []job.State
-	Kind       string
-	Lane       string
-	Subject    string
-	Pipeline   int64
-	Parent     int64
-	Children   *bool // whether jobs of the branches of fan-outs count, see [Filter.WithChildren]
-	Current    bool  // only the current run of each (kind, subject), also in branches: see [Current]
-	Since      time.Time
-	Reason     job.Reason // why they stand where they stand
-	ErrorClass job.ErrorClass
-	ErrorCode  string
-	Owner      string // who submitted them
-	Limit      int    // default 50, at most 1000
-	Cursor     string // of the page before, from [Page]
-}
-
 // Page is one page of jobs, newest first: with fewer than the limit where they are large or few of many match, which the cursor tells
 // from the last page.
 type Page struct {
@@ -87,7 +68,7 @@ const jobsOrdered = `
 order by created_at desc, id desc limit $10`
 
 // Jobs lists jobs, newest first.
-func Jobs(ctx context.Context, s *store.Store, f Filter) (Page, error) {
+func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = 50
@@ -124,7 +105,7 @@ func Jobs(ctx context.Context, s *store.Store, f Filter) (Page, error) {
 }
 
 // chosen reads a page by what leads to its jobs soonest: a pipeline, an end that is rare, being open; or by all jobs.
-func chosen(ctx context.Context, s *store.Store, f Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *looked, err error) {
+func chosen(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *looked, err error) {
 	if f.Current {
 		list, full, err = currentJobs(ctx, s, f, args)
 		return list, full, nil, err

@@ -55,37 +55,18 @@ const (
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
 
-// LaneUse is a lane with its settings and its running and waiting jobs.
-type LaneUse struct {
-	Name             string     `json:"name"`
-	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
-	SlotsPerPod      *int       `json:"slots_per_pod"`
-	PollIntervalMS   *int       `json:"poll_interval_ms"`
-	StaleAfterS      *int       `json:"stale_after_s"`
-	MaxAgeS          *int       `json:"max_age_s"`
-	RequiresApproval bool       `json:"requires_approval"`
-	Enabled          bool       `json:"enabled"`
-	Drained          bool       `json:"drained"`
-	Kinds            []string   `json:"kinds"` // whose default lane it is
-	Running          int        `json:"running"`
-	Waiting          int        `json:"waiting"` // due, and not claimed
-	Oldest           *time.Time `json:"oldest_waiting_since"`
-	Paused           bool       `json:"paused"` // the queue is closed: nothing is claimed in any lane
-	Frozen           bool       `json:"frozen"` // for maintenance
-}
-
 // Lanes lists the lanes with their running and waiting jobs.
-func Lanes(ctx context.Context, s *store.Store) ([]LaneUse, error) {
+func Lanes(ctx context.Context, s *store.Store) ([]job.LaneUse, error) {
 	return lanes(ctx, s, laneUseSQL)
 }
 
 // LanesUpTo lists the lanes with their waiting jobs, counted up to most, and without the running ones.
-func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]LaneUse, error) {
+func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, error) {
 	return lanes(ctx, s, boardLanesSQL, most)
 }
 
-func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]LaneUse, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneUse], sql, args...)
+func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]job.LaneUse, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.LaneUse], sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", err)
 	}
@@ -164,22 +145,13 @@ func SlotsInUse(ctx context.Context, s *store.Store) ([]BoardSlots, error) {
 	return list, nil
 }
 
-// Status is everything at one moment: the queue state, the lanes, the open pods and the running jobs.
-type Status struct {
-	Gate    job.Gate   `json:"gate"`
-	Lanes   []LaneUse  `json:"lanes"`
-	Pods    []job.Pod  `json:"pods"`
-	Running []job.Slot `json:"running"`
-	At      time.Time  `json:"-"` // by the database's clock, which leases go by; [StatusUpTo] reads it
-}
-
 // ReadStatus reads all of it in one snapshot.
-func ReadStatus(ctx context.Context, s *store.Store) (now Status, err error) {
+func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	err = Snapshot(ctx, s, func(tx pgx.Tx) error {
 		if now.Gate, err = store.QueryOne[job.Gate](ctx, s, tx, nil, gateSQL); err == nil {
-			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[LaneUse], laneUseSQL)
+			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.LaneUse], laneUseSQL)
 		}
 		if err == nil {
 			now.Pods, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.Pod], podsSQL, false)
@@ -196,7 +168,7 @@ func ReadStatus(ctx context.Context, s *store.Store) (now Status, err error) {
 		now.Pods = []job.Pod{}
 	}
 	if err != nil {
-		return Status{}, fmt.Errorf("read the status: %w", err)
+		return job.Fleet{}, fmt.Errorf("read the status: %w", err)
 	}
 	return now, nil
 }
@@ -209,7 +181,7 @@ type StatusLimits struct {
 }
 
 // StatusUpTo reads the status up to limits, with closed pods whose rows are still kept. Running jobs are counted to the end.
-func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now Status, err error) {
+func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job.Fleet, err error) {
 	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
 		now.Gate, now.At = gate[0].Gate, gate[0].At
@@ -230,7 +202,7 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now Sta
 		slots, err = SlotsInUse(ctx, s)
 	}
 	if err != nil {
-		return Status{}, fmt.Errorf("read the status: %w", err)
+		return job.Fleet{}, fmt.Errorf("read the status: %w", err)
 	}
 	lanes, pods := map[string]int{}, map[string]int{}
 	for _, one := range slots {

@@ -9,41 +9,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Tree is a pipeline with the jobs of its spine and the children that they fanned out to.
-type Tree struct {
-	job.Pipeline
-	Jobs []TreeJob `json:"jobs"`
-}
-
-// TreeJob is a job of a tree.
-type TreeJob struct {
-	job.Job
-	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out, or the tree's limits leave that out
-}
-
-// TreeFanOut is what a job fanned out to. A child is shown, and counted, by the last job of its chain.
-type TreeFanOut struct {
-	Branches int               `json:"branches"`
-	States   map[job.State]int `json:"states"` // children by state
-	Shown    []TreeJob         `json:"shown"`  // children that run or did not succeed
-}
-
-// StateCount is a number of jobs in a state.
-type StateCount struct {
-	State job.State
-	N     int
-}
-
-// Counts returns the children by state, those that have ended first.
-func (f TreeFanOut) Counts() (list []StateCount) {
-	for _, state := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
-		if n := f.States[state]; n > 0 {
-			list = append(list, StateCount{state, n})
-		}
-	}
-	return list
-}
-
 // TreeLimits bound a tree: each child that is shown costs some reads, and so does each fan-out.
 type TreeLimits struct {
 	Children int  // of each fan-out that are shown; 1,000 in all
@@ -55,7 +20,7 @@ type TreeLimits struct {
 const mostShown = 1000
 
 // ReadTree reads a pipeline by the id of its first job: [job.ErrNotFound] when there is none.
-func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t Tree, err error) {
+func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t job.Tree, err error) {
 	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
 		return t, err
 	}
@@ -76,14 +41,14 @@ func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) 
 }
 
 // FanOutOf reads what a job fanned out to, with some of the children; nil: it has not fanned out.
-func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*TreeFanOut, error) {
-	one, left := []TreeJob{{Job: job.Job{ID: id}}}, mostShown
+func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
+	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
 	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
 	return one[0].FanOut, err
 }
 
-func asTree(jobs []job.Job) []TreeJob {
-	list := make([]TreeJob, len(jobs))
+func asTree(jobs []job.Job) []job.TreeJob {
+	list := make([]job.TreeJob, len(jobs))
 	for i, j := range jobs {
 		list[i].Job = j
 	}
@@ -91,7 +56,7 @@ func asTree(jobs []job.Job) []TreeJob {
 }
 
 // addFanOuts adds to each job what it fanned out to, and so on with the children that are shown; left is how many more may be.
-func addFanOuts(ctx context.Context, s *store.Store, jobs []TreeJob, limits TreeLimits, left *int) error {
+func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {
 		w, err := s.Waiting(ctx, jobs[i].ID)
 		if errors.Is(err, job.ErrNotFound) {
@@ -100,7 +65,7 @@ func addFanOuts(ctx context.Context, s *store.Store, jobs []TreeJob, limits Tree
 		if err != nil {
 			return err
 		}
-		f := &TreeFanOut{Branches: w.Branches, States: map[job.State]int{}}
+		f := &job.TreeFanOut{Branches: w.Branches, States: map[job.State]int{}}
 		jobs[i].FanOut = f
 		states, err := BranchStates(ctx, s, w.PipelineID, w.ID)
 		if err != nil {

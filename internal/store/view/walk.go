@@ -117,7 +117,7 @@ const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
 
 // pipelineFor tells in which pipeline all that a filter selects is: the one that it names, or that of the parent it names, if that is
 // known still; 0: in any.
-func pipelineFor(ctx context.Context, s *store.Store, f Filter) (int64, error) {
+func pipelineFor(ctx context.Context, s *store.Store, f job.Filter) (int64, error) {
 	if f.Pipeline != 0 || f.Parent == 0 {
 		return f.Pipeline, nil
 	}

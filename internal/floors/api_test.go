@@ -1,0 +1,166 @@
+package floors
+
+import (
+	"encoding/json"
+	"errors"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// public are the packages that a host imports.
+var public = []string{"job", "runner", "runner/runnertest", "handlers", "scheduler", "poller", "api", "remote/server", "remote/worker"}
+
+// stillInternal are the exported names that mention an internal type. Only remove lines.
+var stillInternal = []string{
+	// Package api names these types by aliases, since the dashboard below it needs them too.
+	"api.KeysFile: internal/access.Signed",
+	"api.Options.Authenticate: internal/access.Principal",
+	"api.Options.TrustedProxies: internal/access.Proxies",
+	"api.Principal: internal/access.Principal",
+	"api.Proxies: internal/access.Proxies",
+	"api.Route.Needs: internal/access.Permission",
+	"api.Signed: internal/access.Signed",
+	"api.TokenFile: internal/access.Tokens",
+	"api.Tokens: internal/access.Tokens",
+	"api.TrustedProxies: internal/access.Proxies",
+}
+
+// A host can neither name nor construct an internal type.
+func TestNoExportedSignatureMentionsAnInternalType(t *testing.T) {
+	found := map[string]bool{}
+	for _, p := range exported(t, public) {
+		for _, name := range p.Scope().Names() {
+			if o := p.Scope().Lookup(name); o.Exported() {
+				for _, mention := range mentions(o) {
+					found[strings.TrimPrefix(p.Path(), module+"/")+"."+mention] = true
+				}
+			}
+		}
+	}
+	for mention := range found {
+		if !slices.Contains(stillInternal, mention) {
+			t.Error(mention)
+		}
+	}
+	for _, mention := range stillInternal {
+		if !found[mention] {
+			t.Errorf("%s is no more: remove it from stillInternal", mention)
+		}
+	}
+}
+
+// exported reads packages from the export data of the go command.
+func exported(t *testing.T, folders []string) (packages []*types.Package) {
+	t.Helper()
+	is := is.New(t)
+	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export"}
+	for _, folder := range folders {
+		args = append(args, module+"/"+folder)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	is.NoErr(err) // go list
+	exports := map[string]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct{ ImportPath, Export string }
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		is.NoErr(err) // the list is JSON
+		exports[strings.TrimPrefix(p.ImportPath, "vendor/")] = p.Export
+	}
+	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for _, folder := range folders {
+		p, err := imports.Import(module + "/" + folder)
+		is.NoErr(err) // the export data can be read
+		packages = append(packages, p)
+	}
+	return packages
+}
+
+// mentions returns the exported parts of o that mention an internal type, each as "Name.Part: path.Type".
+func mentions(o types.Object) (found []string) {
+	check := func(name string, t types.Type) {
+		for _, inside := range internalIn(t) {
+			found = append(found, name+": "+inside)
+		}
+	}
+	check(o.Name(), o.Type())
+	named, ok := o.Type().(*types.Named)
+	if _, isType := o.(*types.TypeName); !isType || !ok {
+		return found
+	}
+	for m := range types.NewMethodSet(types.NewPointer(named)).Methods() {
+		if m.Obj().Exported() {
+			check(o.Name()+"."+m.Obj().Name(), m.Obj().Type())
+		}
+	}
+	if s, ok := named.Underlying().(*types.Struct); ok {
+		for f := range s.Fields() {
+			if f.Exported() {
+				check(o.Name()+"."+f.Name(), f.Type())
+			}
+		}
+	} else {
+		check(o.Name(), named.Underlying())
+	}
+	return found
+}
+
+// internalIn returns the internal types that t is made of. It does not look into other named types: those are checked where they are declared.
+func internalIn(t types.Type) (found []string) {
+	of := func(all ...types.Type) {
+		for _, one := range all {
+			found = append(found, internalIn(one)...)
+		}
+	}
+	switch t := t.(type) {
+	case *types.Alias:
+		of(types.Unalias(t))
+	case *types.Named:
+		if p := t.Obj().Pkg(); p != nil && strings.HasPrefix(p.Path(), module+"/") && strings.Contains(p.Path(), "/internal/") {
+			found = append(found, strings.TrimPrefix(p.Path(), module+"/")+"."+t.Obj().Name())
+		}
+		of(slices.Collect(t.TypeArgs().Types())...)
+	case *types.Map:
+		of(t.Key(), t.Elem())
+	case interface{ Elem() types.Type }: // pointers, slices, arrays, channels
+		of(t.Elem())
+	case *types.Signature:
+		for p := range t.TypeParams().TypeParams() {
+			of(p.Constraint())
+		}
+		of(t.Params(), t.Results())
+	case *types.Tuple:
+		for v := range t.Variables() {
+			of(v.Type())
+		}
+	case *types.Struct:
+		for f := range t.Fields() {
+			if f.Exported() {
+				of(f.Type())
+			}
+		}
+	case *types.Interface:
+		for m := range t.Methods() {
+			if m.Exported() {
+				of(m.Type())
+			}
+		}
+		of(slices.Collect(t.EmbeddedTypes())...)
+	case *types.Union:
+		for term := range t.Terms() {
+			of(term.Type())
+		}
+	}
+	return found
+}

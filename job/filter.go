@@ -1,0 +1,94 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Filter selects jobs; zero fields select all.
+type Filter struct {
+	States     []State
+	Kind       string
+	Lane       string
+	Subject    string
+	Pipeline   int64
+	Parent     int64
+	Children   *bool // whether children of fan-outs are selected, see [Filter.WithChildren]
+	Current    bool  // only the current run of each kind and subject, children of fan-outs included
+	Since      time.Time
+	Reason     Reason
+	ErrorClass ErrorClass
+	ErrorCode  string
+	Owner      string // the submitter
+	Limit      int    // of a page: default 50, at most 1000; commands ignore it
+	Cursor     string // of the previous page; commands ignore it
+}
+
+// Validate reports a reason, an error class or an error code that no job can have: an empty list would pass for an answer.
+func (f Filter) Validate() error {
+	switch {
+	case f.Reason != "" && f.Reason.States() == nil:
+		return fmt.Errorf("no reason %q: want one of %v", f.Reason, Reasons())
+	case f.ErrorClass != "" && !f.ErrorClass.Known():
+		return fmt.Errorf("no error class %q: want one of %v", f.ErrorClass, ErrorClasses())
+	case f.ErrorCode != CleanCode(f.ErrorCode):
+		return fmt.Errorf("no error code %q: want at most %d bytes of A-Z a-z 0-9 _ - . : and /", f.ErrorCode, MaxCodeBytes)
+	}
+	return nil
+}
+
+// Possible returns the states that can match the filter: those that it names, or else those of its error class or reason; none means any.
+// A list begins with the few jobs that failed or were cancelled when only these can match.
+func (f Filter) Possible() []State {
+	switch {
+	case len(f.States) > 0:
+		return f.States
+	case f.ErrorClass != "" || f.ErrorCode != "":
+		return []State{Failed}
+	}
+	return f.Reason.States()
+}
+
+// Any reports whether the filter selects less than everything. Children, in or out, are no selection.
+func (f Filter) Any() bool {
+	f.Children = nil
+	return len(f.asked()) > 0
+}
+
+// WithChildren reports whether the filter selects children of fan-outs too. A list of everything is easier to read without them. With
+// any filter they count, so that a list shows what a command with the same filter is for.
+func (f Filter) WithChildren() bool {
+	if f.Children != nil {
+		return *f.Children
+	}
+	return f.Any()
+}
+
+// MarshalJSON encodes what the filter selects by, under the names of the HTTP API, for logs and audit entries.
+func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
+
+func (f Filter) asked() map[string]any {
+	asked := map[string]any{}
+	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject, "reason": string(f.Reason),
+		"error_class": string(f.ErrorClass), "error_code": f.ErrorCode} {
+		if value != "" {
+			asked[name] = value
+		}
+	}
+	for name, id := range map[string]int64{"pipeline": f.Pipeline, "parent": f.Parent} {
+		if id != 0 {
+			asked[name] = fmt.Sprint(id)
+		}
+	}
+	if len(f.States) > 0 {
+		asked["state"] = f.States
+	}
+	if !f.Since.IsZero() {
+		asked["since"] = f.Since
+	}
+	if f.Children != nil {
+		asked["children"] = *f.Children
+	}
+	return asked
+}

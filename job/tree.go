@@ -1,0 +1,20 @@
+package job
+
+// Tree is a pipeline with the jobs of its spine and the children that they fanned out to.
+type Tree struct {
+	Pipeline
+	Jobs []TreeJob `json:"jobs"`
+}
+
+// TreeJob is a job of a tree.
+type TreeJob struct {
+	Job
+	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out, or the tree's limits leave that out
+}
+
+// TreeFanOut is what a job fanned out to. A child is shown, and counted, by the last job of its chain.
+type TreeFanOut struct {
+	Branches int           `json:"branches"`
+	States   map[State]int `json:"states"` // children by state
+	Shown    []TreeJob     `json:"shown"`  // children that run or did not succeed
+}
