@@ -214,9 +214,10 @@ func (r *engine) finishInTx(one *run, o *Outcome, e store.Ending, next *store.Ne
 			if next != nil {
 				child = next.ID
 			}
-			found, err := r.whereabouts(ctx, one, child)
-			ended.ChildRunning = found.ChildRunning
-			return found.Ended != nil && *found.Ended == string(ended.State), err
+			found, err := r.store.ClaimOutcomes(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{child}, false)
+			c := found[one.lease.JobID]
+			ended.ChildRunning = c.NextRunning
+			return c.State != nil && *c.State == ended.State, err
 		})
 	}
 	err := write()

@@ -38,7 +38,7 @@ func (r *engine) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 	err := r.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
 		if store.Unknown(err) {
-			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Parked {
+			if c, err := r.store.ClaimOutcome(ctx, one.lease); err == nil && c.Parked {
 				return nil
 			}
 		}
@@ -71,7 +71,7 @@ func (r *engine) handBack(one *run, why string) {
 	err := r.persist(one, func(ctx context.Context) error {
 		did, err := r.store.HandBack(ctx, one.lease.Pod, []job.Lease{one.lease}, why)
 		if store.Unknown(err) {
-			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Pending {
+			if c, err := r.store.ClaimOutcome(ctx, one.lease); err == nil && c.Pending {
 				back = true
 				return nil
 			}
@@ -89,11 +89,6 @@ func (r *engine) handBack(one *run, why string) {
 		// To be cancelled, or lost: the fence decides which.
 		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
-}
-
-func (r *engine) whereabouts(ctx context.Context, one *run, child int64) (store.Whereabouts, error) {
-	found, err := r.store.Whereabouts(ctx, one.lease.Pod, []job.Lease{one.lease}, []int64{child})
-	return found[one.lease.JobID], err
 }
 
 // persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
@@ -138,7 +133,7 @@ func (r *engine) release(one *run, err *released) {
 	if err.owned != nil && !err.owned(ctx) {
 		return
 	}
-	if fate, err := store.ReadFate(ctx, r.front, one.lease); err == nil && !fate.Held {
+	if c, err := r.front.ClaimOutcome(ctx, one.lease); err == nil && !c.Held {
 		return // it has ended elsewhere, or is another claim's: nothing is discarded here
 	}
 	one.traceEvent("job.handed_back")
