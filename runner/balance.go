@@ -212,20 +212,20 @@ func (r *engine) readWaitingBack(ctx context.Context, boot string, e store.Endin
 		child = e.Next.ID
 	}
 	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
-		found, err := r.store.Whereabouts(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child})
+		found, err := r.store.ClaimOutcomes(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child}, false)
 		if err != nil {
 			continue
 		}
 		at := found[e.ID]
-		if at.Ended == nil {
+		if at.State == nil {
 			if e.Next != nil && e.Next.Starts {
 				r.doubt.raise() // should the end be committed after all, its next step is ours and unknown here
 			}
 			return store.EndedWaiting{}, false, nil
 		}
-		ended.Here = at.EndedHere
+		ended.Here = at.ByFinish
 		ended.OffBalance = e.Group // if it is not, a look at it costs little
-		if ended.Next = store.PlacedPending; at.ChildRunning {
+		if ended.Next = store.PlacedPending; at.NextRunning {
 			ended.Next = store.PlacedRunning
 		}
 		return ended, true, nil

@@ -47,7 +47,10 @@ func (r *engine) fanOut(one *run, o *plain.Outcome) *run {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
-		}, func(ctx context.Context) (bool, error) { return r.store.FannedOut(ctx, one.Lease) })
+		}, func(ctx context.Context) (bool, error) {
+			c, err := r.store.ClaimOutcome(ctx, one.Lease)
+			return c.FannedOut, err
+		})
 	}
 	err = write()
 	for try := 0; r.store.IDTaken(err) && try < idTries; try++ {

@@ -215,9 +215,10 @@ func (r *engine) finishInTx(one *run, o *plain.Outcome, e store.Ending, next *st
 			if next != nil {
 				child = next.ID
 			}
-			found, err := r.whereabouts(ctx, one, child)
-			ended.ChildRunning = found.ChildRunning
-			return found.Ended != nil && *found.Ended == string(ended.State), err
+			found, err := r.store.ClaimOutcomes(ctx, one.Lease.Pod, []job.Lease{one.Lease}, []int64{child}, false)
+			c := found[one.Lease.JobID]
+			ended.ChildRunning = c.NextRunning
+			return c.State != nil && *c.State == ended.State, err
 		})
 	}
 	err := write()

@@ -186,7 +186,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 			children[i] = w.ending.Next.ID
 		}
 	}
-	found, err := f.r.store.Whereabouts(ctx, pod, claims, children)
+	found, err := f.r.store.ClaimOutcomes(ctx, pod, claims, children, false)
 	if err != nil {
 		for _, w := range batch {
 			if w.one.isLost() {
@@ -197,36 +197,19 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 		}
 		return again
 	}
-	gone := f.gone(ctx, found)
 	for _, w := range batch {
 		switch at := found[w.ending.ID]; {
-		case at.Ended != nil:
-			f.answer(w, store.Ended{State: job.State(*at.Ended), ChildRunning: at.ChildRunning, Found: true, Here: w.unknown && at.EndedHere}, nil)
+		case at.State != nil:
+			f.answer(w, store.Ended{State: *at.State, ChildRunning: at.NextRunning, Found: true, Here: w.unknown && at.ByFinish}, nil)
 		case at.Held:
 			again = append(again, w)
-		case gone[w.ending.ID]:
+		case at.Deleted:
 			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrGone))
 		default:
 			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
 		}
 	}
 	return again
-}
-
-// gone returns those of the jobs that lost their claims which have been deleted, as far as the database answers.
-func (f *flusher) gone(ctx context.Context, found map[int64]store.Whereabouts) map[int64]bool {
-	var lost []int64
-	for id, at := range found {
-		if at.Ended == nil && !at.Held && !at.Parked && !at.Pending {
-			lost = append(lost, id)
-		}
-	}
-	if len(lost) == 0 {
-		return nil
-	}
-	gone, err := f.r.store.Gone(ctx, lost...)
-	_ = f.r.dbError(err)
-	return gone
 }
 
 func (f *flusher) answer(w *flush, ended store.Ended, err error) {

@@ -75,15 +75,15 @@ func (g *Session) report(ctx context.Context, report SessionReport) (taken, dupl
 		g.remember(key)
 		return true, false, nil
 	}
-	fate, err := store.ReadFate(ctx, g.host.pod.front, one.Lease)
+	found, err := g.host.pod.front.ClaimOutcome(ctx, one.Lease)
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
-	if fate.Held { // not written: somebody else is to be asked
+	if found.Held { // not written: somebody else is to be asked
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
 	}
 	g.remember(key)
-	if !report.is(fate) || lost && first {
+	if !report.is(found) || lost && first {
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.front.Lost(ctx, one.Lease))
 	}
 	return true, !first, nil
@@ -109,24 +109,24 @@ func (g *Session) answer(report SessionReport) *answer {
 	return &answer{outcome: report.Outcome}
 }
 
-// is reports whether what became of a claim is what the report says.
-func (report SessionReport) is(f store.Fate) bool {
-	o := report.Outcome
+// is reports whether a claim came to what the report says.
+func (report SessionReport) is(c store.ClaimOutcome) bool {
+	o, ended := report.Outcome, c.State != nil && c.ByPod && ours(c.Reason)
 	switch {
 	case report.HandedBack:
-		return f.Pending
+		return c.Pending
 	case report.Err != nil:
-		return f.Parked && !f.Fanned || f.State != nil && (*f.State == job.Failed || *f.State == job.Cancelled) && ours(f.Reason)
+		return c.Parked && !c.FannedOut || ended && (*c.State == job.Failed || *c.State == job.Cancelled)
 	case o != nil && o.Later != nil:
-		return f.Parked && !f.Fanned || f.State != nil && *f.State == job.Cancelled && ours(f.Reason)
-	case o != nil && o.Fan != nil && f.Fanned:
+		return c.Parked && !c.FannedOut || ended && *c.State == job.Cancelled
+	case o != nil && o.Fan != nil && c.FannedOut:
 		return true
-	case f.State == nil || !ours(f.Reason):
+	case !ended:
 		return false
-	case *f.State == job.Succeeded:
-		return o == nil || sameResult(o.Result, f.Result)
+	case *c.State == job.Succeeded:
+		return o == nil || sameResult(o.Result, c.Result)
 	}
-	return *f.State == job.Cancelled || *f.State == job.Failed && *f.Reason != job.ReasonError
+	return *c.State == job.Cancelled || *c.State == job.Failed && *c.Reason != job.ReasonError
 }
 
 // ours reports whether an end may be one that a handler's return led to.
@@ -156,11 +156,11 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Guest
 		return false, h.pod.dbError(err)
 	}
 	if len(held) == 0 {
-		fate, err := store.ReadFate(ctx, h.pod.front, lease)
+		found, err := h.pod.front.ClaimOutcome(ctx, lease)
 		if err != nil {
 			return false, h.pod.dbError(err)
 		}
-		if report.is(fate) {
+		if report.is(found) {
 			return true, nil
 		}
 		return false, fmt.Errorf("report of job %d: %w", report.ID, h.pod.front.Lost(ctx, lease))

@@ -38,7 +38,7 @@ func (r *engine) parkBy(one *run, wait time.Duration, write func(ctx context.Con
 	err := r.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
 		if store.Unknown(err) {
-			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Parked {
+			if c, err := r.store.ClaimOutcome(ctx, one.Lease); err == nil && c.Parked {
 				return nil
 			}
 		}
@@ -68,7 +68,7 @@ func (r *engine) handBack(one *run, why string) {
 	err := r.persist(one, func(ctx context.Context) error {
 		did, err := r.store.HandBack(ctx, one.Lease.Pod, []job.Lease{one.Lease}, why)
 		if store.Unknown(err) {
-			if w, err := r.whereabouts(ctx, one, 0); err == nil && w.Pending {
+			if c, err := r.store.ClaimOutcome(ctx, one.Lease); err == nil && c.Pending {
 				back = true
 				return nil
 			}
@@ -86,11 +86,6 @@ func (r *engine) handBack(one *run, why string) {
 		// To be cancelled, or lost: the fence decides which.
 		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
-}
-
-func (r *engine) whereabouts(ctx context.Context, one *run, child int64) (store.Whereabouts, error) {
-	found, err := r.store.Whereabouts(ctx, one.Lease.Pod, []job.Lease{one.Lease}, []int64{child})
-	return found[one.Lease.JobID], err
 }
 
 // persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
@@ -135,7 +130,7 @@ func (r *engine) release(one *run, err *released) {
 	if err.owned != nil && !err.owned(ctx) {
 		return
 	}
-	if fate, err := store.ReadFate(ctx, r.front, one.Lease); err == nil && !fate.Held {
+	if c, err := r.front.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
 		return // it has ended elsewhere, or is another claim's: nothing is discarded here
 	}
 	one.traceEvent("job.handed_back")

@@ -183,14 +183,14 @@ func (r *engine) insertThese(ctx context.Context, boot string, list []store.NewJ
 		for i, n := range list {
 			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}, n.ID
 		}
-		found, err := r.front.Whereabouts(ctx, boot, claims, ids)
+		found, err := r.front.ClaimOutcomes(ctx, boot, claims, ids, false)
 		if err != nil {
 			continue
 		}
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].ChildRunning: // born so: what was claimed since is the poller's
+			case n.Starts && found[n.ID].NextRunning: // born so: what was claimed since is the poller's
 				places[n.ID] = store.PlacedRunning
 			case n.NeedsApproval || len(list) == 1 && r.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting

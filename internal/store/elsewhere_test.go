@@ -81,7 +81,7 @@ func (w *world) liveALife() {
 	w.is.Equal(pending, 1)
 	claims := w.claims(b, 5)
 	w.is.Equal(len(claims), 3)
-	found, err := w.Whereabouts(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0})
+	found, err := w.ClaimOutcomes(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0}, false)
 	w.is.NoErr(err)
 	w.is.True(found[claims[0].ID].Held)
 	_, err = admin.Cancel(w.ctx(), w.Store, claims[0].ID, true, "ann", untold)

@@ -122,15 +122,3 @@ func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke b
 	}
 	return err
 }
-
-// fannedOutSQL answers whether a claim whose commit was in doubt fanned out. Plan: fan_outs_pkey.
-var fannedOutSQL = newStatement(`select true from trapeze.fan_outs where id = @id and fence = @fence`)
-
-// FannedOut reports whether a claim has fanned out.
-func (s *Store) FannedOut(ctx context.Context, l job.Lease) (bool, error) {
-	found, err := run(ctx, s, pgx.RowTo[bool], fannedOutSQL, args{{"id", l.JobID}, {"fence", l.Fence}})
-	if err != nil {
-		return false, fmt.Errorf("read back the fan-out of job %d: %w", l.JobID, err)
-	}
-	return len(found) > 0, nil
-}

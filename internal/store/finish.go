@@ -108,7 +108,7 @@ const (
 
 const (
 	// endFree locks the rows of ends with their id, fence and pod: the fence decides first. What it leaves out has lost its
-	// lease, or its row is locked at this moment, and the others of the batch must not wait for that: [Store.Whereabouts]
+	// lease, or its row is locked at this moment, and the others of the batch must not wait for that: [Store.ClaimOutcomes]
 	// finds out. Plan: live_pkey.
 	endFree = `free as materialized (
 	select e.* from ends e join trapeze.live l on l.id = e.id
@@ -199,9 +199,9 @@ const (
 
 // Finish ends a batch of claims of this pod in one statement and one commit, each fenced and reported by itself: of an id
 // that is missing from the result nothing was written. It has lost its lease, or its row is held by somebody:
-// [Store.Whereabouts] tells.
+// [Store.ClaimOutcomes] tells.
 //
-// After an error for which [Unknown] is true, read back with [Store.Whereabouts]; never send it again blind. After one
+// After an error for which [Unknown] is true, read back with [Store.ClaimOutcomes]; never send it again blind. After one
 // for which [Refused] is true, send its members in parts, or one by one.
 func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
 	return finish(ctx, s, nil, boot, list)
@@ -294,48 +294,4 @@ func scanEnded(row pgx.CollectableRow) (e endedRow, err error) {
 	err = row.Scan(&e.id, &state, &e.ChildRunning, &e.OffBalance)
 	e.State = job.State(state)
 	return e, err
-}
-
-// whereaboutsSQL finds what became of one claim. A job that was born running was claimed at the moment it became ready,
-// that of its transaction; one that was claimed later is its claimer's to start, also when that is this pod's poller.
-// Plan: primary-key and done_by_id probes; for an exists in the list of columns PostgreSQL 18 would hash whole tables.
-var whereaboutsSQL = newStatement(`
-select w.id, w.fence,
-	(select d.state from trapeze.done d where d.id = w.id and d.fence = w.fence limit 1) as ended,
-	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false) as parked,
-	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = @boot::uuid limit 1), false) as held,
-	coalesce((select true from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod is null limit 1), false) as pending,
-	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = @boot::uuid
-		and l.claimed_at = l.ready_at limit 1), false) as child_running,
-	coalesce((select true from trapeze.done d where d.id = w.id and d.fence = w.fence and d.pod = @boot::uuid and d.xid is not null limit 1),
-		false) as ended_here
-from unnest(@ids::bigint[], @fences::bigint[], @children::bigint[]) as w(id, fence, child)`)
-
-// Whereabouts is what became of a claim whose commit was in doubt.
-type Whereabouts struct {
-	ID, Fence    int64
-	Ended        *string // the state in done
-	Parked       bool
-	Held         bool // still ours: nothing was written
-	Pending      bool // handed back
-	ChildRunning bool // its next step was born running and is ours, so that nobody but its parent's run can start it
-	EndedHere    bool // [Store.Finish] or [Store.EndWaiting] ended it for this pod: no command, recovery or maintenance did
-}
-
-// Whereabouts reads back claims by (id, fence); children[i] is the id of the step that was to follow claims[i], or of
-// any other job that may have been born running here, or 0.
-func (s *Store) Whereabouts(ctx context.Context, boot string, claims []job.Lease, children []int64) (map[int64]Whereabouts, error) {
-	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
-	for i, c := range claims {
-		ids[i], fences[i] = c.JobID, c.Fence
-	}
-	found, err := run(ctx, s, pgx.RowToStructByPos[Whereabouts], whereaboutsSQL, args{{"ids", ids}, {"fences", fences}, {"boot", boot}, {"children", children}})
-	if err != nil {
-		return nil, fmt.Errorf("read back claims: %w", err)
-	}
-	byID := make(map[int64]Whereabouts, len(found))
-	for _, w := range found {
-		byID[w.ID] = w
-	}
-	return byID, nil
 }

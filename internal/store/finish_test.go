@@ -190,7 +190,7 @@ func TestAFinishInTheCallersTransactionStandsAndFallsWithIt(t *testing.T) {
 	w.is.True(errors.Is(run(true), job.ErrLeaseLost))
 }
 
-func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
+func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -210,14 +210,14 @@ func TestWhereaboutsTellWhatBecameOfAClaim(t *testing.T) {
 	for i := range c {
 		leases[i] = leaseOf(a, c[i])
 	}
-	found, err := w.Whereabouts(w.ctx(), a, leases, []int64{child.ID, 0, 0, 0, 0})
+	found, err := w.ClaimOutcomes(w.ctx(), a, leases, []int64{child.ID, 0, 0, 0, 0}, false)
 	w.is.NoErr(err)
-	at := func(i int) store.Whereabouts { return found[c[i].ID] }
-	w.is.Equal(*at(0).Ended, "succeeded")
-	w.is.True(at(0).ChildRunning)
+	at := func(i int) store.ClaimOutcome { return found[c[i].ID] }
+	w.is.Equal(*at(0).State, job.Succeeded)
+	w.is.True(at(0).NextRunning)
 	w.is.True(at(1).Parked)
 	w.is.True(at(2).Pending)
-	w.is.Equal(at(3), store.Whereabouts{ID: c[3].ID, Fence: 1}) // claimed by another since
+	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // claimed by another since
 	w.is.True(at(4).Held)
 }
 
@@ -238,12 +238,12 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	born[0].Starts = true
 	_, err = w.Enqueue(w.ctx(), boot, born)
 	w.is.NoErr(err)
-	found, err := w.Whereabouts(w.ctx(), boot, []job.Lease{{JobID: list[0].ID, Fence: 1, Pod: boot}, {JobID: born[0].ID, Fence: 1, Pod: boot}},
-		[]int64{list[0].ID, born[0].ID})
+	found, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{{JobID: list[0].ID, Fence: 1, Pod: boot}, {JobID: born[0].ID, Fence: 1, Pod: boot}},
+		[]int64{list[0].ID, born[0].ID}, false)
 	w.is.NoErr(err)
 	w.is.True(found[list[0].ID].Held)
-	w.is.True(!found[list[0].ID].ChildRunning) // it was claimed
-	w.is.True(found[born[0].ID].ChildRunning)  // nobody else knows of it
+	w.is.True(!found[list[0].ID].NextRunning) // it was claimed
+	w.is.True(found[born[0].ID].NextRunning)  // nobody else knows of it
 }
 
 func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {

@@ -12,11 +12,12 @@ import (
 
 // goneSQL finds those jobs that have been deleted: in jobs, or in every place that a job can be in. It runs only after a write was
 // refused. Plan: primary-key and done_by_id probes.
-var goneSQL = newStatement(`
-select w.id from unnest(@ids::bigint[]) as w(id)
-where (select true from trapeze.jobs j where j.id = w.id limit 1) is null
+var goneSQL = newStatement("select w.id from unnest(@ids::bigint[]) as w(id) where ", deleted)
+
+// deleted is true for a w.id that is in no row of jobs, or in no place that a job can be in.
+const deleted = `((select true from trapeze.jobs j where j.id = w.id limit 1) is null
 	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
-		(select true from trapeze.done d where d.id = w.id limit 1)) is null`)
+		(select true from trapeze.done d where d.id = w.id limit 1)) is null)`
 
 // Gone returns those of some jobs that have been deleted.
 func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) {

@@ -129,7 +129,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	e.Result = json.RawMessage(`1`)
 	_, ok := w.end(boot, e)
 	w.is.True(!ok) // the row is held: passed by, so that the others of a batch need not wait
-	at, err := w.Whereabouts(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID})
+	at, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID}, false)
 	w.is.NoErr(err)
 	w.is.True(at[id].Held) // it is to be sent again
 	release(true)

@@ -194,11 +194,11 @@ func notesStale(l job.Lease) verb {
 
 func readsBack(l job.Lease) verb {
 	return in(fmt.Sprintf("read back %+v", l),
-		func(ctx context.Context, s *store.Store) (store.Whereabouts, error) {
-			found, err := s.Whereabouts(ctx, l.Pod, []job.Lease{l}, []int64{0})
+		func(ctx context.Context, s *store.Store) (store.ClaimOutcome, error) {
+			found, err := s.ClaimOutcomes(ctx, l.Pod, []job.Lease{l}, nil, true)
 			return found[l.JobID], err
 		},
-		func(m *model) (store.Whereabouts, error) { return m.Whereabouts(l), nil })
+		func(m *model) (store.ClaimOutcome, error) { return m.ClaimOutcome(l), nil })
 }
 
 func told(v any) string { return asLine(v) }

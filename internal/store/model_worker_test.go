@@ -168,21 +168,26 @@ func (m *model) StaleResult(l job.Lease, what string) {
 	}
 }
 
-// Whereabouts is what became of a claim.
-func (m *model) Whereabouts(l job.Lease) store.Whereabouts {
-	w := store.Whereabouts{ID: l.JobID, Fence: l.Fence}
+// ClaimOutcome is what a claim came to.
+func (m *model) ClaimOutcome(l job.Lease) store.ClaimOutcome {
+	c := store.ClaimOutcome{ID: l.JobID, Fence: l.Fence}
 	j := m.jobs[l.JobID]
 	switch {
-	case j == nil || j.fence != l.Fence:
+	case j == nil:
+		c.Deleted = true
+	case j.fence != l.Fence:
 	case j.done():
-		state := string(j.state)
-		w.Ended, w.EndedHere = &state, j.finished && j.pod == l.Pod
+		c.State, c.Reason, c.ByPod = &j.state, &j.reason, j.pod == l.Pod
+		c.ByFinish = j.finished && c.ByPod
+		if j.result != "" {
+			c.Result = json.RawMessage(j.result)
+		}
 	case j.parked():
-		w.Parked = true
+		c.Parked = true
 	case j.pod == "":
-		w.Pending = true
+		c.Pending = true
 	case j.pod == l.Pod:
-		w.Held = true
+		c.Held = true
 	}
-	return w
+	return c
 }

@@ -27,6 +27,7 @@ var statements = map[string]string{
 	"bulkBegunSQL":         bulkBegunSQL.text,
 	"bulkRestSQL":          bulkRestSQL.text,
 	"checkpointSQL":        checkpointSQL.text,
+	"claimOutcomeSQL":      claimOutcomeSQL.text,
 	"claimSinceSQL":        claimSinceSQL.text,
 	"claimSQL":             claimSQL.text,
 	"claimSubjectsSQL":     claimSubjectsSQL.text,
@@ -38,9 +39,7 @@ var statements = map[string]string{
 	"endWaitingSQL":        endWaitingSQL.text,
 	"enqueueSinceSQL":      enqueueSinceSQL.text,
 	"enqueueSQL":           enqueueSQL.text,
-	"fannedOutSQL":         fannedOutSQL.text,
 	"fanOutSQL":            fanOutSQL.text,
-	"fateSQL":              fateSQL.text,
 	"goneSQL":              goneSQL.text,
 	"finishBranchesSQL":    finishBranchesSQL.text,
 	"finishSQL":            finishSQL.text,
@@ -94,7 +93,6 @@ var statements = map[string]string{
 	"tokenSQL":             tokenSQL.text,
 	"voidSlotsSQL":         voidSlotsSQL.text,
 	"waitingSQL":           waitingSQL.text,
-	"whereaboutsSQL":       whereaboutsSQL.text,
 }
 
 func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }

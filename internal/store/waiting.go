@@ -126,7 +126,7 @@ type EndedWaiting struct {
 
 // EndWaiting ends a job that waited. ok is false when somebody else has, when nothing calls for it, or when it has changed since it was
 // read: look again. After an error for which
-// [Unknown] is true, look with [Store.Whereabouts].
+// [Unknown] is true, look with [Store.ClaimOutcomes].
 func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended EndedWaiting, ok bool, err error) {
 	var c columns
 	if e.Next != nil {
