@@ -139,20 +139,16 @@ func shade(j job.Job) string {
 func fanBoxes(s job.TreeJob, now time.Time) []box {
 	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0
-	for _, state := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
-		n := s.FanOut.States[state]
-		if n == 0 {
-			continue
-		}
-		w := max(n*(boxW-24)/max(s.FanOut.Branches, 1), 3)
+	for _, c := range counts(s.FanOut) {
+		w := max(c.N*(boxW-24)/max(s.FanOut.Branches, 1), 3)
 		w = min(w, boxW-24-x)
-		all.Parts = append(all.Parts, part{string(state), x + 12, w})
+		all.Parts = append(all.Parts, part{string(c.State), x + 12, w})
 		x += w
-		if state.Terminal() {
-			done += n
+		if c.State.Terminal() {
+			done += c.N
 		}
-		if state != job.Succeeded {
-			all.Foot += fmt.Sprintf(" · %s %s", number(n), calls(state))
+		if c.State != job.Succeeded {
+			all.Foot += fmt.Sprintf(" · %s %s", number(c.N), calls(c.State))
 		}
 	}
 	all.Sub = fmt.Sprintf("%s of %s done", number(done), number(s.FanOut.Branches))
@@ -160,6 +156,22 @@ func fanBoxes(s job.TreeJob, now time.Time) []box {
 	list := []box{all}
 	for _, j := range s.FanOut.Shown {
 		list = append(list, jobBox(j.Job, now))
+	}
+	return list
+}
+
+// stateCount is a number of jobs in a state.
+type stateCount struct {
+	State job.State
+	N     int
+}
+
+// counts returns the children of a fan-out by state, those that have ended first.
+func counts(f *job.TreeFanOut) (list []stateCount) {
+	for _, state := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
+		if n := f.States[state]; n > 0 {
+			list = append(list, stateCount{state, n})
+		}
 	}
 	return list
 }
