@@ -319,7 +319,7 @@ func (r *engine) cancelOpen(ctx context.Context, reason job.Reason, actor string
 				}
 				continue
 			}
-			if _, err := r.cancelAmong(ctx, id, actor); err == nil {
+			if err := r.cancelAmong(ctx, id, actor); err == nil {
 				seen(id)
 			} else if !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound) {
 				return more, err

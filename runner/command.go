@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -45,39 +44,8 @@ func (a Admin) endOne(ctx context.Context, id int64, stop bool, actor string) (C
 		why = job.ReasonStopped
 	}
 	c, err := admin.Cancel(ctx, a.r.front, id, stop, named(actor), a.r.tellRun)
-	return a.r.ended(id, c, why, err)
-}
-
-// cancelAmong cancels one of many jobs that a command is for.
-func (r *engine) cancelAmong(ctx context.Context, id int64, actor string) (Cancelled, error) {
-	c, err := admin.CancelAmong(ctx, r.front, id, actor, r.tellRun)
-	return r.ended(id, c, job.ReasonCancelled, err)
-}
-
-// ended tells whoever is concerned what a cancel or stop came to.
-func (r *engine) ended(id int64, c admin.Cancellation, why job.Reason, err error) (Cancelled, error) {
-	if store.Unknown(err) {
-		return Cancelled{}, r.commandError(err)
-	}
-	if err != nil {
-		return Cancelled{State: c.State}, r.dbError(err)
-	}
-	if c.EndedKind != "" {
-		r.count.ends.count(job.Cancelled, "", c.EndedKind)
-	}
-	if c.Pod != nil {
-		r.member.cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
-		r.wake()
-	}
-	r.waiters.seen(id)
-	return Cancelled{State: c.State}, nil
-}
-
-// tellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
-func (r *engine) tellRun(l job.Lease) {
-	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.Lease == l {
-		r.cancelRun(one, job.ReasonCancelled)
-	}
+	state, err := a.r.cancelled(id, c, why, err)
+	return Cancelled{State: state}, err
 }
 
 // Approve lets a job go that awaits approval: it is due at once, or when its own delay is over. Errors: [job.ErrNotFound],

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -126,4 +127,20 @@ func (r *engine) slots() int {
 		return 0
 	}
 	return r.opts.Slots
+}
+
+// dbError counts an error of the database and passes it on.
+func (r *services) dbError(err error) error {
+	if class := store.Class(err); class != "" {
+		r.metrics.DBErrors.WithLabelValues(class).Inc()
+	}
+	return err
+}
+
+// commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.
+func (r *services) commandError(err error) error {
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+	}
+	return r.dbError(err)
 }

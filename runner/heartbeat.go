@@ -112,6 +112,13 @@ func (r *engine) cancelRun(one *run, why job.Reason) {
 	}
 }
 
+// tellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
+func (r *engine) tellRun(l job.Lease) {
+	if one := r.runs.find(l.JobID, l.Fence); one != nil && one.Lease == l {
+		r.cancelRun(one, job.ReasonCancelled)
+	}
+}
+
 // watchTrust cancels the handlers and calls over when the pod has not reached the database for so long that the others may take over. Results
 // that handlers have returned by then are still written once the database is back, unless the lease is lost.
 func (e *engine) watchTrust(ctx context.Context, over func()) {

@@ -79,7 +79,7 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 		if seen[id] {
 			continue
 		}
-		switch _, err := a.r.cancelAmong(ctx, id, actor); {
+		switch err := a.r.cancelAmong(ctx, id, actor); {
 		case err == nil:
 			seen[id] = true
 		case !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound):

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -26,39 +24,35 @@ import (
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
 
 // HandleOption sets what holds for all jobs of a kind.
-type HandleOption func(*kind)
+type HandleOption func(*registered)
 
 // Timeout bounds each run: its context then ends with [job.ErrTimeout], and its error counts as an attempt. Default:
 // Options.Timeout.
-func Timeout(d time.Duration) HandleOption { return func(k *kind) { k.timeout = d } }
+func Timeout(d time.Duration) HandleOption { return func(k *registered) { k.timeout = d } }
 
 // Retry lets a job's handler fail: max tries in all, with the given wait in between. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
-	return func(k *kind) { k.maxAttempts, k.backoff = max, wait }
+	return func(k *registered) { k.maxAttempts, k.backoff = max, wait }
 }
 
 // MaxCrashes is how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
-func MaxCrashes(n int) HandleOption { return func(k *kind) { k.maxCrashes = n } }
+func MaxCrashes(n int) HandleOption { return func(k *registered) { k.maxCrashes = n } }
 
 // KeepRunning lets handlers of this kind go on while the pod cannot reach the database for longer than its lease. Their
 // writes are fenced all the same; what they do elsewhere may happen at the same time as on another pod.
-func KeepRunning() HandleOption { return func(k *kind) { k.keepRunning = true } }
+func KeepRunning() HandleOption { return func(k *registered) { k.keepRunning = true } }
 
-// kind is a registered handler, with its types erased once so that nothing reflects on the way of a job.
-type kind struct {
-	name         string
-	timeout      time.Duration
-	maxAttempts  int // 0: the default
-	maxCrashes   int // 0: the default
-	backoff      job.Backoff
-	staleAfter   *time.Duration // nil: what the lane says, else the pod; 0: off
-	keepRunning  bool
-	inDatabase   bool
+// StaleAfter ends the context of a run with [job.ErrStale] when its handler has for that long neither noted progress
+// ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
+// a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
+// the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
+func StaleAfter(d time.Duration) HandleOption { return func(k *registered) { k.staleAfter = &d } }
+
+// registered is a kind with what the public face keeps of it.
+type registered struct {
+	*kind
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	run          func(ctx context.Context, j *plain.Job) (*plain.Outcome, error)
-	runSeconds   prometheus.Observer
-	ends         *endCounters // nil: a kind that only remote workers have
 }
 
 // Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
@@ -107,14 +101,14 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &kind{name: name, timeout: r.opts.Timeout, run: encoded(run), runSeconds: r.metrics.RunSeconds.WithLabelValues(name), ends: r.count.ends.of(name)}
+	k := &registered{kind: &kind{name: name, timeout: r.opts.Timeout, run: encoded(run), runSeconds: r.metrics.RunSeconds.WithLabelValues(name), ends: r.count.ends.of(name)}}
 	for _, o := range options {
 		o(k)
 	}
 	if k.inDatabase && r.remote {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
-	r.kinds[name] = k
+	r.kinds[name], r.registered[name] = k.kind, k
 }
 
 // encoded returns a handler whose outcome is encoded when it returns.

@@ -20,7 +20,7 @@ var ErrNoDatabase = errors.New("a remote worker has no database")
 
 // InDatabase says that handlers of the kind write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it: to register
 // it there is a mistake in the wiring, and pods refuse a worker that names it.
-func InDatabase() HandleOption { return func(k *kind) { k.inDatabase = true } }
+func InDatabase() HandleOption { return func(k *registered) { k.inDatabase = true } }
 
 // RemoteOptions configure [NewRemote].
 type RemoteOptions struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	plain "github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -56,12 +55,4 @@ func named(actor string) string {
 		actor = "operator"
 	}
 	return job.Storable(actor, 200)
-}
-
-// commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.
-func (r *engine) commandError(err error) error {
-	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
-	}
-	return r.dbError(err)
 }

@@ -20,6 +20,8 @@ type Runner struct {
 	started  bool
 	declared []declaration // schedules
 	remote   bool          // it has no database: see NewRemote
+
+	registered map[string]*registered // kinds
 }
 
 // PodConnections is how many connections a pod opens at most beside the host's pool, RemoteConnections how many more while it
@@ -40,7 +42,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{pod: p, opts: o}, nil
+	return &Runner{pod: p, opts: o, registered: map[string]*registered{}}, nil
 }
 
 // Run runs jobs until ctx ends, then drains: claims stop, handlers get Options.ShutdownGrace to end before their context

@@ -18,7 +18,7 @@ func Secrets(pointers ...string) HandleOption {
 			panic("runner: secret " + pointer + ": want a JSON pointer, such as /password or /users/*/token")
 		}
 	}
-	return func(k *kind) {
+	return func(k *registered) {
 		k.secrets, k.secretsKnown = append(k.secrets, pointers...), true
 	}
 }
@@ -28,7 +28,7 @@ func Secrets(pointers ...string) HandleOption {
 func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := r.kinds[name]
+	k := r.registered[name]
 	if k == nil {
 		return nil, false
 	}

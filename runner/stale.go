@@ -9,12 +9,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// StaleAfter ends the context of a run with [job.ErrStale] when its handler has for that long neither noted progress
-// ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
-// a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
-// the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
-func StaleAfter(d time.Duration) HandleOption { return func(k *kind) { k.staleAfter = &d } }
-
 // staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
 func (r *engine) staleAfter(one *run) time.Duration {
 	if one.kind.staleAfter != nil {

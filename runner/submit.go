@@ -436,11 +436,3 @@ func (r *engine) submitMany(ctx context.Context, list []*plain.Submission) ([]in
 	}
 	return ids, nil
 }
-
-// dbError counts an error of the database and passes it on.
-func (r *services) dbError(err error) error {
-	if class := store.Class(err); class != "" {
-		r.metrics.DBErrors.WithLabelValues(class).Inc()
-	}
-	return err
-}
