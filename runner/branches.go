@@ -9,18 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Branch is the end of one branch of a fan-out.
-type Branch = job.Branch
-
 // branchPage is how many branches are read at once.
 const branchPage = 500
 
-// Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
-// not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
-func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
-	return r.branches(ctx, id)
-}
-
+// branches reads the ends of the branches of a job that fanned out, page by page.
 func (r *engine) branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		w, err := r.front.Waiting(ctx, id)

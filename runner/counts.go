@@ -19,12 +19,6 @@ func newCounts(m *telemetry.Metrics) counts {
 	// What is there from the start, at 0, shows its first event as a rise.
 	m.Recovered.WithLabelValues(leaseLapsed)
 	m.DBErrors.WithLabelValues("conn")
-	for _, reason := range returnedFor {
-		m.RemoteReturned.WithLabelValues(reason)
-	}
-	for _, status := range []string{reportAccepted, reportDuplicate, reportStale} {
-		m.RemoteReports.WithLabelValues(status)
-	}
 	return counts{
 		fast: m.Handoffs.WithLabelValues("fast"), poll: m.Handoffs.WithLabelValues("poll"),
 		ends: &ends{finished: m.Finished, known: map[string]*endCounters{}},

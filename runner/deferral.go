@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	plain "github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -64,4 +65,13 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 		r.log.WarnContext(ctx, "the last part is in, and its job ends when a heartbeat tells", telemetry.JobID, id, telemetry.Err, r.dbError(err))
 	}
 	return nil
+}
+
+// Branch is the end of one branch of a fan-out.
+type Branch = job.Branch
+
+// Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
+// not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
+func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
+	return r.branches(ctx, id)
 }

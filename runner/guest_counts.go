@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -30,6 +31,16 @@ var returnedFor = map[string]string{
 }
 
 const handedBack = "handed_back"
+
+// registerCounts makes the counters of reports and returned claims appear at 0, so that the first event shows as a rise.
+func registerCounts(m *telemetry.Metrics) {
+	for _, reason := range returnedFor {
+		m.RemoteReturned.WithLabelValues(reason)
+	}
+	for _, status := range []string{reportAccepted, reportDuplicate, reportStale} {
+		m.RemoteReports.WithLabelValues(status)
+	}
+}
 
 // countReturned counts a claim that is given back.
 func (g *Session) countReturned(why string) {

@@ -28,6 +28,7 @@ type Host struct {
 // HostOf returns the host of the remote workers of a pod, which has one.
 func HostOf(r *Runner) *Host {
 	return r.serveWorkers(func() workerSessions {
+		registerCounts(r.metrics)
 		return &Host{pod: r.pod, adoptions: newAdoptions(r.store.Held)}
 	}).(*Host)
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// wakesApart is the least time between two sweeps that notifications cause, and between two notifications that we send:
+// a storm of them is one look.
+const wakesApart = 50 * time.Millisecond
+
 // beat renews the pod's lease until ctx ends.
 func (r *engine) beat(ctx context.Context) {
 	ticker := time.NewTicker(r.opts.HeartbeatEvery)

@@ -13,10 +13,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// wakesApart is the least time between two sweeps that notifications cause, and between two notifications that we send:
-// a storm of them is one look.
-const wakesApart = 50 * time.Millisecond
-
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
 func (p *pod) listen(ctx context.Context) {
 	if p.deaf() || p.opts.Disabled {

@@ -9,19 +9,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// engineOptions configure an engine: see [Options].
-type engineOptions struct {
-	Name, Version                      string
-	Slots                              int
-	Disabled                           bool
-	PollEvery                          time.Duration
-	LeaseFor, HeartbeatEvery           time.Duration
-	ShutdownGrace, StuckAfter          time.Duration
-	StaleAfter                         time.Duration
-	MaxAttempts, MaxCrashes, MaxFanOut int
-	DirectURL                          string
-}
-
 // podOptions configure a pod: see [Options].
 type podOptions struct {
 	engineOptions
