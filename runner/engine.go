@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/slots"
@@ -73,12 +74,21 @@ type services struct {
 	journal *journal.Writer // of events and progress
 }
 
-// newEngine returns an engine that runs no kind yet. mayUse reports whether it may use a lane; nil: it may use all. Set its member, its
-// kinds and those that it runs before it starts.
-func newEngine(s services, o engineOptions, mayUse func(lane string) bool) *engine {
+// newServices returns the services of a process on its pools.
+func newServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider) services {
+	s := services{
+		pool: pool, store: main, front: front, heart: heart, log: log, damped: newDamped(log), metrics: metrics,
+		tracing: tracing{tracer}, count: newCounts(metrics),
+	}
+	s.waiters, s.journal = newWaiters(s), journal.NewWriter(front, log, s.dbError)
+	return s
+}
+
+// newEngine returns an engine of an identity that handles no kind yet.
+func newEngine(s services, o engineOptions, m member) *engine {
 	e := &engine{
-		services: s, opts: o, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
-		lanes: slots.NewLanes(o.Slots, o.PollEvery, mayUse), marks: &slots.Marks{}, lease: newLease(), runs: newRuns(),
+		services: s, opts: o, member: m, kinds: map[string]*kind{}, mine: map[string]bool{}, mineAll: []string{},
+		lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), marks: &slots.Marks{}, lease: newLease(o.Boot), runs: newRuns(),
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	e.hands, e.flusher = newHands(e.work), newFlusher(e)
@@ -111,6 +121,14 @@ type member interface {
 	claimsCompared(context.Context)
 	// markLimit returns how long low-water marks count at most, and wakes the engines that share them after that.
 	markLimit() (most time.Duration, wake func())
+}
+
+// handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
+func (e *engine) handle(kinds []string) {
+	e.mineAll = kinds
+	for _, name := range kinds {
+		e.mine[name] = true
+	}
 }
 
 // boot returns the boot id of the identity.

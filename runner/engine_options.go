@@ -4,6 +4,8 @@ import "time"
 
 // engineOptions configure an engine: see [Options].
 type engineOptions struct {
+	Boot                               string                 // empty: a random one
+	MayUse                             func(lane string) bool // nil: all lanes
 	Name, Version                      string
 	Slots                              int
 	Disabled                           bool

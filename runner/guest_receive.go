@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -92,17 +93,17 @@ func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.opts.engineOptions
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, sessionPollEvery, false
-	g.engine = newEngine(host.pod.services, opts, o.Lane)
-	g.engine.member = g
-	g.engine.lease.boot = o.ID
+	opts.Boot, opts.MayUse = o.ID, o.Lane
+	g.engine = newEngine(host.pod.services, opts, g)
 	maps.Copy(g.engine.kinds, host.pod.kinds) // a step may follow that runs on a pod
+	var names []string
 	for _, k := range o.Kinds {
 		g.engine.kinds[k.Name] = g.proxied(k, host.pod.kinds[k.Name])
-		if !g.engine.mine[k.Name] {
-			g.engine.mine[k.Name] = true
-			g.engine.mineAll = append(g.engine.mineAll, k.Name)
+		if !slices.Contains(names, k.Name) {
+			names = append(names, k.Name)
 		}
 	}
+	g.engine.handle(names)
 }
 
 // proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.

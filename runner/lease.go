@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -23,7 +24,10 @@ type lease struct {
 	change wait.Signal
 }
 
-func newLease() *lease { return &lease{boot: uuid.NewString(), change: wait.NewSignal()} }
+// newLease returns the lease of a boot id, a random one when it is empty.
+func newLease(boot string) *lease {
+	return &lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
+}
 
 func (l *lease) id() string {
 	l.mu.Lock()

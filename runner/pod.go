@@ -12,7 +12,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/feed"
-	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
@@ -116,17 +115,13 @@ func newPod(pool *pgxpool.Pool, o podOptions) (*pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
-	shared := services{
-		pool: pool, store: main, front: front, heart: heart, log: log, damped: newDamped(log), metrics: metrics,
-		tracing: tracing{o.TracerProvider}, count: newCounts(metrics),
-	}
-	shared.waiters, shared.journal = newWaiters(shared), journal.NewWriter(front, log, shared.dbError)
+	shared := newServices(pool, main, front, heart, log, metrics, o.TracerProvider)
 	p := &pod{
-		engine: newEngine(shared, o.engineOptions, nil), opts: o,
+		opts:        o,
 		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		peers: wait.NewSignal(), pass: slowPass{every: passEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.member = podMember{p}
+	p.engine = newEngine(shared, o.engineOptions, podMember{p})
 	p.calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
 	return p, nil
@@ -185,10 +180,7 @@ func (p *pod) start(ctx context.Context, kinds []string, schedules []declaredSch
 	if p.opts.Disabled {
 		kinds = []string{}
 	}
-	p.mineAll, p.mine = kinds, map[string]bool{}
-	for _, name := range kinds {
-		p.mine[name] = true
-	}
+	p.handle(kinds)
 	for backoff := wait.NewBackoff(); ; {
 		err := p.open(ctx, schedules)
 		if err == nil {

@@ -15,17 +15,7 @@ import (
 // second. However many wait in this process, a look is one statement. An outage of the database is waited through. It
 // returns [job.ErrNotFound] when there is no such job, and ctx's cause when that ends first.
 func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
-	if err := context.Cause(ctx); err != nil {
-		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
-	}
-	one := r.waiters.add(id)
-	defer r.waiters.remove(one)
-	select {
-	case v := <-one.verdict:
-		return v.job, v.err
-	case <-ctx.Done():
-		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, context.Cause(ctx))
-	}
+	return r.waiters.wait(ctx, id)
 }
 
 // Result waits for a job as [Runner.Wait] does and decodes its result. A job that succeeded without one gives the zero value;

@@ -55,6 +55,21 @@ func newWaiters(r services) *waiters {
 	return &waiters{r: r, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
 
+// wait blocks until a job has ended, or ctx ends.
+func (w *waiters) wait(ctx context.Context, id int64) (job.Job, error) {
+	if err := context.Cause(ctx); err != nil {
+		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
+	}
+	one := w.add(id)
+	defer w.remove(one)
+	select {
+	case v := <-one.verdict:
+		return v.job, v.err
+	case <-ctx.Done():
+		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, context.Cause(ctx))
+	}
+}
+
 // add has somebody wait for a job.
 func (w *waiters) add(id int64) *waiter {
 	one := &waiter{id: id, verdict: make(chan verdict, 1)}
