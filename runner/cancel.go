@@ -27,7 +27,7 @@ func (r *engine) cancelled(id int64, c admin.Cancellation, why job.Reason, err e
 		r.count.ends.count(job.Cancelled, "", c.EndedKind)
 	}
 	if c.Pod != nil {
-		r.member.cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
+		r.member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
 		r.wake()
 	}
 	r.waiters.seen(id)

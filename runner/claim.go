@@ -118,7 +118,7 @@ func (r *engine) claim(ctx context.Context, look bool) (more bool, err error) {
 	}
 	r.launchClaims(boot, found, reserved)
 	quick := !slots.Slow(found.Took, len(found.Jobs))
-	most, wake := r.member.markLimit()
+	most, wake := r.member.MarkLimit()
 	sweeping := r.marks.Claimed(wants, found, quick, most, wake)
 	if !quick && !sweeping {
 		r.mark(ctx)

@@ -22,5 +22,5 @@ func (r *engine) heedHistory(history string) {
 	r.lanes.DropGrants()
 	r.marks.Drop()
 	r.doubt.raise()
-	r.member.historyChanged()
+	r.member.HistoryChanged()
 }

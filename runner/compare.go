@@ -25,7 +25,7 @@ func (r *engine) compare(ctx context.Context) {
 			r.log.DebugContext(ctx, "handlers could not be compared with the table, the next heartbeat tries again", telemetry.Err, r.dbError(err))
 			continue
 		}
-		r.member.claimsCompared(ctx)
+		r.member.ClaimsCompared(ctx)
 	}
 }
 
@@ -54,7 +54,7 @@ func (r *engine) cancelMissing(ctx context.Context) error {
 		case one == nil || !one.mustBeHeld():
 		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
 			r.cancelRun(one, m.Reason) // ended by a command since the heartbeat
-		case r.member.claimMissing(one):
+		case r.member.ClaimMissing(one):
 		default:
 			lost, ids = append(lost, one), append(ids, m.ID)
 		}

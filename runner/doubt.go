@@ -61,7 +61,7 @@ func (r *engine) handBackStrays(ctx context.Context) error {
 		return nil
 	}
 	began, boot := time.Now(), r.boot()
-	held, ok, err := r.member.given(ctx, boot)
+	held, ok, err := r.member.Claims(ctx, boot)
 	if err != nil || !ok {
 		return r.dbError(err)
 	}

@@ -99,28 +99,28 @@ func newEngine(s services, o engineOptions, m member) *engine {
 
 // member is the identity that an engine works for.
 type member interface {
-	// open opens the identity's row again after its lease was lost.
-	open(ctx context.Context) error
-	// heartbeat renews the lease and reads what the engine must apply.
-	heartbeat(ctx context.Context, boot string) (store.Beat, error)
-	// apply takes the state of the whole pod from a heartbeat.
-	apply(store.Beat)
-	// leaseLost ends the identity, or replaces it by a new one, after others have closed its row.
-	leaseLost(ctx context.Context)
-	// historyChanged drops what rests on commits that the database may have lost.
-	historyChanged()
-	// wakePeers wakes the other engines of the process and the other pods, for work that this one cannot take at once.
-	wakePeers()
-	// cancel ends the handler of a claim if an engine of this process runs it.
-	cancel(claim job.Lease, why job.Reason)
-	// given reads the claims that the table gives to the identity. ok is false when another process answers for them now.
-	given(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
-	// claimMissing lets go of a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
-	claimMissing(*run) bool
-	// claimsCompared runs after each comparison of the claims with the table.
-	claimsCompared(context.Context)
-	// markLimit returns how long low-water marks count at most, and wakes the engines that share them after that.
-	markLimit() (most time.Duration, wake func())
+	// Open opens the identity's row again after its lease was lost.
+	Open(ctx context.Context) error
+	// Heartbeat renews the lease and reads what the engine must apply.
+	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
+	// Apply takes the state of the whole pod from a heartbeat.
+	Apply(store.Beat)
+	// LeaseLost ends the identity, or replaces it by a new one, after others have closed its row.
+	LeaseLost(ctx context.Context)
+	// HistoryChanged drops what rests on commits that the database may have lost.
+	HistoryChanged()
+	// WakePeers wakes the other engines of the process and the other pods, for work that this one cannot take at once.
+	WakePeers()
+	// Cancel ends the handler of a claim if an engine of this process runs it.
+	Cancel(claim job.Lease, why job.Reason)
+	// Claims reads the claims that the table gives to the identity. ok is false when another process answers for them now.
+	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
+	// ClaimMissing lets go of a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
+	ClaimMissing(*run) bool
+	// ClaimsCompared runs after each comparison of the claims with the table.
+	ClaimsCompared(context.Context)
+	// MarkLimit returns how long low-water marks count at most, and wakes the engines that share them after that.
+	MarkLimit() (most time.Duration, wake func())
 }
 
 // handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
@@ -138,7 +138,7 @@ func (e *engine) boot() string { return e.lease.id() }
 func (r *engine) deaf() bool { return r.opts.DirectURL == "off" }
 
 // wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
-func (r *engine) wakePeers() { r.member.wakePeers() }
+func (r *engine) wakePeers() { r.member.WakePeers() }
 
 func (r *engine) slots() int {
 	if r.opts.Disabled {

@@ -12,11 +12,11 @@ import (
 
 // A Session is the [member] of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
 
-// open is not called: a worker whose row was closed opens another one, with another id.
-func (g *Session) open(context.Context) error { return ErrSessionClosed }
+// Open is not called: a worker whose row was closed opens another one, with another id.
+func (g *Session) Open(context.Context) error { return ErrSessionClosed }
 
-// heartbeat renews the lease only when the worker was heard of since the last one.
-func (g *Session) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+// Heartbeat renews the lease only when the worker was heard of since the last one.
+func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
 	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.engine.closing.Load(), g.stream, heard)
 	switch {
@@ -28,10 +28,10 @@ func (g *Session) heartbeat(ctx context.Context, boot string) (store.Beat, error
 	return b, err
 }
 
-func (g *Session) apply(store.Beat) {}
+func (g *Session) Apply(store.Beat) {}
 
-// leaseLost ends a session whose row was closed, or whose worker has opened another stream.
-func (g *Session) leaseLost(ctx context.Context) {
+// LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
+func (g *Session) LeaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
 	if row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrSessionClosed
@@ -41,17 +41,17 @@ func (g *Session) leaseLost(ctx context.Context) {
 	g.finish(why)
 }
 
-func (g *Session) historyChanged() {}
+func (g *Session) HistoryChanged() {}
 
-// wakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
-func (g *Session) wakePeers() {
+// WakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
+func (g *Session) WakePeers() {
 	g.host.pod.wake()
 	g.host.pod.wakePeers()
 }
 
-func (g *Session) cancel(claim job.Lease, why job.Reason) { g.host.pod.member.cancel(claim, why) }
+func (g *Session) Cancel(claim job.Lease, why job.Reason) { g.host.pod.member.Cancel(claim, why) }
 
-func (g *Session) given(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
+func (g *Session) Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
 	if !g.current(ctx) {
 		return nil, false, nil
 	}
@@ -62,15 +62,15 @@ func (g *Session) given(ctx context.Context, boot string) (held []store.Held, ok
 	return held, ok, err
 }
 
-func (g *Session) claimMissing(one *run) bool {
+func (g *Session) ClaimMissing(one *run) bool {
 	g.letGo(one.key())
 	return true
 }
 
-func (g *Session) claimsCompared(context.Context) {}
+func (g *Session) ClaimsCompared(context.Context) {}
 
-// markLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
-func (g *Session) markLimit() (time.Duration, func()) {
+// MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
+func (g *Session) MarkLimit() (time.Duration, func()) {
 	return g.host.pod.opts.PollEvery, g.host.pod.wake
 }
 

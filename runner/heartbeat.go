@@ -41,7 +41,7 @@ func (r *engine) readSettings() { r.reread.Set() }
 func (r *engine) beatOnce(ctx context.Context, counts bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !r.lease.registered() {
-		if err := r.member.open(ctx); err != nil {
+		if err := r.member.Open(ctx); err != nil {
 			r.damped.warn(ctx, notRegistered, telemetry.Err, r.dbError(err))
 			return
 		}
@@ -56,7 +56,7 @@ func (r *engine) beatOnce(ctx context.Context, counts bool) {
 	asking, cancel := context.WithTimeout(ctx, max(r.opts.HeartbeatEvery, r.opts.LeaseFor/3))
 	defer cancel()
 	boot := r.boot()
-	b, err := r.member.heartbeat(asking, boot)
+	b, err := r.member.Heartbeat(asking, boot)
 	if err != nil {
 		r.lease.missed()
 		r.doubt.raise() // the server that answers next may lack the latest commits
@@ -67,7 +67,7 @@ func (r *engine) beatOnce(ctx context.Context, counts bool) {
 	}
 	r.damped.over(ctx, heartbeatFailed)
 	if !b.Open {
-		r.member.leaseLost(ctx)
+		r.member.LeaseLost(ctx)
 		return
 	}
 	if r.lease.beaten(sent, b.Now, b.Left, counts) {
@@ -88,7 +88,7 @@ func (r *engine) told(b store.Beat) {
 	if r.lanes.ApplyStale(b.Lanes) {
 		r.runs.each(func(one *run) { one.pulse.watch(r.staleAfter(one)) })
 	}
-	r.member.apply(b)
+	r.member.Apply(b)
 	for _, c := range b.Cancels {
 		if one := r.runs.find(c.JobID, c.Fence); one != nil {
 			r.cancelRun(one, c.Reason)

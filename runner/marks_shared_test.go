@@ -46,7 +46,7 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	if one.engine.marks != same.engine.marks || one.engine.marks == other.engine.marks {
 		t.Error("marks are not shared by those of the same kinds, and by those alone")
 	}
-	if most, _ := one.engine.member.markLimit(); most != time.Minute {
+	if most, _ := one.engine.member.MarkLimit(); most != time.Minute {
 		t.Errorf("they count for %s at most", most)
 	}
 }

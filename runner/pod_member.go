@@ -15,13 +15,13 @@ import (
 // podMember is the pod as the [member] of its engine: its row in the table of pods, and the remote workers that it serves.
 type podMember struct{ p *pod }
 
-func (m podMember) open(ctx context.Context) error { return m.p.register(ctx) }
+func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
-func (m podMember) heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	return m.p.heart.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.closing.Load(), m.p.scheduledKinds()...)
 }
 
-func (m podMember) apply(b store.Beat) {
+func (m podMember) Apply(b store.Beat) {
 	m.p.due.told(b)
 	m.p.calendar.Apply(b.Now, b.NextFire)
 	if m.p.lanes.LostOne(strandedFor) {
@@ -33,8 +33,8 @@ func (m podMember) apply(b store.Beat) {
 	}
 }
 
-// leaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.
-func (m podMember) leaseLost(ctx context.Context) {
+// LeaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.
+func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
 	old := p.loseLease()
 	p.metrics.LeasesLost.Inc()
@@ -42,31 +42,31 @@ func (m podMember) leaseLost(ctx context.Context) {
 	p.beatOnce(ctx, true)
 }
 
-func (m podMember) historyChanged() {
+func (m podMember) HistoryChanged() {
 	m.p.metrics.HistoryChanges.Inc()
 	m.p.log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
 		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.boot())
 	m.p.feed.Wake()
 }
 
-func (m podMember) wakePeers() { m.p.notifyOthers() }
+func (m podMember) WakePeers() { m.p.notifyOthers() }
 
-func (m podMember) cancel(claim job.Lease, why job.Reason) {
+func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	m.p.cancelClaim(claim, why)
 	if e := m.p.sessions().engine(claim.Pod); e != nil {
 		e.cancelClaim(claim, why)
 	}
 }
 
-func (m podMember) given(ctx context.Context, boot string) ([]store.Held, bool, error) {
+func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool, error) {
 	held, err := m.p.store.Held(ctx, boot)
 	return held, true, err
 }
 
-func (podMember) claimMissing(*run) bool { return false }
+func (podMember) ClaimMissing(*run) bool { return false }
 
-// claimsCompared searches orphaned claims, of the pod's remote workers too, and notes for doctor how many claims the pod knows.
-func (m podMember) claimsCompared(ctx context.Context) {
+// ClaimsCompared searches orphaned claims, of the pod's remote workers too, and notes for doctor how many claims the pod knows.
+func (m podMember) ClaimsCompared(ctx context.Context) {
 	if m.p.pass.due() {
 		if err := m.p.findOrphaned(ctx); err != nil {
 			m.p.log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, m.p.dbError(err))
@@ -75,7 +75,7 @@ func (m podMember) claimsCompared(ctx context.Context) {
 	m.p.known.report(ctx, m.p.engine)
 }
 
-func (m podMember) markLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.wake }
+func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.wake }
 
 // errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
 var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")

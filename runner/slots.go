@@ -64,6 +64,6 @@ func (r *engine) mark(ctx context.Context) {
 		r.log.DebugContext(ctx, "no marks", telemetry.Err, r.dbError(err)) // claims are slower without
 		return
 	}
-	most, again := r.member.markLimit()
+	most, again := r.member.MarkLimit()
 	r.marks.Apply(found, since, took, most, again)
 }
