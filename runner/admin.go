@@ -3,7 +3,7 @@ package runner
 // Admin reads and changes what operators are responsible for: jobs, pipelines, lanes, pods, the queue state, schedules and retention. The
 // CLI, the API and a host's own tools use it. Every change is written to the audit log under the name of its actor. Get one from
 // [Runner.Admin]; its methods are safe for concurrent use, and need no running pod.
-type Admin struct{ r *Runner }
+type Admin struct{ pod *pod }
 
 // Admin returns the operator's side of the runner.
-func (r *Runner) Admin() Admin { return Admin{r} }
+func (r *Runner) Admin() Admin { return Admin{r.pod} }

@@ -21,13 +21,13 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", nil)
-	r.runs.close()
-	is.True(!r.doubt.due())
+	r.pod.Runs.Close()
+	is.True(!r.pod.Doubt.Due())
 	reserved := map[string]int{"default": 1}
-	r.launchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Kind: "k", Lane: "default", Fence: 1}}, Seen: 1}, reserved)
-	is.True(r.doubt.due())           // so that it is given back, unspent, before the pod leaves
+	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Kind: "k", Lane: "default", Fence: 1}}, Seen: 1}, reserved)
+	is.True(r.pod.Doubt.Due())       // so that it is given back, unspent, before the pod leaves
 	is.Equal(reserved["default"], 1) // its slot is still kept for the caller to give back
-	is.Equal(r.runs.count(), 0)
+	is.Equal(r.pod.Runs.Count(), 0)
 }
 
 // A pod may lose its lease and register anew between the commit of a claim and the start of its handler. The claim is another pod's then:
@@ -39,6 +39,6 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", nil, KeepRunning()) // it outlives trust, not the lease
-	one := r.newRun(store.Claimed{ID: 7, Kind: "k", Lane: "default", Fence: 1}, "the boot id before")
-	is.True(errors.Is(context.Cause(one.ctx), job.ErrLeaseLost))
+	one := r.pod.NewRun(store.Claimed{ID: 7, Kind: "k", Lane: "default", Fence: 1}, "the boot id before")
+	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
 }

@@ -31,8 +31,8 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 	c, err := a.endOne(ctx, id, stop, actor)
 	if err == nil {
 		// Its branches are cancelled with it; or it was the last branch that somebody waited for. Otherwise a heartbeat tells.
-		if err := a.r.balanceAround(ctx); err != nil {
-			a.r.log.WarnContext(ctx, "the fan-outs of a cancelled job could not be balanced yet", telemetry.JobID, id, telemetry.Err, a.r.dbError(err))
+		if err := a.pod.SettleFanOuts(ctx); err != nil {
+			a.pod.Log.WarnContext(ctx, "the fan-outs of a cancelled job could not be balanced yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
 		}
 	}
 	return c, err
@@ -43,8 +43,8 @@ func (a Admin) endOne(ctx context.Context, id int64, stop bool, actor string) (C
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := admin.Cancel(ctx, a.r.front, id, stop, named(actor), a.r.tellRun)
-	state, err := a.r.cancelled(id, c, why, err)
+	c, err := admin.Cancel(ctx, a.pod.Commands, id, stop, named(actor), a.pod.TellRun)
+	state, err := a.pod.Cancelled(id, c, why, err)
 	return Cancelled{State: state}, err
 }
 
@@ -52,20 +52,20 @@ func (a Admin) endOne(ctx context.Context, id int64, stop bool, actor string) (C
 // [job.ErrNotAwaitingApproval], also when it was approved before; and [job.ErrOutcomeUnknown] when the connection was lost
 // before the answer: asking again is safe, and tells.
 func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
-	if err := admin.Approve(ctx, a.r.front, id, named(actor)); err != nil {
-		return a.r.commandError(err)
+	if err := admin.Approve(ctx, a.pod.Commands, id, named(actor)); err != nil {
+		return a.pod.CommandError(err)
 	}
-	a.r.wake()
-	a.r.wakePeers()
+	a.pod.Wake()
+	a.pod.WakePeers()
 	return nil
 }
 
 // Get reads one job: [job.ErrNotFound] when there is none.
 func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) {
-	return view.Job(ctx, r.front, id)
+	return view.Job(ctx, r.pod.Commands, id)
 }
 
 // Events lists a job's events after the one of that number, oldest first: an event's number is its EventNo, 0 lists from the first.
 func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Event, error) {
-	return view.JobEvents(ctx, a.r.front, id, after, limit)
+	return view.JobEvents(ctx, a.pod.Commands, id, after, limit)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -47,22 +47,22 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	if len(c.part) > 500 || job.Storable(c.part, 500) != c.part {
 		return fmt.Errorf("complete job %d: the part's name has %d bytes or is no text, at most 500: %w", id, len(c.part), job.ErrInvalid)
 	}
-	encoded, err := plain.EncodeResult(result)
+	encoded, err := engine.EncodeResult(result)
 	if err != nil {
 		return fmt.Errorf("complete job %d: %w", id, err)
 	}
-	due, err := admin.Complete(ctx, r.front, id, token, c.part, encoded, c.failure, c.by)
+	due, err := admin.Complete(ctx, r.pod.Commands, id, token, c.part, encoded, c.failure, c.by)
 	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.dbError(err))
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.pod.DBError(err))
 	}
 	if errors.Is(err, job.ErrAlreadyTerminal) || err == nil && !due {
 		return err
 	}
 	if err != nil {
-		return r.dbError(err)
+		return r.pod.DBError(err)
 	}
-	if err := r.balance(ctx, id); err != nil {
-		r.log.WarnContext(ctx, "the last part is in, and its job ends when a heartbeat tells", telemetry.JobID, id, telemetry.Err, r.dbError(err))
+	if err := r.pod.SettleFanOut(ctx, id); err != nil {
+		r.pod.Log.WarnContext(ctx, "the last part is in, and its job ends when a heartbeat tells", telemetry.JobID, id, telemetry.Err, r.pod.DBError(err))
 	}
 	return nil
 }
@@ -73,5 +73,5 @@ type Branch = job.Branch
 // Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
 // not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
-	return r.branches(ctx, id)
+	return r.Branches(ctx, id)
 }

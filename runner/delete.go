@@ -12,9 +12,9 @@ import (
 // Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline] for a later step, and [job.ErrOutcomeUnknown]: asking
 // again is safe.
 func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
-	n, err := admin.Delete(ctx, a.r.front, id, named(actor))
+	n, err := admin.Delete(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {
-		return 0, a.r.commandError(err)
+		return 0, a.pod.CommandError(err)
 	}
 	return n, nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -38,7 +38,7 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 	if err != nil {
 		return Submitted{}, err
 	}
-	s, err := r.submit(ctx, w)
+	s, err := r.pod.Submit(ctx, w)
 	return Submitted(s), err
 }
 
@@ -49,18 +49,18 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	if err != nil {
 		return 0, err
 	}
-	return r.submitTx(ctx, tx, w)
+	return r.pod.SubmitTx(ctx, tx, w)
 }
 
 // Tx runs do in a transaction of the host's pool, commits it, and wakes this pod for the jobs that do submitted.
 func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	if err := pgx.BeginFunc(ctx, r.pool, do); err != nil {
+	if err := pgx.BeginFunc(ctx, r.pod.Pool, do); err != nil {
 		if store.Unknown(err) && ctx.Err() == nil {
 			return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 		}
 		return err
 	}
-	r.wake()
+	r.pod.Wake()
 	return nil
 }
 
@@ -72,20 +72,20 @@ const manyAtOnce = 2000
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	var done []int64
 	for part := range slices.Chunk(list, manyAtOnce) {
-		encoded := make([]*plain.Submission, len(part))
+		encoded := make([]*engine.Submission, len(part))
 		for i, args := range part {
 			var err error
 			if encoded[i], err = encodeSubmission(args, options); err != nil {
 				return done, err
 			}
 		}
-		ids, err := r.submitMany(ctx, encoded)
+		ids, err := r.pod.SubmitMany(ctx, encoded)
 		if err != nil {
 			return done, err
 		}
 		done = append(done, ids...)
 	}
-	r.wake()
-	r.wakePeers()
+	r.pod.Wake()
+	r.pod.WakePeers()
 	return done, nil
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"cmp"
 	"context"
 	"errors"
@@ -23,7 +25,7 @@ const sessionPollEvery = 500 * time.Millisecond
 // Its lease is renewed only while the worker is heard of. It outlives its stream: the worker may come back, to this pod or to
 // another one, with what it runs. Whoever opened the latest stream is the one that decides; pods.stream says who.
 type Session struct {
-	engine   *engine // its own
+	engine   *engine.Engine // its own
 	host     *Host
 	opts     SessionOptions
 	stream   int64
@@ -36,7 +38,7 @@ type Session struct {
 	gone     chan struct{}      // closed when nothing of it goes on
 	stop     context.CancelFunc // of claims
 	mu       sync.Mutex
-	proxies  map[claimKey]*proxy
+	proxies  map[engine.ClaimKey]*proxy
 	reported recent // claims that have ended by a report that came here
 }
 
@@ -63,15 +65,15 @@ var errLeft = errors.New("it left, or lost its stream and ran nothing")
 func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
-	g.engine.wake()
-	g.engine.live(claiming, func(alive context.Context) {
+	g.engine.Wake()
+	g.engine.Live(claiming, func(alive context.Context) {
 		g.giveBackUnsent()
-		if g.engine.waitIdle(alive, g.over) {
+		if g.engine.WaitIdle(alive, g.over) {
 			g.finish(nil)
 		}
-		g.engine.closeRuns()
+		g.engine.CloseRuns()
 	})
-	g.host.pod.log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
+	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
 // finish ends the guest: what its worker runs is left as it is.

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +49,7 @@ func (h *Host) Heartbeat(ctx context.Context, id, owner string, b SessionBeat) (
 	}
 	g.heard.Store(true)
 	if b.Draining || b.Leaving {
-		g.engine.stopClaims()
+		g.engine.StopClaims()
 		g.stop()
 	}
 	now := time.Now()
@@ -73,13 +75,13 @@ func cleaned(p job.Progress) job.Progress {
 
 // leave closes the row of a worker that stops. What it has not reported is left to the net, which knows of it by the row.
 func (g *Session) leave(ctx context.Context) error {
-	g.engine.runs.wait(g.host.pod.opts.LeaseFor/4, nil)
+	g.engine.Runs.Wait(g.host.pod.opts.LeaseFor/4, nil)
 	if err := g.host.pod.remoteStore.Leave(ctx, g.opts.ID); err != nil {
-		return g.host.pod.dbError(err)
+		return g.host.pod.DBError(err)
 	}
 	g.finish(nil)
 	if lanes, err := store.VoidSlots(ctx, g.host.pod.remoteStore, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
-		g.host.pod.wakePeers()
+		g.host.pod.WakePeers()
 	}
 	return nil
 }
@@ -98,20 +100,20 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b SessionBe
 	}
 	held, err := store.Adopt(ctx, h.pod.remoteStore, id, leases)
 	if err != nil {
-		return nil, h.pod.dbError(err)
+		return nil, h.pod.DBError(err)
 	}
-	known := map[claimKey]store.Adopted{}
+	known := map[engine.ClaimKey]store.Adopted{}
 	leases = leases[:0]
 	for _, h := range held {
-		known[claimKey{h.ID, h.Fence}] = h
+		known[engine.ClaimKey{ID: h.ID, Fence: h.Fence}] = h
 		leases = append(leases, job.Lease{JobID: h.ID, Fence: h.Fence, Pod: id})
 	}
 	if err := store.Acknowledge(ctx, h.pod.remoteStore, id, leases); err != nil {
-		return nil, h.pod.dbError(err)
+		return nil, h.pod.DBError(err)
 	}
 	list := make([]SessionVerdict, len(b.Running))
 	for i, l := range b.Running {
-		mine, ok := known[claimKey{l.ID, l.Fence}]
+		mine, ok := known[engine.ClaimKey{ID: l.ID, Fence: l.Fence}]
 		list[i] = SessionVerdict{ID: l.ID, Fence: l.Fence, Lost: !ok}
 		switch {
 		case !ok:
@@ -123,7 +125,7 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b SessionBe
 		}
 	}
 	if b.Leaving {
-		return list, h.pod.dbError(h.pod.remoteStore.Leave(ctx, id))
+		return list, h.pod.DBError(h.pod.remoteStore.Leave(ctx, id))
 	}
 	return list, nil
 }
@@ -140,7 +142,7 @@ func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) 
 		}
 		beat, err := store.GuestHeartbeat(ctx, h.pod.remoteStore, id, h.pod.opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
-			return row, h.pod.dbError(err)
+			return row, h.pod.DBError(err)
 		}
 		if beat.Open {
 			return row, nil
@@ -158,7 +160,7 @@ func (h *Host) guestRow(ctx context.Context, id, owner string) (store.GuestRow, 
 	switch {
 	case errors.Is(err, job.ErrNotFound):
 	case err != nil:
-		return row, h.pod.dbError(err)
+		return row, h.pod.DBError(err)
 	case row.Owner == owner:
 		return row, nil
 	}

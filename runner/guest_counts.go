@@ -48,19 +48,19 @@ func (g *Session) countReturned(why string) {
 	if !known {
 		reason = handedBack
 	}
-	g.host.pod.metrics.RemoteReturned.WithLabelValues(reason).Inc()
+	g.host.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
 // countReport counts a report that was answered for good: one that comes again is counted then.
 func (h *Host) countReport(duplicate bool, err error) {
 	switch {
 	case errors.Is(err, job.ErrLeaseLost):
-		h.pod.metrics.RemoteReports.WithLabelValues(reportStale).Inc()
+		h.pod.Metrics.RemoteReports.WithLabelValues(reportStale).Inc()
 	case err != nil:
 	case duplicate:
-		h.pod.metrics.RemoteReports.WithLabelValues(reportDuplicate).Inc()
+		h.pod.Metrics.RemoteReports.WithLabelValues(reportDuplicate).Inc()
 	default:
-		h.pod.metrics.RemoteReports.WithLabelValues(reportAccepted).Inc()
+		h.pod.Metrics.RemoteReports.WithLabelValues(reportAccepted).Inc()
 	}
 }
 

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"time"
 
@@ -39,8 +41,8 @@ func (p *proxy) giveBack(why string) {
 }
 
 // unacknowledged gives back what was sent and not listed anywhere: it has not arrived, and nothing else that is sent will.
-func (g *Session) unacknowledged(key claimKey, p *proxy) {
-	this := map[claimKey]*proxy{key: p}
+func (g *Session) unacknowledged(key engine.ClaimKey, p *proxy) {
+	this := map[engine.ClaimKey]*proxy{key: p}
 	if g.has(p) || g.listedElsewhere(this) || g.giveBackEnded(this) {
 		return
 	}
@@ -51,7 +53,7 @@ func (g *Session) unacknowledged(key claimKey, p *proxy) {
 // giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
 // is void either way.
 func (g *Session) giveBackUnsent() {
-	unsent := g.proxiesThat(func(_ claimKey, p *proxy) bool { return !p.listed })
+	unsent := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
 	if len(unsent) == 0 || g.listedElsewhere(unsent) {
 		return
 	}
@@ -63,7 +65,7 @@ func (g *Session) giveBackUnsent() {
 }
 
 // listedElsewhere lists those claims that a heartbeat has listed on another pod, and reports whether those were all.
-func (g *Session) listedElsewhere(claims map[claimKey]*proxy) bool {
+func (g *Session) listedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
 	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
@@ -72,7 +74,7 @@ func (g *Session) listedElsewhere(claims map[claimKey]*proxy) bool {
 	}
 	n := 0
 	for i := 0; i+1 < len(row.Acknowledged); i += 2 {
-		if p := claims[claimKey{row.Acknowledged[i], row.Acknowledged[i+1]}]; p != nil {
+		if p := claims[engine.ClaimKey{ID: row.Acknowledged[i], Fence: row.Acknowledged[i+1]}]; p != nil {
 			g.list(p, time.Now())
 			n++
 		}
@@ -83,15 +85,15 @@ func (g *Session) listedElsewhere(claims map[claimKey]*proxy) bool {
 // miss looks after what the worker had and does not list now. Its report may have been taken in elsewhere: then its slot is free. What it
 // has not listed for a while it has lost.
 func (g *Session) miss(now time.Time) {
-	overdue := g.proxiesThat(func(key claimKey, p *proxy) bool {
-		one := g.engine.runs.find(key.id, key.fence)
-		lost := one != nil && one.isLost() && p.seen.Before(now)
+	overdue := g.proxiesThat(func(key engine.ClaimKey, p *proxy) bool {
+		one := g.engine.Runs.Find(key.ID, key.Fence)
+		lost := one != nil && one.IsLost() && p.seen.Before(now)
 		return p.listed && (lost || now.Sub(p.seen) > g.opts.AckWithin)
 	})
 	for _, p := range overdue {
 		p.giveBack(whyForgotten)
 	}
-	fresh := g.proxiesThat(func(_ claimKey, p *proxy) bool {
+	fresh := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool {
 		first := p.listed && !p.missed && p.seen.Before(now)
 		p.missed = p.missed || first
 		return first
@@ -105,26 +107,26 @@ func (g *Session) miss(now time.Time) {
 // reports may as well.
 func (g *Session) lookAfterUnheard() {
 	before := time.Now().Add(-g.opts.AckWithin)
-	unheard := g.proxiesThat(func(_ claimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })
+	unheard := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })
 	if len(unheard) > 0 {
 		g.giveBackEnded(unheard)
 	}
 }
 
 // giveBackEnded lets go of those claims that the worker holds no more, and reports whether those were all.
-func (g *Session) giveBackEnded(claims map[claimKey]*proxy) bool {
+func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
 	var leases []job.Lease
 	for key := range claims {
-		leases = append(leases, job.Lease{JobID: key.id, Fence: key.fence, Pod: g.opts.ID})
+		leases = append(leases, job.Lease{JobID: key.ID, Fence: key.Fence, Pod: g.opts.ID})
 	}
 	held, err := store.Adopt(ctx, g.host.pod.remoteStore, g.opts.ID, leases)
 	if err != nil {
 		return false // nobody knows
 	}
 	for _, h := range held {
-		delete(claims, claimKey{h.ID, h.Fence})
+		delete(claims, engine.ClaimKey{ID: h.ID, Fence: h.Fence})
 	}
 	for _, p := range claims {
 		p.giveBack(whyReported)
@@ -133,10 +135,10 @@ func (g *Session) giveBackEnded(claims map[claimKey]*proxy) bool {
 }
 
 // proxiesThat are those proxies for which a condition holds, which is asked under the lock.
-func (g *Session) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*proxy {
+func (g *Session) proxiesThat(are func(engine.ClaimKey, *proxy) bool) map[engine.ClaimKey]*proxy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	some := map[claimKey]*proxy{}
+	some := map[engine.ClaimKey]*proxy{}
 	for key, p := range g.proxies {
 		if are(key, p) {
 			some[key] = p
@@ -147,8 +149,8 @@ func (g *Session) proxiesThat(are func(claimKey, *proxy) bool) map[claimKey]*pro
 
 // letGo lets go of a claim that the worker holds no more: its report was taken in elsewhere, or the claim is lost. The worker learns it
 // by its next heartbeat.
-func (g *Session) letGo(key claimKey) {
-	for _, p := range g.proxiesThat(func(k claimKey, _ *proxy) bool { return k == key }) {
+func (g *Session) letGo(key engine.ClaimKey) {
+	for _, p := range g.proxiesThat(func(k engine.ClaimKey, _ *proxy) bool { return k == key }) {
 		p.giveBack(whyReported)
 	}
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"errors"
 	"time"
@@ -18,7 +20,7 @@ func (g *Session) Open(context.Context) error { return ErrSessionClosed }
 // Heartbeat renews the lease only when the worker was heard of since the last one.
 func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.engine.closing.Load(), g.stream, heard)
+	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -35,9 +37,9 @@ func (g *Session) LeaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
 	if row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrSessionClosed
-		g.host.pod.metrics.LeasesLost.Inc()
+		g.host.pod.Metrics.LeasesLost.Inc()
 	}
-	g.host.pod.log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
+	g.host.pod.Log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
 	g.finish(why)
 }
 
@@ -45,11 +47,11 @@ func (g *Session) HistoryChanged() {}
 
 // WakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
 func (g *Session) WakePeers() {
-	g.host.pod.wake()
-	g.host.pod.wakePeers()
+	g.host.pod.Wake()
+	g.host.pod.WakePeers()
 }
 
-func (g *Session) Cancel(claim job.Lease, why job.Reason) { g.host.pod.member.Cancel(claim, why) }
+func (g *Session) Cancel(claim job.Lease, why job.Reason) { g.host.pod.Member.Cancel(claim, why) }
 
 func (g *Session) Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
 	if !g.current(ctx) {
@@ -62,8 +64,8 @@ func (g *Session) Claims(ctx context.Context, boot string) (held []store.Held, o
 	return held, ok, err
 }
 
-func (g *Session) ClaimMissing(one *run) bool {
-	g.letGo(one.key())
+func (g *Session) ClaimMissing(one *engine.Run) bool {
+	g.letGo(one.Key())
 	return true
 }
 
@@ -71,7 +73,7 @@ func (g *Session) ClaimsCompared(context.Context) {}
 
 // MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
 func (g *Session) MarkLimit() (time.Duration, func()) {
-	return g.host.pod.opts.PollEvery, g.host.pod.wake
+	return g.host.pod.opts.PollEvery, g.host.pod.Wake
 }
 
 // current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.

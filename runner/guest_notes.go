@@ -5,21 +5,21 @@ import (
 	"encoding/json"
 	"fmt"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
 // [job.ErrGone], [ErrWrongToken], [ErrSessionClosed]. Call leave when done.
-func (h *Host) claimOf(ctx context.Context, id, owner string, claim SessionClaim) (j *plain.Job, leave func(), err error) {
+func (h *Host) claimOf(ctx context.Context, id, owner string, claim SessionClaim) (j *engine.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 		}
-		if one := g.engine.runs.find(claim.ID, claim.Fence); one != nil {
-			if one.isLost() {
-				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.loss())
+		if one := g.engine.Runs.Find(claim.ID, claim.Fence); one != nil {
+			if one.IsLost() {
+				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.Loss())
 			}
 			return &one.Job, func() {}, nil
 		}
@@ -34,13 +34,13 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim SessionClaim
 	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
 	held, err := store.Adopt(ctx, h.pod.remoteStore, id, []job.Lease{lease})
 	if err != nil {
-		return nil, nil, h.pod.dbError(err)
+		return nil, nil, h.pod.DBError(err)
 	}
 	if len(held) == 0 {
-		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.front.Lost(ctx, lease))
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.Commands.Lost(ctx, lease))
 	}
-	one := h.pod.prepare(held[0].Claimed, lease)
-	return &one.Job, one.events.Close, nil
+	one := h.pod.Prepare(held[0].Claimed, lease)
+	return &one.Job, one.Events.Close, nil
 }
 
 // Emit is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
@@ -52,7 +52,7 @@ func (h *Host) Emit(ctx context.Context, id, owner string, claim SessionClaim, e
 	defer leave()
 	if len(fields) == 0 {
 		fields = nil
-	} else if fields, err = plain.Encode(fields, job.MaxArgsBytes); err != nil {
+	} else if fields, err = engine.Encode(fields, job.MaxArgsBytes); err != nil {
 		return fmt.Errorf("encode fields of event %s: %w", event, err)
 	}
 	if err = j.Emit(ctx, event, level, message, fields); store.Unknown(err) {
@@ -68,7 +68,7 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim SessionCl
 		return err
 	}
 	defer leave()
-	if v, err = plain.Encode(v, job.MaxArgsBytes); err != nil {
+	if v, err = engine.Encode(v, job.MaxArgsBytes); err != nil {
 		return fmt.Errorf("encode checkpoint of job %d: %w", claim.ID, err)
 	}
 	return j.Checkpoint(ctx, v)

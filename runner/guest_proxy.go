@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -42,7 +42,7 @@ type proxy struct {
 
 // answer is what a handler elsewhere returned.
 type answer struct {
-	outcome *plain.Outcome
+	outcome *engine.Outcome
 	err     error
 }
 
@@ -61,8 +61,8 @@ func signed(key []byte, boot string, c SessionClaim) bool {
 
 // handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
 // becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
-func (g *Session) handle(ctx context.Context, j *plain.Job) (*plain.Outcome, error) {
-	key := claimKey{j.Claimed.ID, j.Claimed.Fence}
+func (g *Session) handle(ctx context.Context, j *engine.Job) (*engine.Outcome, error) {
+	key := engine.ClaimKey{ID: j.Claimed.ID, Fence: j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
 	defer g.shutProxy(key, p)
 	if !adopted {
@@ -70,13 +70,13 @@ func (g *Session) handle(ctx context.Context, j *plain.Job) (*plain.Outcome, err
 			g.stop()
 			return nil, g.giveBack(whyUnsent, nil)
 		}
-		g.host.pod.metrics.RemoteSent.Inc()
+		g.host.pod.Metrics.RemoteSent.Inc()
 	}
 	return g.await(ctx, key, p)
 }
 
 // await waits for what becomes of a claim, and has its worker ask for the news when its context ends.
-func (g *Session) await(ctx context.Context, key claimKey, p *proxy) (*plain.Outcome, error) {
+func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*engine.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
 		case <-ends:
@@ -94,31 +94,31 @@ func (g *Session) await(ctx context.Context, key claimKey, p *proxy) (*plain.Out
 }
 
 // take notes which answer counts: one that comes later, or when the claim is given back already, does not.
-func (p *proxy) take(a *answer) (*plain.Outcome, error) {
+func (p *proxy) take(a *answer) (*engine.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
 }
 
 // released is what a guest that has ended leaves of a claim.
-func (g *Session) released(key claimKey, p *proxy) (*plain.Outcome, error) {
+func (g *Session) released(key engine.ClaimKey, p *proxy) (*engine.Outcome, error) {
 	select {
 	case a := <-p.answers: // it came first
 		return p.take(a)
 	default:
 	}
-	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.listedElsewhere(map[claimKey]*proxy{key: p}) {
+	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.listedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
 		return nil, g.giveBack(whyShutdown, g.current)
 	}
-	return nil, &released{}
+	return nil, &engine.Release{}
 }
 
 // giveBack gives a claim back without a verdict. With an owned function, the worker may have come back elsewhere with it.
-func (g *Session) giveBack(why string, owned func(context.Context) bool) *released {
-	return &released{why: why, owned: owned, done: func() { g.countReturned(why) }}
+func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.Release {
+	return &engine.Release{Why: why, Owned: owned, Done: func() { g.countReturned(why) }}
 }
 
 // openProxy returns the proxy of a claim, a new one unless the claim was adopted.
-func (g *Session) openProxy(key claimKey) (p *proxy, adopted bool) {
+func (g *Session) openProxy(key engine.ClaimKey) (p *proxy, adopted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p = g.proxies[key]; p != nil {
@@ -134,7 +134,7 @@ func newProxy() *proxy {
 	return &proxy{answers: make(chan *answer, 1), give: make(chan string, 1), seen: time.Now(), ended: make(chan struct{})}
 }
 
-func (g *Session) shutProxy(key claimKey, p *proxy) {
+func (g *Session) shutProxy(key engine.ClaimKey, p *proxy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.proxies, key)
@@ -144,7 +144,7 @@ func (g *Session) shutProxy(key claimKey, p *proxy) {
 	close(p.ended)
 }
 
-func (g *Session) assignment(ctx context.Context, j *plain.Job) Assignment {
+func (g *Session) assignment(ctx context.Context, j *engine.Job) Assignment {
 	c := &j.Claimed
 	a := Assignment{
 		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,
@@ -171,15 +171,15 @@ func (g *Session) known(list []SessionClaim) (leases []job.Lease) {
 // adopt goes on with claims that the worker has.
 func (g *Session) adopt(list []store.Adopted) {
 	for _, a := range list {
-		if !g.engine.mine[a.Kind] {
+		if !g.engine.Handled[a.Kind] {
 			continue // it does not run that kind any more: a look for strays gives it back
 		}
-		key := claimKey{a.ID, a.Fence}
+		key := engine.ClaimKey{ID: a.ID, Fence: a.Fence}
 		p := newProxy()
 		p.listed = true
 		g.mu.Lock()
 		g.proxies[key] = p
 		g.mu.Unlock()
-		g.engine.adopt(a)
+		g.engine.Adopt(a)
 	}
 }

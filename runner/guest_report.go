@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -15,7 +15,7 @@ import (
 // SessionReport is what a handler elsewhere returned.
 type SessionReport struct {
 	SessionClaim
-	Outcome    *plain.Outcome // nil: a success without a result
+	Outcome    *engine.Outcome // nil: a success without a result
 	Err        error
 	Class      job.ErrorClass // of Err: see [ErrorOf]
 	Code       string         // of Err; empty: none
@@ -49,15 +49,15 @@ func (h *Host) Report(ctx context.Context, id, owner string, report SessionRepor
 
 // report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
 func (g *Session) report(ctx context.Context, report SessionReport) (taken, duplicate bool, err error) {
-	key := claimKey{report.ID, report.Fence}
+	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
 	g.mu.Lock()
 	p := g.proxies[key]
 	g.mu.Unlock()
-	one := g.engine.runs.find(report.ID, report.Fence)
+	one := g.engine.Runs.Find(report.ID, report.Fence)
 	if one == nil {
 		return false, false, nil
 	}
-	lost := one.isLost() || one.settled.Load()
+	lost := one.IsLost() || one.Settled.Load()
 	mine := g.answer(report)
 	if p != nil {
 		select {
@@ -66,16 +66,16 @@ func (g *Session) report(ctx context.Context, report SessionReport) (taken, dupl
 		}
 	}
 	select {
-	case <-one.ended:
+	case <-one.Ended:
 	case <-ctx.Done(): // who asked has gone: it asks again, or has learnt the end by a heartbeat
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
 	}
 	first := p != nil && p.taken.Load() == mine
-	if first && !lost && one.wrote.Load() {
+	if first && !lost && one.Wrote.Load() {
 		g.remember(key)
 		return true, false, nil
 	}
-	found, err := g.host.pod.front.ClaimOutcome(ctx, one.Lease)
+	found, err := g.host.pod.Commands.ClaimOutcome(ctx, one.Lease)
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
@@ -84,12 +84,12 @@ func (g *Session) report(ctx context.Context, report SessionReport) (taken, dupl
 	}
 	g.remember(key)
 	if !report.is(found) || lost && first {
-		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.front.Lost(ctx, one.Lease))
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.Commands.Lost(ctx, one.Lease))
 	}
 	return true, !first, nil
 }
 
-func (g *Session) remember(key claimKey) {
+func (g *Session) remember(key engine.ClaimKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reported.add(key)
@@ -104,7 +104,7 @@ func (g *Session) answer(report SessionReport) *answer {
 		}
 		return &answer{err: g.giveBack(why, nil)}
 	case report.Err != nil:
-		return &answer{err: reported(report.Err, report.Class, report.Code)}
+		return &answer{err: engine.ReportedError(report.Err, report.Class, report.Code)}
 	}
 	return &answer{outcome: report.Outcome}
 }
@@ -153,17 +153,17 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Guest
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.Adopt(ctx, h.pod.remoteStore, id, []job.Lease{lease})
 	if err != nil {
-		return false, h.pod.dbError(err)
+		return false, h.pod.DBError(err)
 	}
 	if len(held) == 0 {
-		found, err := h.pod.front.ClaimOutcome(ctx, lease)
+		found, err := h.pod.Commands.ClaimOutcome(ctx, lease)
 		if err != nil {
-			return false, h.pod.dbError(err)
+			return false, h.pod.DBError(err)
 		}
 		if report.is(found) {
 			return true, nil
 		}
-		return false, fmt.Errorf("report of job %d: %w", report.ID, h.pod.front.Lost(ctx, lease))
+		return false, fmt.Errorf("report of job %d: %w", report.ID, h.pod.Commands.Lost(ctx, lease))
 	}
 	kinds, err := h.policies(ctx, id, held)
 	if err != nil {
@@ -180,7 +180,7 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Guest
 func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []SessionKind, err error) {
 	raw, err := store.GuestPolicies(ctx, h.pod.remoteStore, id)
 	if err != nil {
-		return nil, h.pod.dbError(err)
+		return nil, h.pod.DBError(err)
 	}
 	if err := json.Unmarshal(raw, &kinds); err != nil {
 		return nil, fmt.Errorf("policies of worker %s: %w", id, err)
@@ -196,9 +196,9 @@ func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (k
 // visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
 func (h *Host) visit(id string, row store.GuestRow, kinds []SessionKind, held []store.Adopted) (g *Session, leave func()) {
 	o := SessionOptions{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(Assignment) error { return job.ErrLeaseLost }}
-	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[claimKey]*proxy{}, stop: func() {}}
+	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}, stop: func() {}}
 	g.newEngine()
-	stop := g.engine.writeEnds()
+	stop := g.engine.WriteEnds()
 	g.adopt(held)
 	return g, func() {
 		g.finish(nil)

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"time"
 
@@ -22,7 +24,7 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []SessionLi
 		g.crowded(0)
 		return list, nil
 	}
-	all := SessionBeat{Running: make([]SessionListed, len(listed)), Draining: g.engine.closing.Load()}
+	all := SessionBeat{Running: make([]SessionListed, len(listed)), Draining: g.engine.Closing.Load()}
 	for i, l := range listed {
 		all.Running[i].SessionClaim = l.SessionClaim
 	}
@@ -46,7 +48,7 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []SessionLi
 // crowded takes note of how many handlers the worker still has of jobs that are not its any more, and that nobody counts here: of one that
 // was stopped before the worker came to this pod, for example. Until they have ended their slots are not free.
 func (g *Session) crowded(strays int) {
-	g.engine.resize(g.opts.Slots - strays)
+	g.engine.Resize(g.opts.Slots - strays)
 }
 
 // verdict takes note that a claim was listed, and tells what becomes of it, if this pod knows that.
@@ -55,8 +57,8 @@ func (g *Session) verdict(l SessionListed, now time.Time) (v SessionVerdict, kno
 	if !signed(g.key, g.opts.ID, l.SessionClaim) {
 		return lost, true
 	}
-	key := claimKey{l.ID, l.Fence}
-	one := g.engine.runs.find(l.ID, l.Fence)
+	key := engine.ClaimKey{ID: l.ID, Fence: l.Fence}
+	one := g.engine.Runs.Find(l.ID, l.Fence)
 	g.mu.Lock()
 	p, ended := g.proxies[key], g.reported.has(key)
 	g.mu.Unlock()
@@ -68,30 +70,30 @@ func (g *Session) verdict(l SessionListed, now time.Time) (v SessionVerdict, kno
 		return lost, true
 	case one == nil:
 		return lost, false
-	case one.isLost():
-		lost.Cause = context.Cause(one.ctx)
+	case one.IsLost():
+		lost.Cause = context.Cause(one.Ctx)
 		return lost, true
 	}
 	if l.Progress != nil {
 		one.Progress(cleaned(*l.Progress))
 	}
-	return SessionVerdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.ctx)}, true
+	return SessionVerdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx)}, true
 }
 
 // recent are the claims that have ended last: the worker lists them until it has heard so.
-type recent struct{ now, before map[claimKey]bool }
+type recent struct{ now, before map[engine.ClaimKey]bool }
 
 // rememberAtMost bounds each of the two halves of recent.
 const rememberAtMost = 1000
 
-func (r *recent) add(key claimKey) {
+func (r *recent) add(key engine.ClaimKey) {
 	if len(r.now) >= rememberAtMost {
 		r.now, r.before = nil, r.now
 	}
 	if r.now == nil {
-		r.now = map[claimKey]bool{}
+		r.now = map[engine.ClaimKey]bool{}
 	}
 	r.now[key] = true
 }
 
-func (r *recent) has(key claimKey) bool { return r.now[key] || r.before[key] }
+func (r *recent) has(key engine.ClaimKey) bool { return r.now[key] || r.before[key] }

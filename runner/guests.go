@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"maps"
 	"slices"
 	"sync"
@@ -22,14 +24,14 @@ type Host struct {
 	shut bool
 
 	adoptions *adoptions
-	measured  kindLabels
+	measured  engine.KindLabels
 }
 
 // HostOf returns the host of the remote workers of a pod, which has one.
 func HostOf(r *Runner) *Host {
-	return r.serveWorkers(func() workerSessions {
-		registerCounts(r.metrics)
-		return &Host{pod: r.pod, adoptions: newAdoptions(r.store.Held)}
+	return r.pod.serveWorkers(func() workerSessions {
+		registerCounts(r.pod.Metrics)
+		return &Host{pod: r.pod, adoptions: newAdoptions(r.pod.Store.Held)}
 	}).(*Host)
 }
 
@@ -43,7 +45,7 @@ func (h *Host) PodName() string { return h.pod.opts.Name }
 
 // ran measures a run of a kind that only remote workers have.
 func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
-	m.RunSeconds.WithLabelValues(h.measured.label(kind)).Observe(seconds)
+	m.RunSeconds.WithLabelValues(h.measured.Label(kind)).Observe(seconds)
 }
 
 func (h *Host) find(id string) *Session {
@@ -82,8 +84,8 @@ func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range h.byID {
-		if slices.Equal(g.engine.mineAll, kinds) {
-			return g.engine.marks
+		if slices.Equal(g.engine.HandledKinds, kinds) {
+			return g.engine.Marks
 		}
 	}
 	return &slots.Marks{}
@@ -97,14 +99,14 @@ func (h *Host) list() []*Session {
 }
 
 // each implements [workerSessions].
-func (h *Host) each(do func(*engine)) {
+func (h *Host) each(do func(*engine.Engine)) {
 	for _, g := range h.list() {
 		do(g.engine)
 	}
 }
 
 // engine implements [workerSessions].
-func (h *Host) engine(boot string) *engine {
+func (h *Host) engine(boot string) *engine.Engine {
 	if g := h.find(boot); g != nil {
 		return g.engine
 	}
@@ -112,7 +114,7 @@ func (h *Host) engine(boot string) *engine {
 }
 
 // wake has the engine of each session look for jobs.
-func (h *Host) wake() { h.each((*engine).wakeForPeers) }
+func (h *Host) wake() { h.each((*engine.Engine).WakeForPeers) }
 
 // leave implements [workerSessions]. The workers go on, and come back to other pods.
 func (h *Host) leave() {

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"strconv"
 	"testing"
 
@@ -14,10 +16,10 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	is := is.New(t)
 	var s Host
 	m := telemetry.New()
-	for i := range 3 * maxKindLabels {
+	for i := range 3 * engine.MaxKindLabels {
 		s.ran(m, "kind-"+strconv.Itoa(i), 1)
 	}
-	series := make(chan prometheus.Metric, 4*maxKindLabels)
+	series := make(chan prometheus.Metric, 4*engine.MaxKindLabels)
 	m.RunSeconds.Collect(series)
-	is.Equal(len(series), maxKindLabels+1) // however many they make up
+	is.Equal(len(series), engine.MaxKindLabels+1) // however many they make up
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"errors"
 	"fmt"
@@ -40,46 +42,46 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	}
 	d := deedOf("jobs.cancel", actor, f, ids)
 	var more []int64
-	for page := range slices.Chunk(ids, cancelPage) {
+	for page := range slices.Chunk(ids, engine.CancelPage) {
 		off, done, err := a.cancelBatch(ctx, page, actor, d)
 		more, d = append(more, off...), nil
 		m.Done += done
 		if err != nil {
-			return m, fmt.Errorf("cancel %d jobs: %w", len(ids), a.r.commandError(err))
+			return m, fmt.Errorf("cancel %d jobs: %w", len(ids), a.pod.CommandError(err))
 		}
 	}
 	m.Passed = len(ids) - m.Done
-	if err := a.r.balance(ctx, more...); err != nil {
-		a.r.log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be balanced yet", telemetry.Err, a.r.dbError(err))
+	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
+		a.pod.Log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be balanced yet", telemetry.Err, a.pod.DBError(err))
 	}
-	a.r.wake()
+	a.pod.Wake()
 	return m, nil
 }
 
 // cancelBatch cancels one batch, those that somebody holds one by one, and returns the fan-outs that this leaves off balance.
 func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.Deed) (more []int64, done int, err error) {
-	c, err := admin.CancelMany(ctx, a.r.front, ids, job.ReasonCancelled, actor, d)
+	c, err := admin.CancelMany(ctx, a.pod.Commands, ids, job.ReasonCancelled, actor, d)
 	if err != nil {
 		return nil, 0, err
 	}
-	a.r.count.ends.count(job.Cancelled, "", c.Kinds...)
+	a.pod.Count.Ends.Count(job.Cancelled, "", c.Kinds...)
 	seen := make(map[int64]bool, len(ids))
 	for _, id := range c.Ended {
 		seen[id] = true
-		a.r.waiters.seen(id)
+		a.pod.Waiters.Seen(id)
 	}
 	for _, l := range c.Asked {
 		seen[l.JobID] = true
-		a.r.tellRun(l)
+		a.pod.TellRun(l)
 	}
 	if len(c.Asked) > 0 {
-		a.r.wakePeers()
+		a.pod.WakePeers()
 	}
 	for _, id := range ids {
 		if seen[id] {
 			continue
 		}
-		switch err := a.r.cancelAmong(ctx, id, actor); {
+		switch err := a.pod.CancelAmong(ctx, id, actor); {
 		case err == nil:
 			seen[id] = true
 		case !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound):
@@ -100,10 +102,10 @@ func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor s
 	}
 	d := deedOf("jobs.retry", actor, f, ids)
 	for page := range slices.Chunk(ids, retryPage) {
-		did, err := admin.RetryMany(ctx, a.r.front, page, actor, d)
+		did, err := admin.RetryMany(ctx, a.pod.Commands, page, actor, d)
 		d = nil
 		if err != nil {
-			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.r.commandError(err))
+			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.pod.CommandError(err))
 		}
 		m.Done += len(page) - len(did.Refused)
 		m.Passed += len(did.Refused)
@@ -127,9 +129,9 @@ func (a Admin) match(ctx context.Context, f job.Filter, ended, dryRun bool) (m M
 		f.States = []job.State{job.Failed}
 	}
 	for after := int64(0); ; {
-		page, err := admin.Match(ctx, a.r.front, f, ended, after, min(1000, manyJobs+1-len(ids)))
+		page, err := admin.Match(ctx, a.pod.Commands, f, ended, after, min(1000, manyJobs+1-len(ids)))
 		if err != nil {
-			return m, nil, a.r.dbError(err)
+			return m, nil, a.pod.DBError(err)
 		}
 		ids = append(ids, page...)
 		if len(page) == 0 || len(ids) > manyJobs {

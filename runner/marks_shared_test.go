@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"log/slog"
 	"testing"
@@ -18,7 +20,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	const look = 20 * time.Millisecond
 	future := map[string]time.Time{job.DefaultLane: time.Now().Add(time.Hour)}
-	r.marks.Apply(future, nil, look, r.opts.PollEvery, r.wake)
+	r.pod.Marks.Apply(future, nil, look, r.opts.PollEvery, r.pod.Wake)
 	began := time.Now()
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{Raw{Name: "k"}})
 	if err != nil {
@@ -35,18 +37,18 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
-	host := &Host{pod: &pod{engine: &engine{}, opts: podOptions{engineOptions: engineOptions{PollEvery: time.Minute}}}}
+	host := &Host{pod: &pod{Engine: &engine.Engine{}, opts: podOptions{Options: engine.Options{PollEvery: time.Minute}}}}
 	guest := func(id string, kinds ...string) *Session {
-		g := &Session{engine: &engine{mineAll: kinds, marks: host.marksFor(kinds), opts: engineOptions{PollEvery: sessionPollEvery}}, host: host, opts: SessionOptions{ID: id}}
-		g.engine.member = g
+		g := &Session{engine: &engine.Engine{HandledKinds: kinds, Marks: host.marksFor(kinds), Opts: engine.Options{PollEvery: sessionPollEvery}}, host: host, opts: SessionOptions{ID: id}}
+		g.engine.Member = g
 		host.add(g)
 		return g
 	}
 	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")
-	if one.engine.marks != same.engine.marks || one.engine.marks == other.engine.marks {
+	if one.engine.Marks != same.engine.Marks || one.engine.Marks == other.engine.Marks {
 		t.Error("marks are not shared by those of the same kinds, and by those alone")
 	}
-	if most, _ := one.engine.member.MarkLimit(); most != time.Minute {
+	if most, _ := one.engine.Member.MarkLimit(); most != time.Minute {
 		t.Errorf("they count for %s at most", most)
 	}
 }
@@ -61,30 +63,30 @@ func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
 	}
 	defer r.Close()
 	three, now := 3, time.Now()
-	r.lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "limited", Enabled: true, Slots: &three}}})
-	asks, _ := r.lanes.Asks(true, now)
-	r.lanes.Settle(asks, []store.Slots{{Lane: "limited", Held: 3}}, now, func() bool { return true })
+	r.pod.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "limited", Enabled: true, Slots: &three}}})
+	asks, _ := r.pod.Lanes.Asks(true, now)
+	r.pod.Lanes.Settle(asks, []store.Slots{{Lane: "limited", Held: 3}}, now, func() bool { return true })
 	granted := func() bool {
-		free := r.lanes.Reserve("limited")
+		free := r.pod.Lanes.Reserve("limited")
 		if free {
-			r.lanes.Release("limited", 1)
+			r.pod.Lanes.Release("limited", 1)
 		}
 		return free
 	}
-	r.marks.Apply(map[string]time.Time{"marked": now}, nil, time.Second, time.Minute, func() {})
+	r.pod.Marks.Apply(map[string]time.Time{"marked": now}, nil, time.Second, time.Minute, func() {})
 	swept := store.Claims{Reached: map[string]store.Reached{"swept": {Last: &store.LanePosition{ID: 1}}}}
-	r.marks.Claimed([]store.Want{{Lane: "swept", N: 1}}, swept, true, time.Minute, func() {})
+	r.pod.Marks.Claimed([]store.Want{{Lane: "swept", N: 1}}, swept, true, time.Minute, func() {})
 	marked := func() bool {
 		w := store.Want{Lane: "swept", N: 1}
-		r.marks.ForClaim(&w)
-		return !r.marks.ForSubmission("marked").IsZero() || w.After != nil || !w.Since.IsZero()
+		r.pod.Marks.ForClaim(&w)
+		return !r.pod.Marks.ForSubmission("marked").IsZero() || w.After != nil || !w.Since.IsZero()
 	}
-	r.heedHistory("one")
-	r.heedHistory("one")
+	r.pod.HeedHistory("one")
+	r.pod.HeedHistory("one")
 	if !granted() || !marked() {
 		t.Error("grants or marks were dropped without another history")
 	}
-	r.heedHistory("another")
+	r.pod.HeedHistory("another")
 	if granted() {
 		t.Error("slots are still granted by a table whose latest commits may be missing")
 	}

@@ -17,11 +17,11 @@ func (a Admin) Nice(ctx context.Context, id int64, priority int, chain bool, act
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("change the priority of job %d to %d: want %d to %d: %w", id, priority, job.MinPriority, job.MaxPriority, job.ErrInvalid)
 	}
-	if err := admin.Nice(ctx, a.r.front, id, priority, chain, named(actor)); err != nil {
-		return a.r.commandError(err)
+	if err := admin.Nice(ctx, a.pod.Commands, id, priority, chain, named(actor)); err != nil {
+		return a.pod.CommandError(err)
 	}
 	// A claim that met the change has passed the job by.
-	a.r.wake()
-	a.r.wakePeers()
+	a.pod.Wake()
+	a.pod.WakePeers()
 	return nil
 }

@@ -10,6 +10,6 @@ import (
 // Obstacles says why a job that waits does not run: that its time has not come, its lane is drained, its subject is busy. What is its own
 // comes first. It is empty for a job that runs, has ended or does not exist. It may read all that is due; not for a loop.
 func (a Admin) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) {
-	list, err := view.Obstacles(ctx, a.r.front, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.r.front) })
-	return list, a.r.dbError(err)
+	list, err := view.Obstacles(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
+	return list, a.pod.DBError(err)
 }

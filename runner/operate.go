@@ -29,13 +29,13 @@ func by(actor string) string {
 // what is submitted here afterwards meets it.
 func (a Admin) operated(ctx context.Context, err error) error {
 	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, a.r.dbError(err))
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, a.pod.DBError(err))
 	}
 	if err != nil {
-		return a.r.dbError(err)
+		return a.pod.DBError(err)
 	}
-	if a.r.lease.registered() {
-		a.r.follow(ctx)
+	if a.pod.Lease.Registered() {
+		a.pod.follow(ctx)
 	}
 	return nil
 }
@@ -45,7 +45,7 @@ func (a Admin) operated(ctx context.Context, err error) error {
 // again moves none: name the lane by [Admin.SetLane] of the one they are in. A dry run tells what would change.
 // Errors: [job.ErrInvalidSetting], [job.ErrUnknownLane] when it should exist.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
-	done, moves, err := admin.SetLane(ctx, a.r.front, name, c, by(actor))
+	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, by(actor))
 	if err := a.operated(ctx, err); err != nil || c.DryRun {
 		return done, err
 	}
@@ -53,7 +53,7 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 	for _, m := range moves {
 		n, err := a.move(ctx, m, actor)
 		if done.Moved += n; err != nil {
-			return done, fmt.Errorf("the lane is set, but not all jobs of its kinds have moved: %w", a.r.dbError(err))
+			return done, fmt.Errorf("the lane is set, but not all jobs of its kinds have moved: %w", a.pod.DBError(err))
 		}
 	}
 	return done, nil
@@ -65,10 +65,10 @@ const moveTries = 5
 // move moves waiting jobs to another lane, and wakes the pods for them.
 func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total int, err error) {
 	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
-		moved, passed, err := admin.Move(ctx, a.r.front, m, by(actor))
+		moved, passed, err := admin.Move(ctx, a.pod.Commands, m, by(actor))
 		if total += moved; moved > 0 {
-			a.r.wake()
-			a.r.wakePeers()
+			a.pod.Wake()
+			a.pod.WakePeers()
 		}
 		if err != nil || passed == 0 || !backoff.Wait(ctx) {
 			return total, err
@@ -82,7 +82,7 @@ func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total in
 // Errors: [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
 func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
 	// Tried first: whoever names a lane that does not exist must not move anything.
-	done, err := admin.DeleteLane(ctx, a.r.front, name, moveTo, by(actor), moveTo != "" || dryRun)
+	done, err := admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, by(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
 		return done, a.operated(ctx, err)
 	}
@@ -91,7 +91,7 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 		n, err := a.move(ctx, admin.Moving{From: name, To: moveTo}, actor)
 		moved += n
 		if err == nil {
-			done, err = admin.DeleteLane(ctx, a.r.front, name, moveTo, by(actor), false)
+			done, err = admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, by(actor), false)
 		}
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
 			continue // somebody holds the row of a job, or submits
@@ -104,7 +104,7 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 // DrainLane closes a lane until [Admin.ResumeLane]: what runs goes on to its end, nothing new starts, next steps of chains
 // included. With a wait it waits until nothing of the lane runs. Error: [job.ErrUnknownLane].
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, err := admin.DrainLane(ctx, a.r.front, lane, true, by(actor))
+	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, true, by(actor))
 	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
@@ -113,7 +113,7 @@ func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, a
 
 // ResumeLane opens a lane again, and reports whether it was drained. Error: [job.ErrUnknownLane].
 func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
-	changed, err := admin.DrainLane(ctx, a.r.front, lane, false, by(actor))
+	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
@@ -121,7 +121,7 @@ func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error)
 // and their chains leave the next step to others. They go on otherwise, and are not ready. A process that comes back under the
 // name is drained too. With a wait it waits until nothing runs there. Error: [job.ErrUnknownPod].
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, boots, err := admin.DrainPod(ctx, a.r.front, pod, true, by(actor))
+	changed, boots, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, by(actor))
 	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
@@ -130,25 +130,25 @@ func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, act
 
 // ResumePod lets pods start jobs again, and reports whether any was drained. Error: [job.ErrUnknownPod].
 func (a Admin) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
-	changed, _, err := admin.DrainPod(ctx, a.r.front, pod, false, by(actor))
+	changed, _, err := admin.DrainPod(ctx, a.pod.Commands, pod, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Pause closes the gate: nothing starts anywhere, also after restarts, until [Admin.Unpause]. It reports whether that is news.
 func (a Admin) Pause(ctx context.Context, actor string) (bool, error) {
-	changed, err := admin.Pause(ctx, a.r.front, true, by(actor))
+	changed, err := admin.Pause(ctx, a.pod.Commands, true, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Unpause opens the gate, and reports whether it was paused. One that is frozen stays closed.
 func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
-	changed, err := admin.Pause(ctx, a.r.front, false, by(actor))
+	changed, err := admin.Pause(ctx, a.pod.Commands, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Freeze closes the gate for maintenance until [Admin.Thaw]. With a wait it waits until nothing runs anywhere.
 func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, err := admin.Freeze(ctx, a.r.front, true, by(actor))
+	changed, err := admin.Freeze(ctx, a.pod.Commands, true, by(actor))
 	if err := a.operated(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
@@ -157,12 +157,12 @@ func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (jo
 
 // Thaw ends a freeze, and reports whether there was one. Lanes and pods that were drained stay drained, a paused gate stays closed.
 func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
-	changed, err := admin.Freeze(ctx, a.r.front, false, by(actor))
+	changed, err := admin.Freeze(ctx, a.pod.Commands, false, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
 func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
-	now, err := view.ReadStatus(ctx, a.r.front)
-	return now, a.r.dbError(err)
+	now, err := view.ReadStatus(ctx, a.pod.Commands)
+	return now, a.pod.DBError(err)
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +155,7 @@ func (o Options) validate() error {
 // pod returns the options of the pod.
 func (o Options) pod() podOptions {
 	p := podOptions{
-		engineOptions: engineOptions{
+		Options: engine.Options{
 			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
 			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL,

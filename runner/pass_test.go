@@ -28,7 +28,7 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	})
-	r.pass.every = 100 * time.Millisecond
+	r.pod.pass.every = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = r.Run(ctx) }()
@@ -54,13 +54,13 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := r.store.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+		found, err := r.pod.Store.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
 		if err != nil || len(found.Jobs) != 1 {
 			t.Fatal(found, err)
 		}
 		unknown = append(unknown, id)
 	}
-	if _, err := r.pool.Exec(t.Context(), `update trapeze.live set claimed_at = now() - interval '1 hour' where state = 'running'`); err != nil {
+	if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.live set claimed_at = now() - interval '1 hour' where state = 'running'`); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range unknown {
@@ -81,7 +81,7 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { <-end; return nil, nil }})
 	row := func() (n *int) {
 		t.Helper()
-		if err := r.pool.QueryRow(t.Context(), `select known_claims from trapeze.pods`).Scan(&n); err != nil {
+		if err := r.pod.Pool.QueryRow(t.Context(), `select known_claims from trapeze.pods`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -92,20 +92,20 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	}
 	pgtest.Wait(t, "it runs", func() bool { return r.Running() == 1 })
 	k := knownClaims{reported: -1}
-	k.report(t.Context(), r.engine)
+	k.report(t.Context(), r.pod.Engine)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known for long, of one that is new", *n)
 	}
 	for key, first := range k.since {
 		k.since[key] = first.Add(-knownAge)
 	}
-	k.report(t.Context(), r.engine)
+	k.report(t.Context(), r.pod.Engine)
 	if n := row(); *n != 1 {
 		t.Fatalf("%d claims are known for long, want 1", *n)
 	}
 	close(end)
 	pgtest.Wait(t, "it has ended", func() bool { return r.Running() == 0 })
-	k.report(t.Context(), r.engine)
+	k.report(t.Context(), r.pod.Engine)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known, and none runs", *n)
 	}

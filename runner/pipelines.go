@@ -13,7 +13,7 @@ import (
 
 // GetPipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
 func (a Admin) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) {
-	return view.Pipeline(ctx, a.r.front, id)
+	return view.Pipeline(ctx, a.pod.Commands, id)
 }
 
 // AbortPipeline cancels every job of a pipeline that has not ended, and inserts no next step: those that do not run end at once,
@@ -21,23 +21,23 @@ func (a Admin) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) 
 // nothing of it is open; and [job.ErrOutcomeUnknown]: asking again is safe.
 func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
-	p, err := view.Pipeline(ctx, a.r.front, id)
+	p, err := view.Pipeline(ctx, a.pod.Commands, id)
 	if err != nil {
-		return nil, a.r.dbError(err)
+		return nil, a.pod.DBError(err)
 	}
 	if p.Status.Over() {
 		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
 	d := &admin.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
-	more, err := a.r.cancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
-		return admin.OpenOfPipeline(ctx, a.r.front, id, limit)
+	more, err := a.pod.CancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
+		return admin.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
 	}, func(ids ...int64) { aborted = append(aborted, ids...) })
 	if err != nil {
-		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.r.commandError(err))
+		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.pod.CommandError(err))
 	}
-	if err := a.r.balance(ctx, more...); err != nil {
-		a.r.log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, a.r.dbError(err))
+	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
+		a.pod.Log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
 	}
 	slices.Sort(aborted)
 	return slices.Compact(aborted), nil
@@ -55,16 +55,16 @@ func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args a
 	if err != nil {
 		return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
 	}
-	p, err := view.Pipeline(ctx, a.r.front, id)
+	p, err := view.Pipeline(ctx, a.pod.Commands, id)
 	if err != nil {
-		return nil, a.r.dbError(err)
+		return nil, a.pod.DBError(err)
 	}
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
 		return nil, fmt.Errorf("retry pipeline %d, which is %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	again, err := admin.RetryPipeline(ctx, a.r.front, p.LastJob, encoded, actor)
+	again, err := admin.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, actor)
 	if err != nil {
-		return nil, a.r.commandError(err)
+		return nil, a.pod.CommandError(err)
 	}
 	a.wentAgain(ctx)
 	return again, nil

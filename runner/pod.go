@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +24,7 @@ import (
 // pod is the process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
 // remote workers.
 type pod struct {
-	*engine
+	*engine.Engine
 	opts podOptions
 
 	remoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
@@ -45,9 +47,9 @@ type pod struct {
 // workerSessions are the sessions of the remote workers that a pod serves, each with an engine.
 type workerSessions interface {
 	// each calls do for the engine of each session.
-	each(do func(*engine))
+	each(do func(*engine.Engine))
 	// engine returns the engine of a boot id; nil: no session has it.
-	engine(boot string) *engine
+	engine(boot string) *engine.Engine
 	// connected returns the number of sessions that have a stream.
 	connected() int
 	// leave ends all sessions for the shutdown of the pod, and blocks until they have ended.
@@ -57,10 +59,10 @@ type workerSessions interface {
 // noSessions are those of a pod that does not serve remote workers.
 type noSessions struct{}
 
-func (noSessions) each(func(*engine))    {}
-func (noSessions) engine(string) *engine { return nil }
-func (noSessions) connected() int        { return 0 }
-func (noSessions) leave()                {}
+func (noSessions) each(func(*engine.Engine))    {}
+func (noSessions) engine(string) *engine.Engine { return nil }
+func (noSessions) connected() int               { return 0 }
+func (noSessions) leave()                       {}
 
 // sessions returns the sessions of remote workers.
 func (p *pod) sessions() workerSessions {
@@ -115,13 +117,13 @@ func newPod(pool *pgxpool.Pool, o podOptions) (*pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
-	shared := newServices(pool, main, front, heart, log, metrics, o.TracerProvider)
+	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider)
 	p := &pod{
 		opts:        o,
 		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		peers: wait.NewSignal(), pass: slowPass{every: passEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.engine = newEngine(shared, o.engineOptions, podMember{p})
+	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
 	return p, nil
@@ -136,7 +138,7 @@ func (p *pod) run(ctx context.Context, kinds []string, schedules []declaredSched
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
-	life.Go(func() { p.watchTrust(alive, p.feed.Interrupt) })
+	life.Go(func() { p.WatchTrust(alive, p.feed.Interrupt) })
 	life.Go(func() { p.notifyPeers(alive) })
 	life.Go(func() { p.beatAfterReset(alive) })
 	p.pass.rest()
@@ -146,21 +148,21 @@ func (p *pod) run(ctx context.Context, kinds []string, schedules []declaredSched
 	claimers.Go(func() { p.warm(ctx) })
 	claimers.Go(func() {
 		<-ctx.Done()
-		p.stopClaims()
+		p.StopClaims()
 		p.feed.Close() // its clients go on elsewhere, and keep no server from stopping
-		p.log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.runs.count())
+		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Count())
 	})
-	p.log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.boot(), telemetry.Slots, p.slots(), telemetry.Kinds, p.mineAll)
+	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
 	// On shutdown: first everything that starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
-	p.live(ctx, func(alive context.Context) {
+	p.Live(ctx, func(alive context.Context) {
 		claimers.Wait()
 		p.sessions().leave() // their workers go on, and come back to other pods
-		p.drain(alive)
+		p.Drain(alive)
 	})
 	die()
 	life.Wait()
 	p.leave(ctx)
-	p.log.InfoContext(ctx, "runner stopped", telemetry.Pod, p.opts.Name)
+	p.Log.InfoContext(ctx, "runner stopped", telemetry.Pod, p.opts.Name)
 	return nil
 }
 
@@ -168,10 +170,10 @@ func (p *pod) run(ctx context.Context, kinds []string, schedules []declaredSched
 func (p *pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := p.heart.Leave(leaving, p.boot()); err != nil {
-		p.log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
-	} else if lanes, err := store.VoidSlots(leaving, p.heart, []string{p.boot()}); err == nil && len(lanes) > 0 && !p.deaf() {
-		_ = p.heart.Notify(leaving, p.heart.Pool()) // a hint; and where the slots were not taken back, a sweep does it
+	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
+		p.Log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
+	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.Deaf() {
+		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // a hint; and where the slots were not taken back, a sweep does it
 	}
 }
 
@@ -180,21 +182,21 @@ func (p *pod) start(ctx context.Context, kinds []string, schedules []declaredSch
 	if p.opts.Disabled {
 		kinds = []string{}
 	}
-	p.handle(kinds)
+	p.Handle(kinds)
 	for backoff := wait.NewBackoff(); ; {
 		err := p.open(ctx, schedules)
 		if err == nil {
 			if err = p.housed(); err == nil {
-				p.damped.over(ctx, notStarted)
+				p.Damped.Over(ctx, engine.NotStarted)
 				p.sayDrained(ctx)
 				return nil
 			}
-			_ = p.heart.Leave(ctx, p.boot()) // or its lease runs out
+			_ = p.Heartbeats.Leave(ctx, p.Boot()) // or its lease runs out
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
-		p.damped.warn(ctx, notStarted, telemetry.Err, err)
+		p.Damped.Warn(ctx, engine.NotStarted, telemetry.Err, err)
 	}
 }
 
@@ -203,7 +205,7 @@ func (p *pod) open(ctx context.Context, schedules []declaredSchedule) error {
 	if err := p.checkSchema(ctx); err != nil {
 		return err
 	}
-	if _, err := upkeep.EnsurePartitions(ctx, p.heart, maintenance.PartitionsAhead); err != nil {
+	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); err != nil {
 		return err
 	}
 	if err := p.bootstrap(ctx); err != nil {
@@ -217,8 +219,8 @@ func (p *pod) open(ctx context.Context, schedules []declaredSchedule) error {
 
 // sayDrained warns of what would otherwise look like a pod that does not work.
 func (p *pod) sayDrained(ctx context.Context) {
-	if p.lanes.Drained() {
-		p.log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, p.opts.Name)
+	if p.Lanes.Drained() {
+		p.Log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, p.opts.Name)
 	}
 }
 
@@ -233,18 +235,18 @@ func (p *pod) warm(ctx context.Context) {
 		if p.opts.Disabled {
 			return
 		}
-		if p.runs.count() == 0 {
-			err := p.front.Warm(ctx, 1)
+		if p.Runs.Count() == 0 {
+			err := p.Commands.Warm(ctx, 1)
 			if err == nil {
-				err = p.store.Warm(ctx, flushers+1) // and one that claims
+				err = p.Store.Warm(ctx, engine.Flushers+1) // and one that claims
 			}
 			if err != nil && ctx.Err() == nil {
-				p.log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
+				p.Log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-p.store.Closed():
+		case <-p.Store.Closed():
 		}
 	}
 }
@@ -252,14 +254,14 @@ func (p *pod) warm(ctx context.Context) {
 // follow has the engines of this pod and of its sessions apply a command, without waiting for a notification: what is submitted here
 // afterwards meets it.
 func (p *pod) follow(ctx context.Context) {
-	if !p.lease.registered() {
+	if !p.Lease.Registered() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, followWithin)
 	defer cancel()
 	now := time.Now()
-	follow := func(e *engine) { e.following.after(ctx, now, e.readSettings) }
-	follow(p.engine)
+	follow := func(e *engine.Engine) { e.Following.After(ctx, now, e.ReadSettings) }
+	follow(p.Engine)
 	p.sessions().each(follow)
 }
 
@@ -270,8 +272,8 @@ const followWithin = time.Second
 func (p *pod) close() {
 	p.feed.Close()
 	p.feedStore.Close()
-	p.store.Close()
-	p.front.Close()
-	p.heart.Close()
+	p.Store.Close()
+	p.Commands.Close()
+	p.Heartbeats.Close()
 	p.remoteStore.Close()
 }

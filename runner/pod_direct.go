@@ -16,7 +16,7 @@ const directWithin = 5 * time.Second
 // called, for what they know: a password that is a token of some minutes, a role. A DirectURL with a password of its own
 // keeps it.
 func (p *pod) direct(ctx context.Context) (*pgx.Conn, error) {
-	pool := p.pool.Config()
+	pool := p.Pool.Config()
 	config, own := pool.ConnConfig, false
 	if p.opts.DirectURL != "" {
 		var err error

@@ -13,15 +13,15 @@ import (
 // bootstrap makes the lanes that the program names and the database does not know.
 func (p *pod) bootstrap(ctx context.Context) error {
 	for _, l := range p.opts.Lanes {
-		made, left, err := admin.Bootstrap(ctx, p.front, l)
+		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
 		if err != nil {
 			return err
 		}
 		if made {
-			p.log.InfoContext(ctx, "lane made as configured", telemetry.Lane, l.Name, "kinds", l.Kinds)
+			p.Log.InfoContext(ctx, "lane made as configured", telemetry.Lane, l.Name, "kinds", l.Kinds)
 		}
 		if len(left) > 0 {
-			p.log.WarnContext(ctx, "kinds stay in the lanes that the database has for them", telemetry.Lane, l.Name, "kinds", left)
+			p.Log.WarnContext(ctx, "kinds stay in the lanes that the database has for them", telemetry.Lane, l.Name, "kinds", left)
 		}
 	}
 	return nil
@@ -30,9 +30,9 @@ func (p *pod) bootstrap(ctx context.Context) error {
 // housed returns an error when a kind that this pod runs has no lane that exists: its jobs would wait for ever.
 func (p *pod) housed() error {
 	var errs []error
-	for _, kind := range p.mineAll {
-		lane, _, _ := p.lanes.Lookup(kind, "")
-		if _, known, _ := p.lanes.Lookup(kind, lane); !known {
+	for _, kind := range p.HandledKinds {
+		lane, _, _ := p.Lanes.Lookup(kind, "")
+		if _, known, _ := p.Lanes.Lookup(kind, lane); !known {
 			errs = append(errs, fmt.Errorf("kind %q belongs to lane %q, which does not exist: %w", kind, lane, job.ErrUnknownLane))
 		}
 	}

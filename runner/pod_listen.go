@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"fmt"
 	"sync"
@@ -15,19 +17,19 @@ import (
 
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
 func (p *pod) listen(ctx context.Context) {
-	if p.deaf() || p.opts.Disabled {
+	if p.Deaf() || p.opts.Disabled {
 		return
 	}
 	for backoff := wait.NewBackoff(); ; {
 		err := p.listenOnce(ctx, func() {
 			backoff = wait.NewBackoff()
-			p.damped.over(ctx, notListening)
+			p.Damped.Over(ctx, engine.NotListening)
 		})
-		p.metrics.Listening.Set(0)
+		p.Metrics.Listening.Set(0)
 		if ctx.Err() != nil {
 			return
 		}
-		p.damped.warn(ctx, notListening, telemetry.Err, err)
+		p.Damped.Warn(ctx, engine.NotListening, telemetry.Err, err)
 		if !backoff.Wait(ctx) {
 			return
 		}
@@ -35,7 +37,7 @@ func (p *pod) listen(ctx context.Context) {
 }
 
 func (p *pod) listenOnce(ctx context.Context, connected func()) error {
-	until := p.front.UntilReset()
+	until := p.Commands.UntilReset()
 	conn, err := p.direct(ctx)
 	if err != nil {
 		return err
@@ -45,12 +47,12 @@ func (p *pod) listenOnce(ctx context.Context, connected func()) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.front.Channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.Channel()}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	connected()
-	p.metrics.Listening.Set(1)
-	p.wake() // for notifications sent while the connection was down
+	p.Metrics.Listening.Set(1)
+	p.Wake() // for notifications sent while the connection was down
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
 	knock := wait.NewSignal()
@@ -68,9 +70,9 @@ func (p *pod) listenOnce(ctx context.Context, connected func()) error {
 		undo()
 		cancel()
 		if quiet && !conn.IsClosed() {
-			until = p.front.UntilReset()
+			until = p.Commands.UntilReset()
 			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
-			err = p.front.CheckWrites(pinging, conn)
+			err = p.Commands.CheckWrites(pinging, conn)
 			cancel()
 			if err == nil {
 				continue
@@ -89,8 +91,8 @@ func (p *pod) listenOnce(ctx context.Context, connected func()) error {
 
 // readAnew asks for a heartbeat of the pod and of each remote worker now.
 func (p *pod) readAnew() {
-	p.readSettings()
-	p.sessions().each((*engine).readSettings)
+	p.ReadSettings()
+	p.sessions().each((*engine.Engine).ReadSettings)
 }
 
 // answer looks when somebody knocks, until ctx ends.
@@ -102,9 +104,9 @@ func (p *pod) answer(ctx context.Context, knock wait.Signal) {
 		case <-knock:
 		}
 		p.feed.Wake()
-		p.wakeForPeers()
-		p.sessions().each((*engine).wakeForPeers)
-		if !wait.For(ctx, wakesApart) {
+		p.WakeForPeers()
+		p.sessions().each((*engine.Engine).WakeForPeers)
+		if !wait.For(ctx, engine.MinWakeInterval) {
 			return
 		}
 	}
@@ -112,15 +114,15 @@ func (p *pod) answer(ctx context.Context, knock wait.Signal) {
 
 // notifyOthers wakes the sessions of remote workers here, and asks for a wake-up of the other pods.
 func (p *pod) notifyOthers() {
-	p.sessions().each((*engine).wakeForPeers)
-	if p.deaf() {
+	p.sessions().each((*engine.Engine).WakeForPeers)
+	if p.Deaf() {
 		return
 	}
-	if !p.lease.registered() {
+	if !p.Lease.Registered() {
 		// Not run, as in a program that only submits: nobody else sends it.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = p.front.Notify(ctx, p.front.Pool()) // a hint
+		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // a hint
 		return
 	}
 	p.peers.Set()
@@ -136,10 +138,10 @@ func (p *pod) notifyPeers(ctx context.Context) {
 			return
 		case <-p.peers:
 		}
-		if err := p.front.Notify(ctx, p.front.Pool()); err != nil && ctx.Err() == nil {
-			p.log.DebugContext(ctx, "peers could not be woken", telemetry.Err, p.dbError(err))
+		if err := p.Commands.Notify(ctx, p.Commands.Pool()); err != nil && ctx.Err() == nil {
+			p.Log.DebugContext(ctx, "peers could not be woken", telemetry.Err, p.DBError(err))
 		}
-		if !wait.For(ctx, wakesApart) {
+		if !wait.For(ctx, engine.MinWakeInterval) {
 			p.lastWord(ctx)
 			return
 		}
@@ -153,14 +155,14 @@ func (p *pod) lastWord(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = p.front.Notify(ctx, p.front.Pool()) // a hint
+	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // a hint
 }
 
 // beatAfterReset sends a heartbeat when the pools were reset: its connection leads to the same address as theirs did.
 func (p *pod) beatAfterReset(ctx context.Context) {
 	for seen := 0; ; {
-		until := p.heart.UntilReset()
-		if resets := p.heart.Resets(); resets != seen {
+		until := p.Heartbeats.UntilReset()
+		if resets := p.Heartbeats.Resets(); resets != seen {
 			seen = resets
 			p.readAnew()
 		}

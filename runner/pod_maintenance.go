@@ -9,12 +9,12 @@ import (
 // newMaintenance returns the maintenance that this pod does its share of.
 func newMaintenance(p *pod) *maintenance.Maintenance {
 	o := maintenance.Options{
-		Store: p.front, Log: p.log, Metrics: p.metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.lease.trusted,
+		Store: p.Commands, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,
 		RetainSucceeded: p.opts.RetainSucceeded, RetainFailed: p.opts.RetainFailed, RetainCancelled: p.opts.RetainCancelled,
 		RetainEvents: p.opts.RetainEvents, ApprovalTTL: p.opts.ApprovalTTL, MaxAge: p.opts.MaxAge,
-		Ended: p.count.ends.count, Overdue: p.cancelOverdue, FanOutsChanged: p.unbalanced.lookAround, Wake: p.wake, WakePeers: p.wakePeers, Count: p.dbError,
+		Ended: p.Count.Ends.Count, Overdue: p.CancelOverdue, FanOutsChanged: p.Unbalanced.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	}
-	if !p.deaf() {
+	if !p.Deaf() {
 		o.Direct = p.direct
 	}
 	return maintenance.New(o)

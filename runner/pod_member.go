@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"errors"
 	"fmt"
@@ -18,64 +20,64 @@ type podMember struct{ p *pod }
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
 func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	return m.p.heart.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.closing.Load(), m.p.scheduledKinds()...)
+	return m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
 }
 
 func (m podMember) Apply(b store.Beat) {
-	m.p.due.told(b)
+	m.p.Due.Apply(b)
 	m.p.calendar.Apply(b.Now, b.NextFire)
-	if m.p.lanes.LostOne(strandedFor) {
+	if m.p.Lanes.LostOne(strandedFor) {
 		m.p.maintenance.MoveStranded()
 	}
-	m.p.poller.Nudge()
+	m.p.Poller.Nudge()
 	if b.OffBalance {
-		m.p.unbalanced.lookAround()
+		m.p.Unbalanced.CheckAll()
 	}
 }
 
 // LeaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.
 func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
-	old := p.loseLease()
-	p.metrics.LeasesLost.Inc()
-	p.log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.Boot, old)
-	p.beatOnce(ctx, true)
+	old := p.LoseLease()
+	p.Metrics.LeasesLost.Inc()
+	p.Log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.Boot, old)
+	p.BeatOnce(ctx, true)
 }
 
 func (m podMember) HistoryChanged() {
-	m.p.metrics.HistoryChanges.Inc()
-	m.p.log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
-		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.boot())
+	m.p.Metrics.HistoryChanges.Inc()
+	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
+		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.Boot())
 	m.p.feed.Wake()
 }
 
 func (m podMember) WakePeers() { m.p.notifyOthers() }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
-	m.p.cancelClaim(claim, why)
+	m.p.CancelClaim(claim, why)
 	if e := m.p.sessions().engine(claim.Pod); e != nil {
-		e.cancelClaim(claim, why)
+		e.CancelClaim(claim, why)
 	}
 }
 
 func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool, error) {
-	held, err := m.p.store.Held(ctx, boot)
+	held, err := m.p.Store.Held(ctx, boot)
 	return held, true, err
 }
 
-func (podMember) ClaimMissing(*run) bool { return false }
+func (podMember) ClaimMissing(*engine.Run) bool { return false }
 
 // ClaimsCompared searches orphaned claims, of the pod's remote workers too, and notes for doctor how many claims the pod knows.
 func (m podMember) ClaimsCompared(ctx context.Context) {
 	if m.p.pass.due() {
 		if err := m.p.findOrphaned(ctx); err != nil {
-			m.p.log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, m.p.dbError(err))
+			m.p.Log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, m.p.DBError(err))
 		}
 	}
-	m.p.known.report(ctx, m.p.engine)
+	m.p.known.report(ctx, m.p.Engine)
 }
 
-func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.wake }
+func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
 
 // errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
 var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
@@ -83,22 +85,22 @@ var errClosedAtOnce = errors.New("its row was closed before its first heartbeat"
 // register opens the pod's row and learns what a heartbeat tells.
 func (p *pod) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: p.boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.mineAll, Slots: p.slots(), Before: p.lease.idBefore()}
-	if err := p.heart.Register(ctx, info, p.opts.LeaseFor); err != nil {
+	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Before: p.Lease.IdBefore()}
+	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := p.heart.Heartbeat(ctx, info.Boot, p.opts.LeaseFor, p.closing.Load(), p.scheduledKinds()...)
+	b, err := p.Heartbeats.Heartbeat(ctx, info.Boot, p.opts.LeaseFor, p.Closing.Load(), p.scheduledKinds()...)
 	if err != nil {
 		return err
 	}
 	if !b.Open {
-		p.lease.renew() // a closed row never opens again: the next try has one of its own
+		p.Lease.Renew() // a closed row never opens again: the next try has one of its own
 		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
-	p.begin(sent, b)
+	p.Begin(sent, b)
 	return nil
 }
 
 func (p *pod) checkSchema(ctx context.Context) error {
-	return migrate.Check(ctx, p.heart.Pool(), p.opts.Schema)
+	return migrate.Check(ctx, p.Heartbeats.Pool(), p.opts.Schema)
 }

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"sync"
 	"time"
@@ -15,20 +17,20 @@ import (
 type instruments struct{ p *pod }
 
 // Describe implements [prometheus.Collector].
-func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.p.metrics.Describe(ch) }
+func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.p.Metrics.Describe(ch) }
 
 // Collect implements [prometheus.Collector]. It does not fail when the database does not answer.
 func (i instruments) Collect(ch chan<- prometheus.Metric) {
 	p := i.p
 	p.collecting.Lock() // two collections must not meet between Reset and Set
 	defer p.collecting.Unlock()
-	p.observe(p.metrics.LaneSlots)
-	m := p.metrics
+	p.observe(p.Metrics.LaneSlots)
+	m := p.Metrics
 	m.RemoteWorkers.Set(float64(p.sessions().connected()))
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()
-	for _, b := range p.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Fleet(ctx, p.front) }) {
+	for _, b := range p.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Fleet(ctx, p.Commands) }) {
 		m.LaneWaiting.WithLabelValues(b.Lane).Set(float64(b.Waiting))
 		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
 		m.Pods.WithLabelValues().Set(float64(b.Pods))
@@ -68,9 +70,9 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 // observe sets the slots of each lane that are used here, and their limit here: in this pod and in the remote workers that it serves.
 func (p *pod) observe(gauge *prometheus.GaugeVec) {
 	sum := map[string]slots.Use{}
-	p.lanes.AddUse(sum)
-	p.sessions().each(func(e *engine) { e.lanes.AddUse(sum) })
-	most := p.lanes.Shared()
+	p.Lanes.AddUse(sum)
+	p.sessions().each(func(e *engine.Engine) { e.Lanes.AddUse(sum) })
+	most := p.Lanes.Shared()
 	gauge.Reset()
 	for name, use := range sum {
 		if all, bounded := most[name]; bounded {

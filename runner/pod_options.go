@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"log/slog"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 
 // podOptions configure a pod: see [Options].
 type podOptions struct {
-	engineOptions
+	engine.Options
 	Schema                                                       string
 	BehindPooler                                                 bool
 	Timeout                                                      time.Duration

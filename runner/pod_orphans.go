@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"context"
 	"math/rand/v2"
 	"time"
@@ -50,26 +52,26 @@ func (p *slowPass) rest() {
 // findOrphaned reads the next page of live and raises a doubt where it has claims that neither the pod nor its remote workers know. A
 // claim that ended or began while the page was read is known before or after.
 func (p *pod) findOrphaned(ctx context.Context) error {
-	boots, of := []string{p.boot()}, map[string]*engine{p.boot(): p.engine}
-	p.sessions().each(func(e *engine) {
-		boots = append(boots, e.boot())
-		of[e.boot()] = e
+	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
+	p.sessions().each(func(e *engine.Engine) {
+		boots = append(boots, e.Boot())
+		of[e.Boot()] = e
 	})
 	known := map[job.Lease]bool{}
 	for _, its := range of {
-		its.knows(known)
+		its.AddKnown(known)
 	}
-	page, err := store.ReadHeldPage(ctx, p.store, boots, p.pass.after, passPage, passAge)
+	page, err := store.ReadHeldPage(ctx, p.Store, boots, p.pass.after, passPage, passAge)
 	if err != nil {
 		return err
 	}
 	p.pass.read(page)
 	for _, its := range of {
-		its.knows(known)
+		its.AddKnown(known)
 	}
 	for _, claim := range page.Claims {
 		if its := of[claim.Pod]; its != nil && !known[claim] {
-			its.raiseDoubt()
+			its.NoteUnknownOutcome()
 		}
 	}
 	return nil
@@ -79,22 +81,22 @@ func (p *pod) findOrphaned(ctx context.Context) error {
 // goroutine alone.
 type knownClaims struct {
 	boot     string
-	since    map[claimKey]time.Time // when a comparison saw the claim first
-	reported int                    // as the pod's row has it; -1: nothing
+	since    map[engine.ClaimKey]time.Time // when a comparison saw the claim first
+	reported int                           // as the pod's row has it; -1: nothing
 }
 
 // report writes the count into the pod's row when it has changed.
-func (k *knownClaims) report(ctx context.Context, e *engine) {
-	if boot := e.boot(); boot != k.boot {
+func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
+	if boot := e.Boot(); boot != k.boot {
 		*k = knownClaims{boot: boot, reported: -1}
 	}
-	now, seen, n := time.Now(), map[claimKey]time.Time{}, 0
-	e.runs.each(func(one *run) {
-		first, known := k.since[one.key()]
+	now, seen, n := time.Now(), map[engine.ClaimKey]time.Time{}, 0
+	e.Runs.Each(func(one *engine.Run) {
+		first, known := k.since[one.Key()]
 		if !known {
 			first = now
 		}
-		seen[one.key()] = first
+		seen[one.Key()] = first
 		if one.Lease.Pod == k.boot && now.Sub(first) >= knownAge {
 			n++
 		}
@@ -102,8 +104,8 @@ func (k *knownClaims) report(ctx context.Context, e *engine) {
 	if k.since = seen; n == k.reported {
 		return
 	}
-	if err := store.ReportKnownClaims(ctx, e.store, k.boot, n); err != nil {
-		e.log.DebugContext(ctx, "the number of claims could not be noted, the next heartbeat tries again", telemetry.Err, e.dbError(err))
+	if err := store.ReportKnownClaims(ctx, e.Store, k.boot, n); err != nil {
+		e.Log.DebugContext(ctx, "the number of claims could not be noted, the next heartbeat tries again", telemetry.Err, e.DBError(err))
 		return
 	}
 	k.reported = n

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -22,10 +22,10 @@ import (
 // newCalendar returns the calendar of this pod, which submits the jobs of schedules through p.
 func newCalendar(p *pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
-		Store: p.front, Log: p.log, Metrics: p.metrics,
+		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
 		Kinds: p.scheduledKinds, Boot: p.bootIfRegistered, Prepare: p.prepareScheduled,
-		Wake: p.wake, WakePeers: p.wakePeers, Count: p.dbError,
+		Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	})
 }
 
@@ -35,18 +35,18 @@ const alarmWithin = time.Minute
 // scheduledKinds lists the kinds whose schedules fire here: those that this program has handlers of, also where it does not run them, and
 // those of the remote workers whose streams it serves.
 func (p *pod) scheduledKinds() []string {
-	kinds := slices.Collect(maps.Keys(p.kinds))
-	p.sessions().each(func(e *engine) { kinds = append(kinds, e.mineAll...) })
+	kinds := slices.Collect(maps.Keys(p.Kinds))
+	p.sessions().each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
 }
 
 // bootIfRegistered returns the id of this pod; nil when it is none.
 func (p *pod) bootIfRegistered() *string {
-	if !p.lease.registered() {
+	if !p.Lease.Registered() {
 		return nil
 	}
-	boot := p.boot()
+	boot := p.Boot()
 	return &boot
 }
 
@@ -56,36 +56,36 @@ func (p *pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 	if err != nil {
 		return nil, err, nil
 	}
-	w.Lane, err = p.laneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
-		return view.LaneForIn(ctx, p.front, tx, kind, named, other)
+	w.Lane, err = p.LaneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
+		return view.LaneForIn(ctx, p.Commands, tx, kind, named, other)
 	}, w.Kind, w.Lane)
 	if errors.Is(err, job.ErrUnknownLane) {
 		return nil, err, nil
 	}
 	return func(ctx context.Context, ids []int64) ([]store.NewJob, func(error)) {
-		_, span := p.tracing.submission(ctx, w.Kind, w.Lane, len(ids))
+		_, span := p.Tracing.StartSubmission(ctx, w.Kind, w.Lane, len(ids))
 		rows := make([]store.NewJob, len(ids))
 		for i, id := range ids {
 			rows[i] = w.First(id, w.Lane)
-			rows[i].Trace = traceparent(span)
+			rows[i].Trace = engine.Traceparent(span)
 		}
-		return rows, func(err error) { submitted(span, ids[0], err) }
+		return rows, func(err error) { engine.EndSubmission(span, ids[0], err) }
 	}, nil, err
 }
 
 // scheduled returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
 // program without handlers.
-func (p *pod) scheduled(s job.Schedule) (*plain.Submission, error) {
-	args, err := plain.EncodeRawArgs(s.Kind, s.Args)
+func (p *pod) scheduled(s job.Schedule) (*engine.Submission, error) {
+	args, err := engine.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {
 		return nil, err
 	}
-	w := &plain.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
+	w := &engine.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
 	if s.UniqueKey != "" {
-		while := plain.WhileActive
+		while := engine.WhileActive
 		w.UniqueKey, w.UniqueWhile = &s.UniqueKey, &while
 	}
-	return w, p.checkSubmission(w)
+	return w, p.CheckSubmission(w)
 }
 
 // declaredSchedule is a schedule as the program declares it.
@@ -97,15 +97,15 @@ type declaredSchedule struct {
 // declare writes the declared schedules into the database.
 func (p *pod) declare(ctx context.Context, schedules []declaredSchedule) error {
 	for _, d := range schedules {
-		changed, err := admin.DeclareSchedule(ctx, p.front, d.name, d.set)
+		changed, err := admin.DeclareSchedule(ctx, p.Commands, d.name, d.set)
 		if err != nil {
 			return err
 		}
 		if len(changed) > 0 {
 			if _, err := p.calendar.Parse(d.set, time.Now()); errors.Is(err, scheduler.ErrOver) {
-				p.log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.name, telemetry.Err, err)
+				p.Log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.name, telemetry.Err, err)
 			}
-			p.log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)
+			p.Log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)
 		}
 	}
 	return nil

@@ -46,9 +46,9 @@ func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of
 	heard := heardBy{}
 	for began := time.Now(); ; {
 		asked := time.Now()
-		running, leases, err := admin.Running(ctx, a.r.front, of)
+		running, leases, err := admin.Running(ctx, a.pod.Commands, of)
 		if err != nil {
-			return q, a.r.dbError(err)
+			return q, a.pod.DBError(err)
 		}
 		all := heard.took(leases)
 		q.Running, q.Quiet = running, running == 0 && all
@@ -59,8 +59,8 @@ func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of
 			q.TimedOut = true
 			return q, nil
 		}
-		if !all && !a.r.deaf() {
-			_ = a.r.front.NotifySettings(ctx, a.r.front.Pool()) // a hint: they beat their hearts now
+		if !all && !a.pod.Deaf() {
+			_ = a.pod.Commands.NotifySettings(ctx, a.pod.Commands.Pool()) // a hint: they beat their hearts now
 		}
 		// Counting may be slow over a large backlog: it is not to be what the database does.
 		pause := max(quietEvery, 10*time.Since(asked))

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -28,29 +28,29 @@ type HandleOption func(*registered)
 
 // Timeout bounds each run: its context then ends with [job.ErrTimeout], and its error counts as an attempt. Default:
 // Options.Timeout.
-func Timeout(d time.Duration) HandleOption { return func(k *registered) { k.timeout = d } }
+func Timeout(d time.Duration) HandleOption { return func(k *registered) { k.Timeout = d } }
 
 // Retry lets a job's handler fail: max tries in all, with the given wait in between. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
-	return func(k *registered) { k.maxAttempts, k.backoff = max, wait }
+	return func(k *registered) { k.MaxAttempts, k.Backoff = max, wait }
 }
 
 // MaxCrashes is how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
-func MaxCrashes(n int) HandleOption { return func(k *registered) { k.maxCrashes = n } }
+func MaxCrashes(n int) HandleOption { return func(k *registered) { k.MaxCrashes = n } }
 
 // KeepRunning lets handlers of this kind go on while the pod cannot reach the database for longer than its lease. Their
 // writes are fenced all the same; what they do elsewhere may happen at the same time as on another pod.
-func KeepRunning() HandleOption { return func(k *registered) { k.keepRunning = true } }
+func KeepRunning() HandleOption { return func(k *registered) { k.KeepRunning = true } }
 
 // StaleAfter ends the context of a run with [job.ErrStale] when its handler has for that long neither noted progress
 // ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
 // a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
 // the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
-func StaleAfter(d time.Duration) HandleOption { return func(k *registered) { k.staleAfter = &d } }
+func StaleAfter(d time.Duration) HandleOption { return func(k *registered) { k.StaleAfter = &d } }
 
 // registered is a kind with what the public face keeps of it.
 type registered struct {
-	*kind
+	*engine.Kind
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
 }
@@ -63,7 +63,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
 		options = append([]HandleOption{Secrets(pointers...)}, options...)
 	}
-	handle(r, name, options, func(ctx context.Context, j *plain.Job) (*Outcome, error) {
+	handle(r, name, options, func(ctx context.Context, j *engine.Job) (*Outcome, error) {
 		typed := &Job[A]{core: core{j}}
 		if err := decodeArgs(name, j.Claimed.Args, &typed.Args); err != nil {
 			return nil, err
@@ -75,21 +75,21 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 // HandleRaw registers a handler of a kind whose arguments it decodes itself: a kind chosen at run time, such as those of
 // a configuration. Otherwise as [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
-	handle(r, name, options, func(ctx context.Context, j *plain.Job) (*Outcome, error) {
+	handle(r, name, options, func(ctx context.Context, j *engine.Job) (*Outcome, error) {
 		return handler(ctx, rawJob(name, j))
 	})
 }
 
 // rawJob returns a job whose handler decodes the arguments itself.
-func rawJob(name string, j *plain.Job) *Job[Raw] {
+func rawJob(name string, j *engine.Job) *Job[Raw] {
 	return &Job[Raw]{core: core{j}, Args: Raw{Name: name, JSON: j.Claimed.Args}}
 }
 
-func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *plain.Job) (*Outcome, error)) {
+func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *engine.Job) (*Outcome, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if around, handler := r.opts.Around, run; around != nil {
-		run = func(ctx context.Context, j *plain.Job) (*Outcome, error) {
+		run = func(ctx context.Context, j *engine.Job) (*Outcome, error) {
 			return around(ctx, rawJob(name, j), func(ctx context.Context) (*Outcome, error) { return handler(ctx, j) })
 		}
 	}
@@ -98,22 +98,22 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		panic(fmt.Sprintf("runner: kind %q is registered after Run", name))
 	case job.ValidateKind(name) != nil:
 		panic("runner: " + job.ValidateKind(name).Error())
-	case r.kinds[name] != nil:
+	case r.pod.Kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &registered{kind: &kind{name: name, timeout: r.opts.Timeout, run: encoded(run), runSeconds: r.metrics.RunSeconds.WithLabelValues(name), ends: r.count.ends.of(name)}}
+	k := &registered{Kind: &engine.Kind{Name: name, Timeout: r.opts.Timeout, Run: encoded(run), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
 	for _, o := range options {
 		o(k)
 	}
-	if k.inDatabase && r.remote {
+	if k.InDatabase && r.remote {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
-	r.kinds[name], r.registered[name] = k.kind, k
+	r.pod.Kinds[name], r.registered[name] = k.Kind, k
 }
 
 // encoded returns a handler whose outcome is encoded when it returns.
-func encoded(run func(context.Context, *plain.Job) (*Outcome, error)) func(context.Context, *plain.Job) (*plain.Outcome, error) {
-	return func(ctx context.Context, j *plain.Job) (*plain.Outcome, error) {
+func encoded(run func(context.Context, *engine.Job) (*Outcome, error)) func(context.Context, *engine.Job) (*engine.Outcome, error) {
+	return func(ctx context.Context, j *engine.Job) (*engine.Outcome, error) {
 		o, err := run(ctx, j)
 		if err != nil {
 			return nil, err
@@ -134,7 +134,7 @@ func (r *Runner) Kinds() []string {
 func (r *Runner) handles(kind string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.kinds[kind] != nil
+	return r.pod.Kinds[kind] != nil
 }
 
 // Raw is a job of a kind given by name, with arguments that are JSON already. Its kind need not be known here.
@@ -157,14 +157,14 @@ func (r Raw) MarshalJSON() ([]byte, error) {
 // kindsToRun lists the kinds that this pod claims, sorted.
 func (r *Runner) kindsToRun() ([]string, error) {
 	names := []string{}
-	for name := range r.kinds {
+	for name := range r.pod.Kinds {
 		if len(r.opts.Kinds) == 0 || slices.Contains(r.opts.Kinds, name) {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range r.opts.Kinds {
-		if r.kinds[name] == nil {
+		if r.pod.Kinds[name] == nil {
 			return names, fmt.Errorf("run only kind %q: %w: no handler of it is registered", name, job.ErrUnknownKind)
 		}
 	}

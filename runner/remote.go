@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -20,7 +20,7 @@ var ErrNoDatabase = errors.New("a remote worker has no database")
 
 // InDatabase says that handlers of the kind write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it: to register
 // it there is a mistake in the wiring, and pods refuse a worker that names it.
-func InDatabase() HandleOption { return func(k *registered) { k.inDatabase = true } }
+func InDatabase() HandleOption { return func(k *registered) { k.InDatabase = true } }
 
 // RemoteOptions configure [NewRemote].
 type RemoteOptions struct {
@@ -58,10 +58,10 @@ func (r *Runner) Policies() (list []SessionKind) {
 	defer r.mu.Unlock()
 	names, _ := r.kindsToRun()
 	for _, name := range names {
-		k := r.kinds[name]
-		told := SessionKind{Name: name, MaxAttempts: k.maxAttempts, MaxCrashes: k.maxCrashes, Backoff: k.backoff, StaleAfter: k.staleAfter, KeepRunning: k.keepRunning}
-		if k.timeout > 0 {
-			told.Timeout = &k.timeout
+		k := r.pod.Kinds[name]
+		told := SessionKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, Backoff: k.Backoff, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
+		if k.Timeout > 0 {
+			told.Timeout = &k.Timeout
 		}
 		list = append(list, told)
 	}
@@ -70,8 +70,8 @@ func (r *Runner) Policies() (list []SessionKind) {
 
 // Perform calls the handler of an assignment and returns its outcome, encoded and checked. boot is the id of the worker, and w takes the handler's writes.
 // Its goroutine ends with the handler, whatever that does.
-func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w plain.Writer) (o *plain.Outcome, err error) {
-	k := r.kinds[a.Kind]
+func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w engine.Writer) (o *engine.Outcome, err error) {
+	k := r.pod.Kinds[a.Kind]
 	if k == nil {
 		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
 	}
@@ -80,7 +80,7 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w plain
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	j := &plain.Job{Pod: r.opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
+	j := &engine.Job{Pod: r.opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
 		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
 		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
 		Checkpoint: a.Checkpoint,
@@ -89,25 +89,25 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w plain
 		j.Claimed.ParentID = &a.ParentID
 	}
 	err = guard.Call(func() (err error) {
-		o, err = k.run(ctx, j)
+		o, err = k.Run(ctx, j)
 		if err != nil {
-			readOnce(err) // a panic of it is the handler's
+			engine.ReadError(err) // a panic of it is the handler's
 		}
 		return err
 	})
 	if err == nil && o != nil {
-		err = job.Permanent(r.checkRemote(o))
+		err = job.Permanent(checkRemote(r.pod.Engine, o))
 	}
 	return o, err
 }
 
 // checkRemote refuses an outcome that no pod would take.
-func (r *engine) checkRemote(o *plain.Outcome) error {
+func checkRemote(r *engine.Engine, o *engine.Outcome) error {
 	if o.InTx != nil {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
 	}
 	if o.Next != nil {
-		if err := r.checkFollowing("next step", o.Next); err != nil {
+		if err := r.CheckFollowing("next step", o.Next); err != nil {
 			return err
 		}
 	}
@@ -115,12 +115,12 @@ func (r *engine) checkRemote(o *plain.Outcome) error {
 		return nil
 	}
 	for i, child := range o.Fan.Children {
-		if err := r.checkFollowing("child", child); err != nil {
+		if err := r.CheckFollowing("child", child); err != nil {
 			return fmt.Errorf("child %d: %w", i+1, err)
 		}
 	}
 	if len(o.Fan.Join) == 0 {
 		return nil
 	}
-	return r.checkPlanned(o.Fan.Join, o.Fan.Join[0].Foreign)
+	return r.CheckPlanned(o.Fan.Join, o.Fan.Join[0].Foreign)
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -24,9 +24,9 @@ func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]i
 	if err != nil {
 		return nil, fmt.Errorf("retry job %d: encode its args: %w", id, err)
 	}
-	again, err := admin.Retry(ctx, a.r.front, id, encoded, named(actor))
+	again, err := admin.Retry(ctx, a.pod.Commands, id, encoded, named(actor))
 	if err != nil {
-		return nil, a.r.commandError(err)
+		return nil, a.pod.CommandError(err)
 	}
 	a.wentAgain(ctx)
 	return again, nil
@@ -37,16 +37,16 @@ func otherArgs(args any) (json.RawMessage, error) {
 	if args == nil {
 		return nil, nil
 	}
-	return plain.Encode(args, job.MaxArgsBytes)
+	return engine.Encode(args, job.MaxArgsBytes)
 }
 
 // wentAgain sees to it that jobs that were tried again are claimed.
 func (a Admin) wentAgain(ctx context.Context) {
-	if err := a.r.balanceAround(ctx); err != nil { // one that waits may wait for nothing
-		a.r.log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, a.r.dbError(err))
+	if err := a.pod.SettleFanOuts(ctx); err != nil { // one that waits may wait for nothing
+		a.pod.Log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, a.pod.DBError(err))
 	}
-	a.r.wake()
-	a.r.wakePeers()
+	a.pod.Wake()
+	a.pod.WakePeers()
 }
 
 // named is the name of whoever gives a command, as it is written down.

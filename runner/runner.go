@@ -13,7 +13,7 @@ import (
 // Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call
 // [Runner.Run]. Its methods are safe for concurrent use.
 type Runner struct {
-	*pod
+	pod  *pod
 	opts Options
 
 	mu       sync.Mutex
@@ -53,7 +53,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.run(ctx, kinds, schedules)
+	return r.pod.run(ctx, kinds, schedules)
 }
 
 // begin checks the wiring, after which nothing can be registered or declared, and returns the kinds and the schedules to run.
@@ -77,10 +77,10 @@ func (r *Runner) begin() (kinds []string, schedules []declaredSchedule, err erro
 }
 
 // Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
-func (r *Runner) Close() { r.close() }
+func (r *Runner) Close() { r.pod.close() }
 
 // Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
-func (r *Runner) Boot() string { return r.boot() }
+func (r *Runner) Boot() string { return r.Boot() }
 
 // PodName is the display name of this pod.
 func (r *Runner) PodName() string { return r.opts.Name }
@@ -89,7 +89,7 @@ func (r *Runner) PodName() string { return r.opts.Name }
 func (r *Runner) Metrics() prometheus.Collector { return instruments{r.pod} }
 
 // Running is the number of jobs that run in this process.
-func (r *Runner) Running() int { return r.runs.count() }
+func (r *Runner) Running() int { return r.pod.Runs.Count() }
 
 // ReasonDrained is why a pod is not ready that an operator has drained: it starts nothing until it is resumed.
 const ReasonDrained = "drained by an operator"
@@ -101,13 +101,13 @@ const ReasonCutOff = "the database does not answer heartbeats"
 // Ready reports whether this pod may take work, and if not, why.
 func (r *Runner) Ready() (ready bool, reasons []string) {
 	switch {
-	case r.closing.Load():
+	case r.pod.Closing.Load():
 		reasons = append(reasons, "draining")
-	case !r.lease.registered():
+	case !r.pod.Lease.Registered():
 		reasons = append(reasons, "not started")
-	case !r.lease.trusted():
+	case !r.pod.Lease.Trusted():
 		reasons = append(reasons, ReasonCutOff)
-	case r.lanes.Drained():
+	case r.pod.Lanes.Drained():
 		reasons = append(reasons, ReasonDrained)
 	}
 	return len(reasons) == 0, reasons
@@ -115,7 +115,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 
 // Maintain does every task of the maintenance once, now; a runner that is run does them by itself, by the minute. It is for tools and tests that
 // must not wait for that. It goes on after an error and returns the errors of all tasks. Safe for concurrent use.
-func (r *Runner) Maintain(ctx context.Context) error { return r.maintenance.RunOnce(ctx) }
+func (r *Runner) Maintain(ctx context.Context) error { return r.pod.maintenance.RunOnce(ctx) }
 
 // HandBackNow ends the grace of a shutdown that is under way: contexts are cancelled now and jobs handed back.
-func (r *Runner) HandBackNow() { r.hurryDrain() }
+func (r *Runner) HandBackNow() { r.pod.HurryDrain() }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	plain "github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -100,10 +100,10 @@ func (r *Runner) complete(d *declaration) error {
 	}
 	s := &d.set
 	var err error
-	if s.Kind = d.args.Kind(); r.kinds[s.Kind] == nil {
+	if s.Kind = d.args.Kind(); r.pod.Kinds[s.Kind] == nil {
 		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
 	}
-	if s.Args, err = plain.EncodeArgs(s.Kind, d.args); err != nil {
+	if s.Args, err = engine.EncodeArgs(s.Kind, d.args); err != nil {
 		return err
 	}
 	s.Lane = w.Lane
@@ -116,7 +116,7 @@ func (r *Runner) complete(d *declaration) error {
 	if w.UniqueKey != nil {
 		s.UniqueKey = *w.UniqueKey
 	}
-	if _, err = r.calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
+	if _, err = r.pod.calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
 		err = nil // a program that starts again after the moment of an @at is not wrong
 	}
 	return errors.Join(job.ValidateScheduleName(d.name), s.Validate(), err)

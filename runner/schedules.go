@@ -34,16 +34,16 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		return job.ScheduleChanged{}, err
 	}
 	var from, next time.Time // if its times have changed
-	done, err := admin.SetSchedule(ctx, a.r.front, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
+	done, err := admin.SetSchedule(ctx, a.pod.Commands, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
-		next, err = a.r.calendar.First(s, anchor)
+		next, err = a.pod.calendar.First(s, anchor)
 		return next, err
 	}, by(actor))
 	if err != nil {
-		return done, a.r.dbError(err)
+		return done, a.pod.DBError(err)
 	}
 	if next.IsZero() {
-		if one, err := admin.Schedule(ctx, a.r.front, name); err == nil {
+		if one, err := admin.Schedule(ctx, a.pod.Commands, name); err == nil {
 			from, next = one.Anchor, orZero(one.NextAt)
 		}
 	}
@@ -59,11 +59,11 @@ func (a Admin) laneOfSchedule(ctx context.Context, name string, c job.ScheduleCh
 	if c.Lane == nil || *c.Lane == "" {
 		return nil
 	}
-	_, exists, err := view.LaneFor(ctx, a.r.front, "", *c.Lane, job.DefaultLane)
+	_, exists, err := view.LaneFor(ctx, a.pod.Commands, "", *c.Lane, job.DefaultLane)
 	if err == nil && !exists {
 		err = fmt.Errorf("set schedule %q: lane %q: %w", name, *c.Lane, job.ErrUnknownLane)
 	}
-	return a.r.dbError(err)
+	return a.pod.DBError(err)
 }
 
 // ahead says in words when a schedule fires, and lists its fires from the next one on.
@@ -89,20 +89,20 @@ func orZero(t *time.Time) time.Time {
 // DeleteSchedule takes a schedule away; its last fires are kept as long as the history. One that the program declares stays away, also
 // when the program starts again, until it is set anew. Error: [job.ErrUnknownSchedule].
 func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
-	return a.operated(ctx, admin.DeleteSchedule(ctx, a.r.front, name, by(actor)))
+	return a.operated(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, by(actor)))
 }
 
 // PauseSchedule keeps a schedule from firing until [Admin.ResumeSchedule], and reports whether it fired before.
 // Error: [job.ErrUnknownSchedule].
 func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.r.front, name, true, a.r.calendar.First, by(actor))
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.calendar.First, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
 // paused. Error: [job.ErrUnknownSchedule].
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.r.front, name, false, a.r.calendar.First, by(actor))
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.calendar.First, by(actor))
 	return changed, a.operated(ctx, err)
 }
 
@@ -116,7 +116,7 @@ func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fir
 // TriggerScheduleAs is [Admin.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
 // by now. What it is set to is the caller's decision only then. Nil: however it is set.
 func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
-	fire, err := a.r.calendar.Trigger(ctx, name, as, by(actor))
+	fire, err := a.pod.calendar.Trigger(ctx, name, as, by(actor))
 	if err != nil {
 		return job.Fire{}, a.operated(ctx, err)
 	}
@@ -125,17 +125,17 @@ func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.Sched
 
 // Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.
 func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
-	list, err := admin.Schedules(ctx, a.r.front)
+	list, err := admin.Schedules(ctx, a.pod.Commands)
 	if err != nil {
-		return nil, a.r.dbError(err)
+		return nil, a.pod.DBError(err)
 	}
 	names := make([]string, len(list))
 	for i, s := range list {
 		names[i] = s.Name
 	}
-	fires, err := admin.LastFires(ctx, a.r.front, names, time.Time{}, lastFires)
+	fires, err := admin.LastFires(ctx, a.pod.Commands, names, time.Time{}, lastFires)
 	if err != nil {
-		return nil, a.r.dbError(err)
+		return nil, a.pod.DBError(err)
 	}
 	uses := make([]job.ScheduleUse, len(list))
 	for i, s := range list {
@@ -155,13 +155,13 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 
 // ScheduleNamed reads one schedule, as [Admin.Schedules] lists it. Error: [job.ErrUnknownSchedule].
 func (a Admin) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
-	one, err := admin.Schedule(ctx, a.r.front, name)
+	one, err := admin.Schedule(ctx, a.pod.Commands, name)
 	if err != nil {
-		return job.ScheduleUse{}, a.r.dbError(err)
+		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
-	fires, err := admin.LastFires(ctx, a.r.front, []string{name}, time.Time{}, lastFires)
+	fires, err := admin.LastFires(ctx, a.pod.Commands, []string{name}, time.Time{}, lastFires)
 	if err != nil {
-		return job.ScheduleUse{}, a.r.dbError(err)
+		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
 	return use(one, fires[name]), nil
 }
@@ -177,13 +177,13 @@ func (a Admin) ScheduleFiresBefore(ctx context.Context, name string, before time
 	if limit <= 0 {
 		limit = 50
 	}
-	fires, err := admin.LastFires(ctx, a.r.front, []string{name}, before, min(limit, 1000))
+	fires, err := admin.LastFires(ctx, a.pod.Commands, []string{name}, before, min(limit, 1000))
 	if err != nil {
-		return nil, a.r.dbError(err)
+		return nil, a.pod.DBError(err)
 	}
 	if len(fires[name]) == 0 {
-		if _, err := admin.Schedule(ctx, a.r.front, name); err != nil {
-			return nil, a.r.dbError(err)
+		if _, err := admin.Schedule(ctx, a.pod.Commands, name); err != nil {
+			return nil, a.pod.DBError(err)
 		}
 		return []job.Fire{}, nil
 	}

@@ -44,7 +44,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
+	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
@@ -52,7 +52,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	if _, err := r.Admin().Cancel(t.Context(), id, "me"); err != nil {
 		t.Fatal(err)
 	}
-	r.doubt.raise()
+	r.pod.Doubt.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
 		j, err := r.Get(t.Context(), id)
 		return err == nil && j.State == job.Cancelled
@@ -62,7 +62,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 // claiming is how many slots the claims hold that are under way.
 func claiming(r *Runner) int {
 	used, sum := 0, map[string]slots.Use{}
-	r.lanes.AddUse(sum)
+	r.pod.Lanes.AddUse(sum)
 	for _, lane := range sum {
 		used += lane.Used
 	}
@@ -108,9 +108,9 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 			t.Fatal("no job was born running during a look for strays")
 		}
 		pgtest.Wait(t, "no claim is under way", func() bool { return claiming(r) == 0 })
-		release := takeAll(t, r.store.Pool()) // the pool is busy, as after an outage
-		r.doubt.raise()
-		r.poller.Wake()
+		release := takeAll(t, r.pod.Store.Pool()) // the pool is busy, as after an outage
+		r.pod.Doubt.Raise()
+		r.pod.Poller.Wake()
 		time.Sleep(200 * time.Millisecond) // a look that waits for a connection shows nowhere
 		// A claim that is under way holds every free slot, and the job is born pending: not what is asked here.
 		var err error
@@ -162,29 +162,29 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Get(t.Context(), s.ID); return j.State == job.Pending && runs.Load() == 1 })
 	// Due again, and claimed by a statement whose reply is lost; the runner itself is kept from it.
 	gate := func(paused bool) {
-		if _, err := r.pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
+		if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
 			t.Fatal(err)
 		}
 		pgtest.Wait(t, "the runner knows of the gate, and no claim is under way", func() bool {
-			is := len(r.lanes.Open()) == 0
+			is := len(r.pod.Lanes.Open()) == 0
 			return is == paused && (!paused || claiming(r) == 0)
 		})
 	}
 	gate(true)
-	if _, err := r.pool.Exec(t.Context(), `update trapeze.parked set run_after = now() - interval '1 second'`); err != nil {
+	if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.parked set run_after = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "it is promoted, by us or by the runner, and claimed", func() bool {
-		if _, err := r.store.Promote(t.Context(), 10); err != nil {
+		if _, err := r.pod.Store.Promote(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
-		found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+		found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(found.Jobs) == 1
 	})
-	r.doubt.raise()
+	r.pod.Doubt.Raise()
 	gate(false)
 	pgtest.WaitFor(t, 10*time.Second, "the job has ended", func() bool {
 		j, err := r.Get(t.Context(), s.ID)
@@ -208,7 +208,7 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 		j, err := r.Get(t.Context(), id)
 		return err == nil && j.State == job.Waiting
 	})
-	found, err := r.store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
+	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
@@ -216,12 +216,12 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	if _, err := r.Admin().Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
 		t.Fatal(err)
 	}
-	r.doubt.raise()
+	r.pod.Doubt.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the branch has ended", func() bool {
 		j, err := r.Get(t.Context(), found.Jobs[0].ID)
 		return err == nil && j.State == job.Cancelled
 	})
-	w, err := r.store.Waiting(t.Context(), id)
+	w, err := r.pod.Store.Waiting(t.Context(), id)
 	if err != nil || w.Open != 0 {
 		t.Fatalf("the branch has ended, and %d are open (%v)", w.Open, err)
 	}

@@ -15,7 +15,7 @@ import (
 // second. However many wait in this process, a look is one statement. An outage of the database is waited through. It
 // returns [job.ErrNotFound] when there is no such job, and ctx's cause when that ends first.
 func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
-	return r.waiters.wait(ctx, id)
+	return r.pod.Waiters.Wait(ctx, id)
 }
 
 // Result waits for a job as [Runner.Wait] does and decodes its result. A job that succeeded without one gives the zero value;

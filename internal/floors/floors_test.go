@@ -71,7 +71,7 @@ var plan = []floor{
 
 	{folder: "internal/inside", imports: "internal/feed internal/store"}, // parts of a Runner that only our own packages need
 	// the engine
-	{folder: "internal/engine", imports: "job internal/store"}, // jobs on their way in and outcomes, encoded
+	{folder: "internal/engine", imports: "job internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"}, // claim, run, finish, hand on and recover the jobs of one identity
 	{folder: "runner", imports: "job internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner", testOnly: true}, // for our users' tests

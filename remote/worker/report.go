@@ -10,7 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // fill puts the return of the handler into a report.
@@ -78,7 +77,7 @@ func step(s engine.Step) *remotepb.Step {
 
 func failure(err error) *remotepb.Failure {
 	wish := job.WishOf(err)
-	class, code := runner.ErrorOf(err)
+	class, code := engine.ErrorOf(err)
 	f := &remotepb.Failure{ErrorClass: string(class), ErrorCode: code, Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
 	if wish.After != nil {
 		f.RetryAfter = durationpb.New(*wish.After)

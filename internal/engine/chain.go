@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
+// the next one of a chain that was declared. It returns an error when the step is refused.
+func (r *Engine) succeeded(one *Run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
+	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
+	next, err = r.nextStep(one, o)
+	if err != nil || next == nil {
+		return ending, nil, err
+	}
+	ids, err := r.newIDs(one, 1)
+	if err != nil {
+		return ending, nil, err
+	}
+	next.ID = ids[0]
+	return ending, next, nil
+}
+
+// nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
+func (r *Engine) nextStep(one *Run, o *Outcome) (*store.NewJob, error) {
+	c := &one.Claimed
+	planned, err := DecodePlan(c.ID, c.Planned)
+	if err != nil {
+		return nil, err
+	}
+	w := o.Next
+	switch {
+	case w != nil:
+		if err := r.CheckFollowing("next step", w); err != nil {
+			return nil, err
+		}
+		if w.UniqueKey != nil {
+			return nil, fmt.Errorf("next step %s: keys are for submissions, not for steps: %w", w.Kind, job.ErrInvalid)
+		}
+		w.Planned = append(w.Planned, planned...)
+	case len(planned) > 0:
+		w = FromPlan(planned)
+		w.MaxCrashes = r.crashLimit(w.Kind)
+	default:
+		return nil, nil
+	}
+	if c.Step+1 > job.MaxChainSteps {
+		return nil, fmt.Errorf("next step %s: the pipeline has %d steps already: %w", w.Kind, c.Step+1, job.ErrTooLarge)
+	}
+	if w.Subject == nil {
+		w.Subject = &c.Subject
+	}
+	if err := r.checkLane(one, w.Kind, w.Lane); err != nil {
+		return nil, fmt.Errorf("next step: %w", err)
+	}
+	if err := w.EncodePlan(); err != nil {
+		return nil, err
+	}
+	n := r.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
+	n.Branch, n.Trace = c.Branch, one.traceparent()
+	if c.Step == 0 && c.Planned == nil {
+		n.Pipeline = new(string) // from its second step on it is one that is listed
+	}
+	return &n, nil
+}
+
+// checkFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
+func (r *Engine) CheckFollowing(what string, w *Submission) error {
+	if err := r.CheckSubmission(w); err != nil {
+		return err
+	}
+	switch {
+	case w.IdempotencyKey != "" || w.Pipeline != "":
+		return fmt.Errorf("%s %s: idempotency keys are for submissions, and names of pipelines, not for what follows: %w", what, w.Kind, job.ErrInvalid)
+	case w.Approval:
+		return fmt.Errorf("%s %s: approval is for submissions, not for what follows: %w", what, w.Kind, job.ErrInvalid)
+	case w.Submitter != "":
+		return fmt.Errorf("%s %s: it has the submitter of its pipeline: %w", what, w.Kind, job.ErrInvalid)
+	}
+	return nil
+}
+
+// before is the job that a step follows, and what the step has of it unless it says otherwise.
+type before struct {
+	id, pipeline int64
+	step         int
+	lane         string
+	priority     int
+	submitter    string
+}
+
+// follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
+func (r *Engine) follow(w *Submission, from before) store.NewJob {
+	if w.Priority == nil {
+		w.Priority = &from.priority
+	}
+	w.Submitter = from.submitter // who may see a pipeline may see all of it
+	n := w.Row(0, r.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
+	n.Actor = "handler"
+	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
+	return n
+}
+
+// checkLane checks that the lane exists that a step names.
+func (r *Engine) checkLane(one *Run, kind, lane string) error {
+	if lane == "" {
+		return nil
+	}
+	return r.persist(one, func(ctx context.Context) error {
+		_, err := r.laneOf(ctx, kind, lane)
+		return err
+	})
+}
+
+// newIDs reserves ids for a claim's next steps, as long as the claim is ours.
+func (r *Engine) newIDs(one *Run, n int) (ids []int64, err error) {
+	err = r.persist(one, func(ctx context.Context) (err error) {
+		ids, err = r.Store.NewIDs(ctx, n)
+		return err
+	})
+	return ids, err
+}
+
+// mayStart decides whether the next step may be born running here, and prepares its lane. The database adds what only it
+// knows: whether something more urgent waits, and whether the subject is free.
+func (r *Engine) mayStart(one *Run, next *store.NewJob) bool {
+	return next.DelayMillis == 0 && !r.Closing.Load() && r.Handled[next.Kind] && r.Lease.Trusted() &&
+		r.Lease.id() == one.Lease.Pod && r.Lanes.Step(one.Claimed.Lane, next.Lane)
+}

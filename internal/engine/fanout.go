@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// fanOut parks a claim until its branches have ended, in a transaction of its own: fence, the handler's writes if it has some,
+// children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
+// connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
+// those that claim and end jobs.
+func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
+	cause := context.Cause(one.Ctx)
+	f, wait, err := r.branchesOf(one, o)
+	if err != nil {
+		return r.concludeError(one, job.Permanent(err), cause)
+	}
+	pool := r.Store.Pool()
+	if o.InTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
+		pool = r.Pool
+	}
+	var empty bool
+	write := func() error {
+		return r.held(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
+			if o.InTx != nil {
+				if err := callWrite(ctx, tx, o.InTx); err != nil {
+					return &writeError{err}
+				}
+			}
+			if err := one.Events.WriteIn(ctx, tx); err != nil {
+				return err
+			}
+			var err error
+			if empty, err = r.Store.FanOut(ctx, tx, f); err != nil {
+				return err
+			}
+			return failpoint.Hit(failpoint.InTxCommit)
+		}, func(ctx context.Context) (bool, error) {
+			c, err := r.Store.ClaimOutcome(ctx, one.Lease)
+			return c.FannedOut, err
+		})
+	}
+	err = write()
+	for try := 0; r.Store.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumberNext(one, each(f.Children)...); err == nil {
+			err = write()
+		}
+	}
+	if err != nil {
+		if store.Refused(err) {
+			err = job.Permanent(err)
+		}
+		return r.concludeHeld(one, err)
+	}
+	one.Wrote.Store(true)
+	one.traceState(job.Waiting)
+	r.Log.DebugContext(one.Ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
+	if one.Claimed.Subject != "" {
+		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+	}
+	if empty {
+		r.Unbalanced.add(one.Lease.JobID)
+	}
+	if wait > 0 {
+		r.Due.parked(wait)
+		r.Poller.Nudge()
+	}
+	r.Wake()
+	r.WakePeers()
+	return nil
+}
+
+// branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
+func (r *Engine) branchesOf(one *Run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
+	c, fan := &one.Claimed, o.Fan
+	f = store.FanOut{Lease: one.Lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Quality, Result: o.Result}
+	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
+	switch n := len(fan.Children) + fan.Parts; {
+	case n > r.Opts.MaxFanOut:
+		return fail(fmt.Errorf("fan-out of %d branches, at most %d: %w", n, r.Opts.MaxFanOut, job.ErrTooLarge))
+	case c.Step+1 > job.MaxChainSteps:
+		return fail(fmt.Errorf("fan-out at step %d of at most %d: %w", c.Step, job.MaxChainSteps, job.ErrTooLarge))
+	}
+	if f.Plan, err = r.planAfter(one, fan.Join); err != nil {
+		return fail(err)
+	}
+	if c.Step == 0 && c.Planned == nil {
+		f.Pipeline = new(string)
+	}
+	ids, err := r.newIDs(one, len(fan.Children))
+	if err != nil {
+		return fail(err)
+	}
+	from := before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter}
+	for i, w := range fan.Children {
+		if err := r.CheckFollowing("child", w); err != nil {
+			return fail(fmt.Errorf("child %d: %w", i+1, err))
+		}
+		if err := r.checkLane(one, w.Kind, w.Lane); err != nil {
+			return fail(fmt.Errorf("child %s: %w", w.Kind, err))
+		}
+		n := r.follow(w, from)
+		no := int32(i + 1)
+		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
+		n.Trace = r.Tracing.child(one, &n)
+		if w.Delay > 0 && (wait == 0 || w.Delay < wait) {
+			wait = w.Delay
+		}
+		f.Children = append(f.Children, n)
+	}
+	return f, wait, nil
+}
+
+// planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
+func (r *Engine) planAfter(one *Run, join []Step) (json.RawMessage, error) {
+	if len(join) == 0 {
+		return one.Claimed.Planned, nil
+	}
+	if err := r.CheckPlanned(join, join[0].Foreign); err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	for _, s := range join {
+		if err := r.checkLane(one, s.Kind, s.Lane); err != nil {
+			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
+		}
+	}
+	planned, err := DecodePlan(one.Claimed.ID, one.Claimed.Planned)
+	if err != nil {
+		return nil, err
+	}
+	return EncodePlan(join[0].Kind, append(join, planned...))
+}
+
+// concludeHeld ends a claim whose last transaction was not committed.
+func (r *Engine) concludeHeld(one *Run, err error) *Run {
+	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
+		return r.finished(one, nil, store.Ending{}, store.Ended{}, err)
+	}
+	if w, ok := errors.AsType[*writeError](err); ok {
+		return r.concludeError(one, w.err, context.Cause(one.Ctx))
+	}
+	if errors.Is(err, job.ErrCancelled) {
+		// A cancel was committed before, or its handler was told: the end says so, without the writes and without a next step.
+		return r.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	}
+	cause := context.Cause(one.Ctx)
+	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
+		return r.finished(one, nil, store.Ending{}, store.Ended{}, err) // the fence refused it
+	}
+	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
+	// back, which the fence refuses when it is not.
+	return r.concludeError(one, fmt.Errorf("end with the handler's writes: %w", err), cause)
+}

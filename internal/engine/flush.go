@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// flush is one end on its way, answered once.
+type flush struct {
+	one     *Run
+	ending  store.Ending
+	next    *store.NewJob
+	ended   store.Ended
+	err     error
+	done    chan struct{} // closed with the answer; nil: landed goes on
+	tries   int           // times that its row was held by somebody
+	unknown bool          // the reply to a statement with it was lost
+}
+
+// weight is about how many bytes an end is on the wire.
+func (w *flush) weight() int {
+	bytes := 500 + len(w.ending.Result) + len(w.ending.Error)
+	if w.ending.Next != nil {
+		bytes += len(w.ending.Next.Args) + len(w.ending.Next.Planned)
+	}
+	return bytes
+}
+
+// flush writes a batch and answers every member. Members are of one pod, except after a lost lease.
+func (f *flusher) flush(ctx context.Context, batch []*flush) {
+	byPod := map[string][]*flush{}
+	for _, w := range batch {
+		byPod[w.one.Lease.Pod] = append(byPod[w.one.Lease.Pod], w)
+	}
+	for pod, members := range byPod {
+		f.write(ctx, pod, members)
+	}
+}
+
+// write sends a batch until each member's fate is known. A batch that PostgreSQL refuses is sent again in parts, and those in
+// parts, so that a poisoned member harms no other. After a lost reply the fate is read, never guessed.
+func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
+	for backoff := wait.NewBackoff(); len(batch) > 0; {
+		_ = failpoint.Hit(failpoint.FlushSend)
+		endings := make([]store.Ending, len(batch))
+		for i, w := range batch {
+			endings[i] = w.ending
+		}
+		ended, err := f.r.Store.Finish(ctx, pod, endings)
+		if err == nil {
+			var landed, missing []*flush
+			for _, w := range batch {
+				end, ok := ended[w.ending.ID]
+				switch {
+				case !ok:
+					missing = append(missing, w)
+				case w.done == nil:
+					w.ended = end
+					landed = append(landed, w)
+				default:
+					f.answer(w, end, nil)
+				}
+			}
+			f.r.landed(landed)
+			if len(missing) > 0 {
+				f.missed(ctx, pod, missing)
+			}
+			return
+		}
+		_ = f.r.DBError(err)
+		if store.Unknown(err) {
+			for _, w := range batch {
+				w.unknown = true
+			}
+		}
+		switch {
+		case store.Refused(err) && len(batch) > 1:
+			var sent sync.WaitGroup
+			for part := range parts(batch) {
+				sent.Go(func() { f.write(ctx, pod, part) })
+			}
+			sent.Wait()
+			return
+		case store.Refused(err) || !store.Transient(err) && !store.Unknown(err):
+			for _, w := range batch {
+				f.answer(w, store.Ended{}, err)
+			}
+			return
+		}
+		if !backoff.Wait(ctx) {
+			for _, w := range batch {
+				f.answer(w, store.Ended{}, err)
+			}
+			return
+		}
+		batch = f.readBack(ctx, pod, batch)
+	}
+}
+
+// parts splits a batch that was refused into at least two parts of about the same weight, so that what is large, and likelier
+// the culprit, is alone sooner.
+func parts(batch []*flush) iter.Seq[[]*flush] {
+	var whole int
+	for _, w := range batch {
+		whole += w.weight()
+	}
+	share := whole / flushParts
+	return func(yield func([]*flush) bool) {
+		for len(batch) > 0 {
+			n, weight := 1, batch[0].weight()
+			for ; n < len(batch) && weight+batch[n].weight() <= share; n++ {
+				weight += batch[n].weight()
+			}
+			if !yield(batch[:n]) {
+				return
+			}
+			batch = batch[n:]
+		}
+	}
+}
+
+// heldFor is how long the row of an end is held, usually: by a claim of another pod whose snapshot is of before ours, and
+// which locks the row before it sees that it runs.
+const heldFor = 2 * time.Millisecond
+
+// missed sees to ends that the statement passed by. Nearly always somebody holds their rows for a moment, so they are sent
+// again once before anybody asks: they may be lost, or ended by an earlier try whose reply was lost.
+func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
+	var asked []*flush
+	for _, w := range batch {
+		if w.tries == 0 {
+			f.later([]*flush{w})
+		} else {
+			asked = append(asked, w)
+		}
+	}
+	if len(asked) > 0 {
+		f.later(f.readBack(ctx, pod, asked))
+	}
+}
+
+// later puts ends whose rows somebody holds back into the queue after a moment, so that nobody waits for them here.
+func (f *flusher) later(batch []*flush) {
+	for _, w := range batch {
+		wait := min(heldFor<<w.tries, time.Second)
+		w.tries = min(w.tries+1, 10)
+		f.hold(w, wait)
+	}
+}
+
+// hold puts an end into the queue after a while, or answers it when the flusher is closed before that.
+func (f *flusher) hold(w *flush, wait time.Duration) {
+	f.mu.Lock()
+	closed := f.closed
+	if !closed {
+		if f.held == nil {
+			f.held = map[*flush]*time.Timer{}
+		}
+		f.held[w] = time.AfterFunc(wait, func() {
+			f.mu.Lock()
+			delete(f.held, w)
+			f.mu.Unlock()
+			f.put(w)
+		})
+	}
+	f.mu.Unlock()
+	if closed {
+		f.answer(w, store.Ended{}, errStopped)
+	}
+}
+
+// readBack answers the members whose fate the database knows, and returns those of which nothing was written.
+func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (again []*flush) {
+	claims, children := make([]job.Lease, len(batch)), make([]int64, len(batch))
+	for i, w := range batch {
+		claims[i] = w.one.Lease
+		if w.ending.Next != nil {
+			children[i] = w.ending.Next.ID
+		}
+	}
+	found, err := f.r.Store.ClaimOutcomes(ctx, pod, claims, children, false)
+	if err != nil {
+		for _, w := range batch {
+			if w.one.IsLost() {
+				f.answer(w, store.Ended{}, job.ErrLeaseLost)
+				continue
+			}
+			again = append(again, w)
+		}
+		return again
+	}
+	for _, w := range batch {
+		switch at := found[w.ending.ID]; {
+		case at.State != nil:
+			f.answer(w, store.Ended{State: *at.State, ChildRunning: at.NextRunning, Found: true, Here: w.unknown && at.ByFinish}, nil)
+		case at.Held:
+			again = append(again, w)
+		case at.Deleted:
+			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrGone))
+		default:
+			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
+		}
+	}
+	return again
+}
+
+func (f *flusher) answer(w *flush, ended store.Ended, err error) {
+	w.ended, w.err = ended, err
+	if w.done != nil {
+		close(w.done)
+		return
+	}
+	f.r.landed([]*flush{w})
+}

@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
+)
+
+// flusher merges the ends of claims that come at the same time into one statement and one commit. There is no timer: the
+// first end is written at once, and what comes meanwhile by the next statement, so that an idle pod pays one round trip
+// and a busy one fills its batches by itself.
+type flusher struct {
+	r     *Engine
+	alive context.Context // ends when the runner gives up writing
+	die   context.CancelFunc
+	some  wait.Signal // a hint that the queue is not empty
+
+	mu      sync.Mutex
+	queue   []*flush
+	writing int           // batches under way
+	landing chan struct{} // closed when none is; nil: none is
+	slow    int           // those of them that take long
+	held    map[*flush]*time.Timer
+	closed  bool
+}
+
+const (
+	Flushers    = 2
+	flushAtMost = 500
+	flushBeside = 32                   // so many ends are worth a second batch while the first is under way; fewer wait for it
+	flushParts  = 8                    // of a batch that was refused, at once
+	flushSlow   = 5 * time.Millisecond // but no longer than this
+)
+
+var errStopped = errors.New("the runner has stopped")
+
+func newFlusher(r *Engine) *flusher {
+	f := &flusher{r: r, some: wait.NewSignal()}
+	f.alive, f.die = context.WithCancel(context.Background())
+	return f
+}
+
+// life ends when the runner gives up writing: after that every write fails.
+func (f *flusher) life() context.Context { return f.alive }
+
+// run flushes until ctx ends, and then answers what is left.
+func (f *flusher) run(ctx context.Context) {
+	defer f.close()
+	var workers sync.WaitGroup
+	for range Flushers {
+		workers.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-f.some:
+					f.gather()
+					for batch := f.take(); len(batch) > 0; batch = f.take() {
+						f.watched(func() { f.flush(ctx, batch) })
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// flushGather is for how long ends wait for claims whose handlers are about to be called.
+const flushGather = 100 * time.Microsecond
+
+// gather lets handlers that are about to return come along. When claims have just come in, theirs are called one after the
+// other, and the first that returns would otherwise be written alone.
+func (f *flusher) gather() {
+	runtime.Gosched()
+	for since := time.Now(); f.r.hands.waiting() && time.Since(since) < flushGather; {
+		runtime.Gosched()
+	}
+}
+
+// put queues an end. After close its answer is an error.
+func (f *flusher) put(w *flush) {
+	f.mu.Lock()
+	closed := f.closed
+	if !closed {
+		f.queue = append(f.queue, w)
+	}
+	wanted := f.wanted()
+	f.mu.Unlock()
+	if closed {
+		f.answer(w, store.Ended{}, errStopped)
+		return
+	}
+	if wanted {
+		f.hint()
+	}
+}
+
+// wanted reports whether another batch is to be written now. Call it with mu held.
+func (f *flusher) wanted() bool {
+	return len(f.queue) > 0 && (f.writing == f.slow || len(f.queue) >= flushBeside) && f.writing < Flushers
+}
+
+func (f *flusher) hint() {
+	f.some.Set()
+}
+
+// take takes a batch from the queue when one is wanted, and leaves a hint when another one is.
+func (f *flusher) take() []*flush {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.wanted() {
+		return nil
+	}
+	batch := f.queue
+	f.queue = nil
+	if len(batch) > flushAtMost {
+		batch, f.queue = batch[:flushAtMost:flushAtMost], slices.Clone(batch[flushAtMost:])
+	}
+	if f.writing++; f.landing == nil {
+		f.landing = make(chan struct{})
+	}
+	if f.wanted() {
+		f.hint()
+	}
+	return batch
+}
+
+// watched writes a batch. When it takes long, as when its statement waits for somebody or its members are sent in parts,
+// what comes meanwhile does not wait for it.
+func (f *flusher) watched(write func()) {
+	over, slow := false, false
+	timer := time.AfterFunc(flushSlow, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if over {
+			return
+		}
+		slow = true
+		f.slow++
+		if f.wanted() {
+			f.hint()
+		}
+	})
+	write()
+	timer.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	over = true
+	if f.writing--; f.writing == 0 {
+		close(f.landing)
+		f.landing = nil
+	}
+	if slow {
+		f.slow--
+	}
+}
+
+// lands waits until no batch is under way, or one takes long.
+func (f *flusher) lands() {
+	f.mu.Lock()
+	landing := f.landing
+	f.mu.Unlock()
+	if landing == nil {
+		return
+	}
+	long := time.NewTimer(flushSlow)
+	defer long.Stop()
+	select {
+	case <-landing:
+	case <-long.C:
+	}
+}
+
+func (f *flusher) close() {
+	f.die()
+	f.mu.Lock()
+	f.closed = true
+	left := f.queue
+	f.queue = nil
+	for w, timer := range f.held {
+		if timer.Stop() {
+			left = append(left, w)
+		}
+	}
+	f.held = nil
+	f.mu.Unlock()
+	for _, w := range left {
+		f.answer(w, store.Ended{}, errStopped)
+	}
+}
+
+// submit writes one end and waits for the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
+// end of the runner.
+func (f *flusher) submit(one *Run, e store.Ending) (store.Ended, error) {
+	w := &flush{one: one, ending: e, done: make(chan struct{})}
+	f.put(w)
+	select {
+	case <-w.done:
+		return w.ended, w.err
+	case <-f.alive.Done():
+		select {
+		case <-w.done:
+			return w.ended, w.err
+		default:
+			return store.Ended{}, errStopped
+		}
+	}
+}

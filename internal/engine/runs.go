@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/internal/journal"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
+// success the flusher closes it.
+type Run struct {
+	Job // for the handler; the run is its Writer
+
+	r       *Engine
+	kind    *Kind
+	Ctx     context.Context
+	cancel  context.CancelCauseFunc
+	done    context.CancelFunc // releases the timeout's timer
+	Settled atomic.Bool
+	losing  sync.Once
+	lost    chan struct{} // closed when the lease is gone for good
+	gone    bool          // because the job was deleted; set before lost is closed
+	Wrote   atomic.Bool   // its end is committed
+	Ended   chan struct{} // closed when the handler has returned and its end is settled
+	span    trace.Span    // nil: nobody traces
+	handed  time.Time     // when its start was decided; zero for claims by the poller
+
+	turn     chan struct{} // one transaction at a time holds the lease
+	pulse    pulse         // of the handler
+	Events   journal.Events
+	progress journal.Progress
+}
+
+// prepare returns a run of a claim that is not in runs: without a handler, its writes work.
+func (r *Engine) Prepare(claimed store.Claimed, lease job.Lease) *Run {
+	one := &Run{Job: Job{Claimed: claimed, Lease: lease, Pod: r.Opts.Name}, r: r, lost: make(chan struct{}), turn: make(chan struct{}, 1),
+		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
+	one.Writer = one
+	one.Events.Init(r.journal, journaled{one})
+	one.progress.Init(r.journal, journaled{one})
+	return one
+}
+
+// journaled is a run as its journal uses it.
+type journaled struct{ one *Run }
+
+func (j journaled) Lease() job.Lease      { return j.one.Lease }
+func (j journaled) Lost() bool            { return j.one.IsLost() }
+func (j journaled) Check(err error) error { return j.one.orGone(err) }
+
+// lose tells the handler, and whoever writes for it, that the claim is not ours any more: [job.ErrLeaseLost], or why else.
+func (one *Run) lose(why error) {
+	one.losing.Do(func() {
+		one.gone = errors.Is(why, job.ErrGone)
+		close(one.lost)
+		one.cancel(why)
+	})
+}
+
+// loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
+func (one *Run) Loss() error {
+	if one.IsLost() && one.gone {
+		return job.ErrGone
+	}
+	return job.ErrLeaseLost
+}
+
+// orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause. A write that
+// was refused while that context ended could not ask for the reason.
+func (one *Run) orGone(err error) error {
+	switch {
+	case errors.Is(err, job.ErrGone):
+		one.lose(job.ErrGone)
+	case errors.Is(err, job.ErrLeaseLost) && one.IsLost() && one.gone:
+		return job.ErrGone
+	}
+	return err
+}
+
+func (one *Run) IsLost() bool {
+	select {
+	case <-one.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+func (one *Run) attrs() []any {
+	c := &one.Claimed
+	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
+		telemetry.Lane, c.Lane}
+}
+
+// runs are the claims that this process works on.
+type runs struct {
+	mu     sync.Mutex
+	all    map[ClaimKey]*Run
+	alone  int           // isolated ones among them
+	empty  chan struct{} // closed when all is empty; replaced when it is not
+	closed bool
+}
+
+// claimKey names a claim: fences are not reset, so whose it was adds nothing.
+type ClaimKey struct{ ID, Fence int64 }
+
+func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
+
+func newRuns() *runs {
+	empty := make(chan struct{})
+	close(empty)
+	return &runs{all: map[ClaimKey]*Run{}, empty: empty}
+}
+
+// add takes a claim in, unless the runner has stopped.
+func (s *runs) add(one *Run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if len(s.all) == 0 {
+		s.empty = make(chan struct{})
+	}
+	s.all[one.Key()] = one
+	if one.Claimed.Isolated {
+		s.alone++
+	}
+	return true
+}
+
+func (s *runs) remove(one *Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[one.Key()] != one {
+		return
+	}
+	delete(s.all, one.Key())
+	if one.Claimed.Isolated {
+		s.alone--
+	}
+	if len(s.all) == 0 {
+		close(s.empty)
+	}
+}
+
+func (s *runs) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+func (s *runs) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+// each calls do for every claim, outside the lock.
+func (s *runs) Each(do func(*Run)) {
+	s.mu.Lock()
+	list := make([]*Run, 0, len(s.all))
+	for _, one := range s.all {
+		list = append(list, one)
+	}
+	s.mu.Unlock()
+	for _, one := range list {
+		do(one)
+	}
+}
+
+// find returns the claim of a job with a fence.
+func (s *runs) Find(id, fence int64) *Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[ClaimKey{id, fence}]
+}
+
+// isolated reports whether an isolated job runs here.
+func (s *runs) isolated() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alone > 0
+}
+
+// idle returns a channel that is closed when no claim is left.
+func (s *runs) idle() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.empty
+}
+
+// wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
+func (s *runs) Wait(most time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-s.idle():
+		return true
+	case <-timer.C:
+	case <-hurry:
+	}
+	return s.Count() == 0
+}
+
+// flights are the ids of jobs that a statement under way may make ours: a look for strays must not take them for such.
+type flights struct {
+	mu  sync.Mutex
+	ids map[int64]bool
+}
+
+func (f *flights) add(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ids == nil {
+		f.ids = map[int64]bool{}
+	}
+	f.ids[id] = true
+}
+
+func (f *flights) remove(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ids, id)
+}
+
+func (f *flights) has(id int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ids[id]
+}
+
+func (f *flights) list() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]int64, 0, len(f.ids))
+	for id := range f.ids {
+		list = append(list, id)
+	}
+	return list
+}
+
+// born is the claim of a job that an insert of ours made running.
+func born(n store.NewJob, at time.Time) store.Claimed {
+	pipeline := n.PipelineID
+	if pipeline == 0 {
+		pipeline = n.ID
+	}
+	return store.Claimed{
+		ID: n.ID, Kind: n.Kind, Lane: n.Lane, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID,
+		Step: n.Step, Branch: n.Branch, Planned: n.Planned, MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter,
+		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Trace: n.Trace,
+	}
+}

@@ -1,0 +1,437 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// checkSubmission checks a job and the steps after it, completes it with the limit of its kind, and encodes its plan.
+func (r *Engine) CheckSubmission(w *Submission) error {
+	if err := w.Validate(); err != nil {
+		return fmt.Errorf("submit %s: %w", w.Kind, err)
+	}
+	if r.Kinds[w.Kind] == nil && !w.Foreign {
+		return fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.Kind, job.ErrUnknownKind)
+	}
+	if n := len(w.Planned); n > job.MaxChainSteps {
+		return fmt.Errorf("submit %s: a chain of %d steps, at most %d: %w", w.Kind, n+1, job.MaxChainSteps, job.ErrTooLarge)
+	}
+	if err := r.CheckPlanned(w.Planned, w.Foreign); err != nil {
+		return err
+	}
+	w.MaxCrashes = r.crashLimit(w.Kind)
+	return w.EncodePlan()
+}
+
+// checkPlanned checks that the kinds of planned steps are known, or foreign.
+func (r *Engine) CheckPlanned(steps []Step, foreign bool) error {
+	for _, s := range steps {
+		if r.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
+			return fmt.Errorf("plan step %q: %w: register its handler, or say Foreign() when another program has it", s.Kind, job.ErrUnknownKind)
+		}
+	}
+	return nil
+}
+
+// crashLimit returns the limit that a kind sets: it travels with the job, for the pod that recovers it may not know the kind.
+func (r *Engine) crashLimit(kind string) *int {
+	if k := r.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
+		return &k.MaxCrashes
+	}
+	return nil
+}
+
+// submit submits a job on its own.
+func (r *Engine) Submit(ctx context.Context, w *Submission) (s Submitted, err error) {
+	n, err := r.newRow(ctx, w)
+	if err != nil {
+		return s, err
+	}
+	ctx, span := r.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
+	n.Trace = Traceparent(span)
+	if w.UniqueKey != nil || w.IdempotencyKey != "" {
+		s, err = r.submitOnce(ctx, w, n)
+	} else {
+		s, err = r.submitNew(ctx, w, n)
+	}
+	EndSubmission(span, s.ID, err)
+	return s, err
+}
+
+// newRow checks a submission and makes its row.
+func (r *Engine) newRow(ctx context.Context, w *Submission) (n store.NewJob, err error) {
+	if err := r.CheckSubmission(w); err != nil {
+		return n, err
+	}
+	lane, err := r.laneFor(ctx, w)
+	if err != nil {
+		return n, err
+	}
+	ids, err := r.Commands.NewIDs(ctx, 1)
+	if err != nil {
+		return n, err
+	}
+	return w.First(ids[0], lane), nil
+}
+
+// submitNew submits a job without keys: born running, if it may be.
+func (r *Engine) submitNew(ctx context.Context, w *Submission, n store.NewJob) (Submitted, error) {
+	lane := n.Lane
+	// What cannot start here is submitted pending, with the same statement.
+	boot, reserved := r.Boot(), false
+	if !n.NeedsApproval {
+		boot, reserved = r.reserveFor(n.Kind, lane, n.DelayMillis)
+	}
+	n.Starts = reserved
+	release := func() {
+		if reserved {
+			r.Lanes.Release(lane, 1)
+		}
+	}
+	list := []store.NewJob{n}
+	if n.Starts {
+		r.flights.add(n.ID)
+		defer func() { r.flights.remove(list[0].ID) }()
+	}
+	entered, err := r.insert(ctx, boot, list)
+	if err != nil {
+		release()
+		return Submitted{}, err
+	}
+	n = list[0]
+	r.Metrics.Enqueued.Inc()
+	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	switch entered.Places[n.ID] {
+	case store.PlacedRunning:
+		s.State = job.Running
+		if !r.launchBorn(boot, n) {
+			release()
+		}
+	case store.PlacedPending:
+		release()
+		r.Wake()
+		r.WakePeers()
+	case store.PlacedParked:
+		release()
+		r.Due.parked(w.Delay)
+		r.Poller.Nudge()
+	case store.PlacedAwaiting:
+		release()
+		s.State = job.AwaitingApproval
+	}
+	if n.Starts && slots.Slow(entered.Took, 0) {
+		r.mark(ctx) // the job has started; the next submissions will not take as long
+	}
+	return s, nil
+}
+
+// insert inserts jobs, with other ids if theirs are in use: the list has them then.
+func (r *Engine) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := r.insertThese(ctx, boot, list)
+	for try := 0; r.Commands.IDTaken(err) && try < idTries; try++ {
+		if err := r.renumber(ctx, each(list)...); err != nil {
+			return store.Enqueued{}, err
+		}
+		entered, err = r.insertThese(ctx, boot, list)
+	}
+	return entered, err
+}
+
+// insertThese inserts jobs. When the reply is lost it sends the same rows again: the second try either goes in or is refused by
+// the primary key, which waits for a first try that is still committing; then it is read back whether the rows are these, and where
+// they are.
+func (r *Engine) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := r.insertOnce(ctx, boot, list)
+	if err == nil {
+		err = failpoint.Hit(failpoint.EnqueueDone)
+	}
+	if !store.Unknown(err) {
+		return entered, r.DBError(err)
+	}
+	cause := r.DBError(err)
+	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Opts.LeaseFor)
+	defer cancel()
+	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
+		places, err := r.Commands.Enqueue(ctx, boot, list)
+		if err == nil {
+			return store.Enqueued{Places: places}, nil
+		}
+		if !store.Refused(err) {
+			continue
+		}
+		ours, unread := r.Commands.Submitted(ctx, list)
+		if unread != nil {
+			continue
+		}
+		if len(ours) < len(list) { // they go in together or not at all
+			return store.Enqueued{}, r.DBError(err)
+		}
+		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
+		for i, n := range list {
+			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}, n.ID
+		}
+		found, err := r.Commands.ClaimOutcomes(ctx, boot, claims, ids, false)
+		if err != nil {
+			continue
+		}
+		places = make(map[int64]store.Place, len(list))
+		for _, n := range list {
+			switch {
+			case n.Starts && found[n.ID].NextRunning: // born so: what was claimed since is the poller's
+				places[n.ID] = store.PlacedRunning
+			case n.NeedsApproval || len(list) == 1 && r.stateOf(ctx, n.ID) == job.AwaitingApproval:
+				places[n.ID] = store.PlacedAwaiting
+			case n.DelayMillis > 0:
+				places[n.ID] = store.PlacedParked
+			default:
+				places[n.ID] = store.PlacedPending
+			}
+		}
+		return store.Enqueued{Places: places}, nil
+	}
+	r.Doubt.Raise() // should it appear as ours after all, the next heartbeat finds it
+	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
+}
+
+// insertOnce inserts jobs in the way that suits their number.
+func (r *Engine) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	if store.Bulky(list) {
+		if done, err := store.EnqueueBulk(ctx, r.Commands, list); err != nil || done {
+			return store.Enqueued{}, err
+		}
+	}
+	return r.Commands.EnqueueSince(ctx, boot, list, r.Marks.ForSubmission(list[0].Lane))
+}
+
+// stateOf reads where a job is that has just been submitted; pending when that cannot be read.
+func (r *Engine) stateOf(ctx context.Context, id int64) job.State {
+	j, err := view.Job(ctx, r.Commands, id)
+	if err != nil {
+		return job.Pending
+	}
+	return j.State
+}
+
+// errInDoubt says that a submission must be asked for again.
+var errInDoubt = errors.New("another try of the same submission was under way")
+
+// inDoubt reports, after a reply was lost, whether what came of it is still not known.
+func inDoubt(err error) bool {
+	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errInDoubt)
+}
+
+// submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
+func (r *Engine) submitOnce(ctx context.Context, w *Submission, n store.NewJob) (Submitted, error) {
+	var s Submitted
+	submit := func(tx pgx.Tx) (err error) {
+		s, err = r.submitFresh(ctx, tx, w, &n)
+		return err
+	}
+	err := r.Commands.Tx(ctx, submit)
+	for try := 0; r.Commands.IDTaken(err) && try < idTries; try++ {
+		if err = r.renumber(ctx, &n); err == nil {
+			err = r.Commands.Tx(ctx, submit)
+		}
+	}
+	if store.Unknown(err) {
+		if w.IdempotencyKey != "" || w.UniqueKey != nil {
+			// The key makes it safe to ask again: whoever holds it is the answer.
+			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Opts.LeaseFor)
+			defer cancel()
+			taken := false
+			for backoff := wait.NewBackoff(); inDoubt(err) && backoff.Wait(retry); {
+				ours, unread := r.Commands.Submitted(retry, []store.NewJob{n})
+				if unread != nil {
+					continue
+				}
+				if ours[n.ID] {
+					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
+					break
+				}
+				if taken && r.renumber(retry, &n) != nil {
+					continue
+				}
+				taken = false
+				err = r.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
+					s, err = r.submitIn(retry, tx, w, n)
+					if taken = r.Commands.IDTaken(err); taken || store.Refused(err) {
+						err = errInDoubt // the first try was at work meanwhile, and is in; or the id is another job's
+					}
+					return err
+				})
+			}
+		}
+		if inDoubt(err) {
+			return Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
+		}
+	}
+	if err != nil {
+		return Submitted{}, r.DBError(err)
+	}
+	if s.Duplicate {
+		// The key kept its job from being claimed until now; and the answer is the job as it is.
+		r.Wake()
+		if held, err := view.Job(ctx, r.Commands, s.ID); err == nil {
+			s.PipelineID, s.State = held.PipelineID, held.State
+		}
+		return s, nil
+	}
+	r.Metrics.Enqueued.Inc()
+	switch {
+	case s.State == job.AwaitingApproval:
+	case n.DelayMillis > 0:
+		r.Due.parked(w.Delay)
+		r.Poller.Nudge()
+	default:
+		r.Wake()
+		r.WakePeers()
+	}
+	return s, nil
+}
+
+// submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
+// transaction can go on.
+func (r *Engine) submitFresh(ctx context.Context, tx pgx.Tx, w *Submission, n *store.NewJob) (Submitted, error) {
+	s, err := r.submitIn(ctx, tx, w, *n)
+	for try := 0; r.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
+		if err := r.renumber(ctx, n); err != nil {
+			return Submitted{}, err
+		}
+		if key := w.Key(); key != "" {
+			if err := store.NameSubmission(ctx, r.Commands, tx, key, n.ID); err != nil {
+				return Submitted{}, err
+			}
+		}
+		if w.UniqueKey != nil {
+			if err := store.RenameKey(ctx, r.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+				return Submitted{}, err
+			}
+		}
+		s, err = r.placeIn(ctx, tx, *n)
+	}
+	return s, err
+}
+
+// submitIn inserts one job in a transaction, pending, after taking its keys.
+func (r *Engine) submitIn(ctx context.Context, tx pgx.Tx, w *Submission, n store.NewJob) (Submitted, error) {
+	holder, err := n.ID, error(nil)
+	key := w.Key()
+	if key != "" {
+		holder, err = store.ReserveSubmission(ctx, r.Commands, tx, key, n.ID, store.Fingerprint(n))
+		if err != nil {
+			return Submitted{}, err
+		}
+	}
+	if holder == n.ID && w.UniqueKey != nil {
+		if holder, err = store.ReserveKey(ctx, r.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+			return Submitted{}, err
+		}
+		if holder != n.ID && key != "" {
+			if err := store.NameSubmission(ctx, r.Commands, tx, key, holder); err != nil {
+				return Submitted{}, err
+			}
+		}
+	}
+	if holder != n.ID {
+		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+	}
+	return r.placeIn(ctx, tx, n)
+}
+
+// placeIn inserts one job in a transaction, pending, whose keys are taken.
+func (r *Engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
+	places, err := store.EnqueueIn(ctx, r.Commands, tx, []store.NewJob{n})
+	if err != nil {
+		return Submitted{}, err
+	}
+	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	if places[n.ID] == store.PlacedAwaiting {
+		s.State = job.AwaitingApproval
+	}
+	return s, nil
+}
+
+// submitTx submits a job in a transaction of the host's.
+func (r *Engine) SubmitTx(ctx context.Context, tx pgx.Tx, w *Submission) (int64, error) {
+	n, err := r.newRow(ctx, w)
+	if err != nil {
+		return 0, err
+	}
+	ctx, span := r.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
+	n.Trace = Traceparent(span)
+	s, err := r.submitFresh(ctx, tx, w, &n)
+	EndSubmission(span, s.ID, err)
+	if r.Commands.IDTaken(err) {
+		r.Commands.DropIDs() // the caller's next transaction has other ids
+	}
+	if err != nil {
+		store.CloseStale(tx.Conn(), err, false)
+		return 0, err
+	}
+	if !s.Duplicate && !r.Deaf() {
+		if err := r.Commands.Notify(ctx, tx); err != nil {
+			return 0, fmt.Errorf("submit %s: %w", w.Kind, err)
+		}
+	}
+	return s.ID, nil
+}
+
+// submitMany submits jobs without keys, which have the same delay, in one statement.
+func (r *Engine) SubmitMany(ctx context.Context, list []*Submission) ([]int64, error) {
+	rows := make([]store.NewJob, len(list))
+	ids, err := r.Commands.NewIDs(ctx, len(list))
+	if err != nil {
+		return nil, err
+	}
+	lanes := map[[2]string]string{} // by kind and the lane that was named
+	for i, w := range list {
+		if err := r.CheckSubmission(w); err != nil {
+			return nil, err
+		}
+		if w.UniqueKey != nil || w.IdempotencyKey != "" {
+			return nil, fmt.Errorf("submit many: keys are for one job at a time: %w", job.ErrInvalid)
+		}
+		// The steps of a chain name lanes of their own.
+		key := [2]string{w.Kind, w.Lane}
+		lane, known := lanes[key]
+		if !known || len(w.Planned) > 0 {
+			if lane, err = r.laneFor(ctx, w); err != nil {
+				return nil, err
+			}
+			lanes[key] = lane
+		}
+		rows[i] = w.First(ids[i], lane)
+	}
+	inserting, span := r.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
+	if trace := Traceparent(span); trace != "" {
+		for i := range rows {
+			rows[i].Trace = trace
+		}
+	}
+	_, err = r.insert(inserting, r.Boot(), rows)
+	EndSubmission(span, 0, err)
+	if err != nil {
+		return nil, err
+	}
+	r.Metrics.Enqueued.Add(float64(len(rows)))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	if rows[0].DelayMillis > 0 { // as all others
+		r.Due.parked(time.Duration(rows[0].DelayMillis) * time.Millisecond)
+		r.Poller.Nudge()
+	}
+	return ids, nil
+}
