@@ -80,7 +80,7 @@ func (r *Runner) begin() (kinds []string, schedules []declaredSchedule, err erro
 func (r *Runner) Close() { r.pod.close() }
 
 // Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
-func (r *Runner) Boot() string { return r.Boot() }
+func (r *Runner) Boot() string { return r.pod.Boot() }
 
 // PodName is the display name of this pod.
 func (r *Runner) PodName() string { return r.opts.Name }
