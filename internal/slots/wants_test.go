@@ -1,0 +1,34 @@
+package slots
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// With fewer free slots than lanes, a sweep takes several claims: each asks for lanes that none before it asked for, so that every lane
+// is read once, and the sweep ends.
+func TestASweepAsksForEveryLaneOnce(t *testing.T) {
+	t.Parallel()
+	l := NewLanes(1, time.Minute, nil)
+	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true}, {Name: "b", Enabled: true}, {Name: "c", Enabled: true}}})
+	since := time.Now()
+	var asked []string
+	for left := 2; left >= 0; left-- {
+		wants, early, unasked := l.Wants(since, false)
+		if len(wants) != 1 || wants[0].N != 1 || early != 0 || unasked != left {
+			t.Fatalf("after %v: wants %v, %d early, %d unasked", asked, wants, early, unasked)
+		}
+		asked = append(asked, wants[0].Lane)
+		l.Release(wants[0].Lane, 1) // the claim found nothing
+	}
+	slices.Sort(asked)
+	if !slices.Equal(asked, []string{"a", "b", "c"}) {
+		t.Error(asked)
+	}
+	if wants, _, unasked := l.Wants(since, false); len(wants) != 0 || unasked != 0 {
+		t.Error("a lane is asked for twice in one sweep:", wants, unasked)
+	}
+}
