@@ -24,7 +24,7 @@ type Host struct {
 	shut bool
 
 	adoptions *adoptions
-	measured  engine.KindLabels
+	measured  telemetry.KindLabels
 }
 
 // HostOf returns the host of the remote workers of a pod, which has one.

@@ -1,11 +1,12 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"encoding/json"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -37,7 +38,7 @@ func otherArgs(args any) (json.RawMessage, error) {
 	if args == nil {
 		return nil, nil
 	}
-	return engine.Encode(args, job.MaxArgsBytes)
+	return work.Encode(args, job.MaxArgsBytes)
 }
 
 // wentAgain sees to it that jobs that were tried again are claimed.

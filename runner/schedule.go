@@ -1,11 +1,12 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -103,7 +104,7 @@ func (r *Runner) complete(d *declaration) error {
 	if s.Kind = d.args.Kind(); r.pod.Kinds[s.Kind] == nil {
 		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
 	}
-	if s.Args, err = engine.EncodeArgs(s.Kind, d.args); err != nil {
+	if s.Args, err = work.EncodeArgs(s.Kind, d.args); err != nil {
 		return err
 	}
 	s.Lane = w.Lane

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"errors"
 	"fmt"
@@ -235,12 +237,12 @@ func (r *Engine) readWaitingBack(ctx context.Context, boot string, e store.Endin
 
 // stepAfter makes the row of the step that follows a job that waited: nil when there is none.
 func (r *Engine) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
-	steps, err := DecodePlan(w.ID, w.Plan)
+	steps, err := work.DecodePlan(w.ID, w.Plan)
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
 	s := steps[0]
-	next := FromPlan(steps)
+	next := work.FromPlan(steps)
 	next.MaxCrashes = r.crashLimit(s.Kind)
 	if next.Subject == nil {
 		next.Subject = &w.Subject

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"fmt"
 
@@ -10,7 +12,7 @@ import (
 
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
 // the next one of a chain that was declared. It returns an error when the step is refused.
-func (r *Engine) succeeded(one *Run, o *Outcome) (ending store.Ending, next *store.NewJob, err error) {
+func (r *Engine) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
 	next, err = r.nextStep(one, o)
 	if err != nil || next == nil {
@@ -25,9 +27,9 @@ func (r *Engine) succeeded(one *Run, o *Outcome) (ending store.Ending, next *sto
 }
 
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
-func (r *Engine) nextStep(one *Run, o *Outcome) (*store.NewJob, error) {
+func (r *Engine) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
-	planned, err := DecodePlan(c.ID, c.Planned)
+	planned, err := work.DecodePlan(c.ID, c.Planned)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func (r *Engine) nextStep(one *Run, o *Outcome) (*store.NewJob, error) {
 		}
 		w.Planned = append(w.Planned, planned...)
 	case len(planned) > 0:
-		w = FromPlan(planned)
+		w = work.FromPlan(planned)
 		w.MaxCrashes = r.crashLimit(w.Kind)
 	default:
 		return nil, nil
@@ -60,7 +62,7 @@ func (r *Engine) nextStep(one *Run, o *Outcome) (*store.NewJob, error) {
 		return nil, err
 	}
 	n := r.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
-	n.Branch, n.Trace = c.Branch, one.traceparent()
+	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && c.Planned == nil {
 		n.Pipeline = new(string) // from its second step on it is one that is listed
 	}
@@ -68,7 +70,7 @@ func (r *Engine) nextStep(one *Run, o *Outcome) (*store.NewJob, error) {
 }
 
 // checkFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
-func (r *Engine) CheckFollowing(what string, w *Submission) error {
+func (r *Engine) CheckFollowing(what string, w *work.Submission) error {
 	if err := r.CheckSubmission(w); err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ type before struct {
 }
 
 // follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
-func (r *Engine) follow(w *Submission, from before) store.NewJob {
+func (r *Engine) follow(w *work.Submission, from before) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
 	}

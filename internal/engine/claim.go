@@ -158,7 +158,7 @@ func (r *Engine) LaunchClaims(boot string, found store.Claims, reserved map[stri
 		reserved[c.Lane]--
 		r.Lanes.Touch(c.Lane)
 	}
-	r.hands.give(claims...)
+	r.workers.Give(claims...)
 }
 
 // claimSubjects claims the next job of each subject whose run has just ended, one slot each. It reports whether there was one

@@ -11,10 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/await"
 	"github.com/trapeze-run/trapeze/internal/journal"
+	"github.com/trapeze-run/trapeze/internal/pool"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
@@ -34,7 +37,7 @@ type Engine struct {
 	Lanes        *slots.Lanes
 	Marks        *slots.Marks
 	Runs         *runs
-	hands        *hands
+	workers      *pool.Pool[*Run]
 	flights      flights
 	flusher      *flusher
 
@@ -66,21 +69,21 @@ type Services struct {
 	Commands   *store.Store  // submissions, commands and reads: they must not delay the former
 	Heartbeats *store.Store  // heartbeats alone
 	Log        *slog.Logger
-	Damped     *damped
+	Damped     *telemetry.Damped
 	Metrics    *telemetry.Metrics
-	Tracing    tracing
-	Count      counts
-	Waiters    *waiters
+	Tracing    tracing.Tracer
+	Count      telemetry.Counters
+	Waiters    *await.Waiters
 	journal    *journal.Writer // of events and progress
 }
 
 // newServices returns the Services of a process on its pools.
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider) Services {
 	s := Services{
-		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: newDamped(log), Metrics: metrics,
-		Tracing: tracing{tracer}, Count: newCounts(metrics),
+		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
+		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics),
 	}
-	s.Waiters, s.journal = newWaiters(s), journal.NewWriter(front, log, s.DBError)
+	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
 }
 
@@ -91,7 +94,7 @@ func New(s Services, o Options, m member) *Engine {
 		Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, Lease: newLease(o.Boot), Runs: newRuns(),
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
-	e.hands, e.flusher = newHands(e.work), newFlusher(e)
+	e.workers, e.flusher = pool.New(e.work), newFlusher(e)
 	e.Unbalanced.some = wait.NewSignal()
 	e.Poller = poller.New(net{e}, o.PollEvery)
 	return e
@@ -162,3 +165,16 @@ func (r *Services) CommandError(err error) error {
 	}
 	return r.DBError(err)
 }
+
+// The troubles that are damped.
+const (
+	heartbeatFailed = "heartbeat failed"
+	notRegistered   = "pod could not register again"
+	NotListening    = "wake-ups by notification are interrupted: polling goes on"
+	notHandedBack   = "jobs that this pod does not know of could not be handed back yet"
+	recoveryFailed  = "recovery failed, next try in a second"
+	promotionFailed = "promotion failed, next try in a second"
+	claimFailed     = "claim failed, next try in a second"
+	NotStarted      = "not started yet: waits for a database that accepts writes"
+	commitNotKnown  = "what became of a commit is not known yet"
+)

@@ -35,7 +35,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	drain(alive)
 	die()
 	life.Wait()
-	e.hands.close()
+	e.workers.Close()
 }
 
 // writeEnds writes the ends of adopted claims, without a lease to keep and without claims, until stop is called.
@@ -47,7 +47,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 		e.CloseRuns()
 		die()
 		life.Wait()
-		e.hands.close()
+		e.workers.Close()
 	}
 }
 
@@ -88,7 +88,7 @@ func (e *Engine) Adopt(a store.Adopted) bool {
 	if a.CancelRequested {
 		e.cancelRun(one, job.ReasonCancelled)
 	}
-	e.hands.give(one)
+	e.workers.Give(one)
 	return true
 }
 

@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +25,7 @@ func (r *Engine) NewRun(c store.Claimed, boot string) *Run {
 	k := r.Kinds[c.Kind]
 	one := r.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.kind = k
-	one.Ctx, one.span = r.Tracing.run(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
+	one.Ctx, one.span = r.Tracing.StartRun(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -49,7 +53,7 @@ func (r *Engine) launchBorn(boot string, n store.NewJob) bool {
 		return false
 	}
 	one.handed = now
-	r.hands.give(one)
+	r.workers.Give(one)
 	return true
 }
 
@@ -65,18 +69,18 @@ func (r *Engine) work(one *Run) {
 func (r *Engine) perform(one *Run) (next *Run) {
 	unwatch := context.AfterFunc(one.Ctx, func() { r.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
-	one.watchPulse()
-	r.traceBranches(one)
+	one.startWatchdog()
+	r.linkJoin(one)
 	began := time.Now()
-	r.Count.started(one.Claimed.Path).Inc()
+	r.Count.Started(one.Claimed.Path).Inc()
 	if !one.handed.IsZero() {
 		r.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
-	var outcome *Outcome
+	var outcome *work.Outcome
 	err := guard.ErrExited // unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
 		unwatch()
-		one.pulse.end()
+		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
 		one.kind.RunSeconds.Observe(time.Since(began).Seconds())
 		next = r.settle(one, outcome, err)
@@ -85,7 +89,7 @@ func (r *Engine) perform(one *Run) (next *Run) {
 	o, failed := one.kind.Run(one.Ctx, &one.Job)
 	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
-		ReadError(failed)
+		work.ReadError(failed)
 	}
 	outcome, err = o, failed
 	return nil
@@ -94,7 +98,7 @@ func (r *Engine) perform(one *Run) (next *Run) {
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
 // already; after an end by group commit landed goes on. The handler has returned: however long its progress and its events take to be
 // written, watchStuck must not blame it.
-func (r *Engine) settle(one *Run, o *Outcome, err error) (next *Run) {
+func (r *Engine) settle(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
 	one.Events.Close()
@@ -116,9 +120,7 @@ func (r *Engine) settle(one *Run, o *Outcome, err error) (next *Run) {
 // close ends a claim that is settled, and moves its slot to the next step or releases it. It reports whether it is free.
 func (r *Engine) close(one *Run, next *Run) (free bool) {
 	close(one.Ended)
-	if one.span != nil {
-		one.span.End()
-	}
+	one.span.End()
 	one.done()
 	one.cancel(nil)
 	r.Waiters.Seen(one.Lease.JobID)
@@ -130,6 +132,45 @@ func (r *Engine) close(one *Run, next *Run) (free bool) {
 		r.Wake()
 	}
 	return next == nil
+}
+
+// staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
+func (r *Engine) staleAfter(one *Run) time.Duration {
+	if one.kind.StaleAfter != nil {
+		return *one.kind.StaleAfter
+	}
+	if after, set := r.Lanes.StaleAfter(one.Claimed.Lane); set {
+		return after
+	}
+	return r.Opts.StaleAfter
+}
+
+// startWatchdog watches over the signs of life of a run from now on, if its kind or its lane sets a limit.
+func (one *Run) startWatchdog() {
+	after := one.r.staleAfter(one)
+	one.watchdog.Start(one.cancel, after)
+	if now := one.r.staleAfter(one); now != after { // its lane says otherwise since, and may have said it before the watch began
+		one.watchdog.Limit(now)
+	}
+}
+
+// linkWithin bounds the read of what a join is to be linked to: its handler waits for it.
+const linkWithin = time.Second
+
+// linkJoin links the span of a join to the fan-out and the first of its children. A join is the one job with a parent that has no context
+// of its own.
+func (r *Engine) linkJoin(one *Run) {
+	c := &one.Claimed
+	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(one.Ctx, linkWithin)
+	defer cancel()
+	found, err := view.TracesOfFanOut(ctx, r.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
+	if err != nil {
+		_ = r.DBError(err) // the trace is poorer, the job is not
+	}
+	one.span.Link(found...)
 }
 
 // watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
@@ -159,9 +200,9 @@ func stacks() string {
 
 // conclude decides what a handler's return means and writes it, or has it written: then the end is under way. It returns
 // the next step when that is ours already.
-func (r *Engine) conclude(one *Run, o *Outcome, err error) (next *Run, underWay bool) {
+func (r *Engine) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
-		o = &Outcome{Quality: job.OK}
+		o = &work.Outcome{Quality: job.OK}
 	}
 	cause := context.Cause(one.Ctx)
 	if err, ok := errors.AsType[*Release](err); ok {
@@ -180,7 +221,7 @@ func (r *Engine) conclude(one *Run, o *Outcome, err error) (next *Run, underWay 
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.Later != nil && !errors.Is(cause, job.ErrCancelled) {
-		one.traceEvent("job.retry_later")
+		one.span.Event("job.retry_later")
 		r.putOff(one, *o.Later, job.Storable(o.Why, 500))
 		return nil, false
 	}
@@ -207,11 +248,11 @@ func (r *Engine) concludeError(one *Run, err, cause error) *Run {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
 		// Not the handler's fault. When the lapse was not recovered the claim is still ours to give back.
-		one.traceEvent("job.handed_back")
+		one.span.Event("job.handed_back")
 		r.handBack(one, "the pod lost touch with the database")
 		return nil
 	case errors.Is(cause, job.ErrShutdown):
-		one.traceEvent("job.handed_back")
+		one.span.Event("job.handed_back")
 		r.handBack(one, "the pod is shutting down")
 		return nil
 	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
@@ -229,7 +270,7 @@ func (r *Engine) concludeError(one *Run, err, cause error) *Run {
 	case errors.Is(err, job.ErrTooLarge):
 		reason = job.ReasonResultTooLarge
 	}
-	one.traceError(reason, err)
+	one.span.Error(reason, err)
 	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
 	limit, wish := r.attemptsOf(one, err)
@@ -241,7 +282,7 @@ func (r *Engine) concludeError(one *Run, err, cause error) *Run {
 		r.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, class, telemetry.ErrorCode, code,
 			telemetry.Err, message)...)
 		if r.park(one, wait, store.Retry{Message: message, Class: class, Code: code}) {
-			one.traceEvent("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
+			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.
@@ -279,17 +320,39 @@ func (r *Engine) attemptsOf(one *Run, err error) (int, job.Wish) {
 	return r.Opts.MaxAttempts, wish
 }
 
+// classed returns the class and the code of the error with which a run failed for a reason.
+func classed(reason job.Reason, err error) (job.ErrorClass, string) {
+	class, code := work.ErrorOf(err)
+	own := code
+	if class == job.ClassDatabase {
+		own = "" // an SQLSTATE that another cause led to, such as 57014 of a statement that a timeout cancelled
+	}
+	switch reason {
+	case job.ReasonTimeout:
+		return job.ClassTimeout, own
+	case job.ReasonStale:
+		return job.ClassStale, own
+	case job.ReasonDeadline:
+		return job.ClassDeadline, own
+	case job.ReasonInvalidArgs:
+		return job.ClassInvalidArgs, own
+	case job.ReasonResultTooLarge, job.ReasonUnstorable:
+		return job.ClassUnstorable, own
+	}
+	return class, code
+}
+
 // stale notes that a result was discarded, because its job runs elsewhere, has ended, or was deleted; failure is the handler's error,
 // empty when it had succeeded.
 func (r *Engine) stale(one *Run, failure string, why error) {
 	r.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {
 		one.lose(job.ErrGone)
-		one.traceError("gone", job.ErrGone)
+		one.span.Error("gone", job.ErrGone)
 		r.Log.WarnContext(one.Ctx, "result discarded: the job has been deleted", append(one.attrs(), telemetry.Reason, "gone")...)
 		return
 	}
-	one.traceError("lease_lost", job.ErrLeaseLost)
+	one.span.Error("lease_lost", job.ErrLeaseLost)
 	what := "succeeded"
 	if failure != "" {
 		what = job.Storable("failed: "+failure, 200)

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +22,7 @@ import (
 // children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
 // connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
 // those that claim and end jobs.
-func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
+func (r *Engine) fanOut(one *Run, o *work.Outcome) *Run {
 	cause := context.Cause(one.Ctx)
 	f, wait, err := r.branchesOf(one, o)
 	if err != nil {
@@ -64,7 +66,7 @@ func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
 		return r.concludeHeld(one, err)
 	}
 	one.Wrote.Store(true)
-	one.traceState(job.Waiting)
+	one.span.State(job.Waiting)
 	r.Log.DebugContext(one.Ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
 	if one.Claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
@@ -82,7 +84,7 @@ func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
 }
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
-func (r *Engine) branchesOf(one *Run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
+func (r *Engine) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := &one.Claimed, o.Fan
 	f = store.FanOut{Lease: one.Lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Quality, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
@@ -113,7 +115,7 @@ func (r *Engine) branchesOf(one *Run, o *Outcome) (f store.FanOut, wait time.Dur
 		n := r.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
-		n.Trace = r.Tracing.child(one, &n)
+		n.Trace = r.Tracing.Child(one.Ctx, one.span, &n)
 		if w.Delay > 0 && (wait == 0 || w.Delay < wait) {
 			wait = w.Delay
 		}
@@ -123,7 +125,7 @@ func (r *Engine) branchesOf(one *Run, o *Outcome) (f store.FanOut, wait time.Dur
 }
 
 // planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
-func (r *Engine) planAfter(one *Run, join []Step) (json.RawMessage, error) {
+func (r *Engine) planAfter(one *Run, join []work.Step) (json.RawMessage, error) {
 	if len(join) == 0 {
 		return one.Claimed.Planned, nil
 	}
@@ -135,11 +137,11 @@ func (r *Engine) planAfter(one *Run, join []Step) (json.RawMessage, error) {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	planned, err := DecodePlan(one.Claimed.ID, one.Claimed.Planned)
+	planned, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if err != nil {
 		return nil, err
 	}
-	return EncodePlan(join[0].Kind, append(join, planned...))
+	return work.EncodePlan(join[0].Kind, append(join, planned...))
 }
 
 // concludeHeld ends a claim whose last transaction was not committed.

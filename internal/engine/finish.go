@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +66,7 @@ func (r *Engine) goOn(w *flush) bool {
 	next := r.pursue(w)
 	free := r.close(w.one, next)
 	if next != nil {
-		r.hands.give(next)
+		r.workers.Give(next)
 	}
 	return free
 }
@@ -120,9 +122,9 @@ func (r *Engine) finished(one *Run, next *store.NewJob, e store.Ending, ended st
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
-		r.Count.Ends.countRun(one.kind, ended.State, e.Class)
+		r.countEnd(one.kind, ended.State, e.Class)
 	}
-	one.traceState(ended.State)
+	one.span.State(ended.State)
 	r.logEnd(one, e, ended.State)
 	if one.Claimed.Subject != "" {
 		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
@@ -164,6 +166,18 @@ func (r *Engine) finished(one *Run, next *store.NewJob, e store.Ending, ended st
 	return child
 }
 
+// countEnd counts the end of a run, in a state that may be another than its handler asked for.
+func (r *Engine) countEnd(k *Kind, state job.State, class job.ErrorClass) {
+	if state != job.Failed {
+		class = ""
+	}
+	if k.Ends == nil {
+		r.Count.Ends.Count(state, class, k.Name)
+		return
+	}
+	k.Ends.Of(state, class).Inc()
+}
+
 // steppedBack undoes what mayStart prepared.
 func (r *Engine) steppedBack(one *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
@@ -187,7 +201,7 @@ func (r *Engine) logEnd(one *Run, e store.Ending, state job.State) {
 
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
-func (r *Engine) finishInTx(one *Run, o *Outcome, e store.Ending, next *store.NewJob) *Run {
+func (r *Engine) finishInTx(one *Run, o *work.Outcome, e store.Ending, next *store.NewJob) *Run {
 	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
 	if next != nil {
 		next.Starts = r.mayStart(one, next)
@@ -245,7 +259,7 @@ func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.T
 	err := guard.Call(func() error {
 		err := write(ctx, tx)
 		if err != nil {
-			ReadError(err)
+			work.ReadError(err)
 		}
 		return err
 	})

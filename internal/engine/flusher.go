@@ -78,7 +78,7 @@ const flushGather = 100 * time.Microsecond
 // other, and the first that returns would otherwise be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
-	for since := time.Now(); f.r.hands.waiting() && time.Since(since) < flushGather; {
+	for since := time.Now(); f.r.workers.Waiting() && time.Since(since) < flushGather; {
 		runtime.Gosched()
 	}
 }

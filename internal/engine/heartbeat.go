@@ -86,7 +86,7 @@ func (r *Engine) told(b store.Beat) {
 	}
 	r.Poller.SetEvery(r.Lanes.Interval())
 	if r.Lanes.ApplyStale(b.Lanes) {
-		r.Runs.Each(func(one *Run) { one.pulse.watch(r.staleAfter(one)) })
+		r.Runs.Each(func(one *Run) { one.watchdog.Limit(r.staleAfter(one)) })
 	}
 	r.Member.Apply(b)
 	for _, c := range b.Cancels {

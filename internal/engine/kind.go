@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"time"
 
@@ -19,7 +22,7 @@ type Kind struct {
 	StaleAfter  *time.Duration // nil: what the lane says, else the pod; 0: off
 	KeepRunning bool
 	InDatabase  bool
-	Run         func(ctx context.Context, j *Job) (*Outcome, error)
+	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
 	RunSeconds  prometheus.Observer
-	Ends        *endCounters // nil: a kind that only remote workers have
+	Ends        *telemetry.KindEnds // nil: a kind that only remote workers have
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"fmt"
 
@@ -9,7 +11,7 @@ import (
 )
 
 // laneFor finds the lane of a submission, and checks the lanes that its later steps name.
-func (r *Engine) laneFor(ctx context.Context, w *Submission) (string, error) {
+func (r *Engine) laneFor(ctx context.Context, w *work.Submission) (string, error) {
 	for _, s := range w.Planned {
 		if s.Lane == "" {
 			continue

@@ -201,7 +201,7 @@ func (r *Engine) recover(ctx context.Context) error {
 		r.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, crashed, telemetry.ErrorClass, job.ClassCrashLimit)
 	}
 	if recovered > 0 {
-		r.Metrics.Recovered.WithLabelValues(leaseLapsed).Add(float64(recovered))
+		r.Count.Recovered.Add(float64(recovered))
 		r.Log.WarnContext(ctx, "orphans recovered", telemetry.Jobs, recovered)
 		r.WakePeers()
 	}

@@ -133,7 +133,7 @@ func (r *Engine) release(one *Run, err *Release) {
 	if c, err := r.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
 		return // it has ended elsewhere, or is another claim's: nothing is discarded here
 	}
-	one.traceEvent("job.handed_back")
+	one.span.Event("job.handed_back")
 	err.Done()
 	r.handBack(one, err.Why)
 }

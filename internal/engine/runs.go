@@ -1,13 +1,15 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/watchdog"
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -18,7 +20,7 @@ import (
 // run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
 // success the flusher closes it.
 type Run struct {
-	Job // for the handler; the run is its Writer
+	work.Job // for the handler; the run is its Writer
 
 	r       *Engine
 	kind    *Kind
@@ -31,18 +33,18 @@ type Run struct {
 	gone    bool          // because the job was deleted; set before lost is closed
 	Wrote   atomic.Bool   // its end is committed
 	Ended   chan struct{} // closed when the handler has returned and its end is settled
-	span    trace.Span    // nil: nobody traces
-	handed  time.Time     // when its start was decided; zero for claims by the poller
+	span    tracing.Span
+	handed  time.Time // when its start was decided; zero for claims by the poller
 
 	turn     chan struct{} // one transaction at a time holds the lease
-	pulse    pulse         // of the handler
+	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
 }
 
 // prepare returns a run of a claim that is not in runs: without a handler, its writes work.
 func (r *Engine) Prepare(claimed store.Claimed, lease job.Lease) *Run {
-	one := &Run{Job: Job{Claimed: claimed, Lease: lease, Pod: r.Opts.Name}, r: r, lost: make(chan struct{}), turn: make(chan struct{}, 1),
+	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: r.Opts.Name}, r: r, lost: make(chan struct{}), turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
 	one.Writer = one
 	one.Events.Init(r.journal, journaled{one})

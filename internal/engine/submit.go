@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +20,7 @@ import (
 )
 
 // checkSubmission checks a job and the steps after it, completes it with the limit of its kind, and encodes its plan.
-func (r *Engine) CheckSubmission(w *Submission) error {
+func (r *Engine) CheckSubmission(w *work.Submission) error {
 	if err := w.Validate(); err != nil {
 		return fmt.Errorf("submit %s: %w", w.Kind, err)
 	}
@@ -35,7 +38,7 @@ func (r *Engine) CheckSubmission(w *Submission) error {
 }
 
 // checkPlanned checks that the kinds of planned steps are known, or foreign.
-func (r *Engine) CheckPlanned(steps []Step, foreign bool) error {
+func (r *Engine) CheckPlanned(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if r.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
 			return fmt.Errorf("plan step %q: %w: register its handler, or say Foreign() when another program has it", s.Kind, job.ErrUnknownKind)
@@ -53,24 +56,24 @@ func (r *Engine) crashLimit(kind string) *int {
 }
 
 // submit submits a job on its own.
-func (r *Engine) Submit(ctx context.Context, w *Submission) (s Submitted, err error) {
+func (r *Engine) Submit(ctx context.Context, w *work.Submission) (s work.Submitted, err error) {
 	n, err := r.newRow(ctx, w)
 	if err != nil {
 		return s, err
 	}
 	ctx, span := r.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
-	n.Trace = Traceparent(span)
+	n.Trace = tracing.Traceparent(span)
 	if w.UniqueKey != nil || w.IdempotencyKey != "" {
 		s, err = r.submitOnce(ctx, w, n)
 	} else {
 		s, err = r.submitNew(ctx, w, n)
 	}
-	EndSubmission(span, s.ID, err)
+	tracing.EndSubmission(span, s.ID, err)
 	return s, err
 }
 
 // newRow checks a submission and makes its row.
-func (r *Engine) newRow(ctx context.Context, w *Submission) (n store.NewJob, err error) {
+func (r *Engine) newRow(ctx context.Context, w *work.Submission) (n store.NewJob, err error) {
 	if err := r.CheckSubmission(w); err != nil {
 		return n, err
 	}
@@ -86,7 +89,7 @@ func (r *Engine) newRow(ctx context.Context, w *Submission) (n store.NewJob, err
 }
 
 // submitNew submits a job without keys: born running, if it may be.
-func (r *Engine) submitNew(ctx context.Context, w *Submission, n store.NewJob) (Submitted, error) {
+func (r *Engine) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
 	// What cannot start here is submitted pending, with the same statement.
 	boot, reserved := r.Boot(), false
@@ -107,11 +110,11 @@ func (r *Engine) submitNew(ctx context.Context, w *Submission, n store.NewJob) (
 	entered, err := r.insert(ctx, boot, list)
 	if err != nil {
 		release()
-		return Submitted{}, err
+		return work.Submitted{}, err
 	}
 	n = list[0]
 	r.Metrics.Enqueued.Inc()
-	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
 	switch entered.Places[n.ID] {
 	case store.PlacedRunning:
 		s.State = job.Running
@@ -233,8 +236,8 @@ func inDoubt(err error) bool {
 }
 
 // submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
-func (r *Engine) submitOnce(ctx context.Context, w *Submission, n store.NewJob) (Submitted, error) {
-	var s Submitted
+func (r *Engine) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
+	var s work.Submitted
 	submit := func(tx pgx.Tx) (err error) {
 		s, err = r.submitFresh(ctx, tx, w, &n)
 		return err
@@ -257,7 +260,7 @@ func (r *Engine) submitOnce(ctx context.Context, w *Submission, n store.NewJob) 
 					continue
 				}
 				if ours[n.ID] {
-					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
+					s, err = work.Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
 					break
 				}
 				if taken && r.renumber(retry, &n) != nil {
@@ -274,11 +277,11 @@ func (r *Engine) submitOnce(ctx context.Context, w *Submission, n store.NewJob) 
 			}
 		}
 		if inDoubt(err) {
-			return Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
+			return work.Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
 		}
 	}
 	if err != nil {
-		return Submitted{}, r.DBError(err)
+		return work.Submitted{}, r.DBError(err)
 	}
 	if s.Duplicate {
 		// The key kept its job from being claimed until now; and the answer is the job as it is.
@@ -303,20 +306,20 @@ func (r *Engine) submitOnce(ctx context.Context, w *Submission, n store.NewJob) 
 
 // submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
 // transaction can go on.
-func (r *Engine) submitFresh(ctx context.Context, tx pgx.Tx, w *Submission, n *store.NewJob) (Submitted, error) {
+func (r *Engine) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob) (work.Submitted, error) {
 	s, err := r.submitIn(ctx, tx, w, *n)
 	for try := 0; r.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
 		if err := r.renumber(ctx, n); err != nil {
-			return Submitted{}, err
+			return work.Submitted{}, err
 		}
 		if key := w.Key(); key != "" {
 			if err := store.NameSubmission(ctx, r.Commands, tx, key, n.ID); err != nil {
-				return Submitted{}, err
+				return work.Submitted{}, err
 			}
 		}
 		if w.UniqueKey != nil {
 			if err := store.RenameKey(ctx, r.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
-				return Submitted{}, err
+				return work.Submitted{}, err
 			}
 		}
 		s, err = r.placeIn(ctx, tx, *n)
@@ -325,38 +328,38 @@ func (r *Engine) submitFresh(ctx context.Context, tx pgx.Tx, w *Submission, n *s
 }
 
 // submitIn inserts one job in a transaction, pending, after taking its keys.
-func (r *Engine) submitIn(ctx context.Context, tx pgx.Tx, w *Submission, n store.NewJob) (Submitted, error) {
+func (r *Engine) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.Key()
 	if key != "" {
 		holder, err = store.ReserveSubmission(ctx, r.Commands, tx, key, n.ID, store.Fingerprint(n))
 		if err != nil {
-			return Submitted{}, err
+			return work.Submitted{}, err
 		}
 	}
 	if holder == n.ID && w.UniqueKey != nil {
 		if holder, err = store.ReserveKey(ctx, r.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
-			return Submitted{}, err
+			return work.Submitted{}, err
 		}
 		if holder != n.ID && key != "" {
 			if err := store.NameSubmission(ctx, r.Commands, tx, key, holder); err != nil {
-				return Submitted{}, err
+				return work.Submitted{}, err
 			}
 		}
 	}
 	if holder != n.ID {
-		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+		return work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
 	}
 	return r.placeIn(ctx, tx, n)
 }
 
 // placeIn inserts one job in a transaction, pending, whose keys are taken.
-func (r *Engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
+func (r *Engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (work.Submitted, error) {
 	places, err := store.EnqueueIn(ctx, r.Commands, tx, []store.NewJob{n})
 	if err != nil {
-		return Submitted{}, err
+		return work.Submitted{}, err
 	}
-	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
 	if places[n.ID] == store.PlacedAwaiting {
 		s.State = job.AwaitingApproval
 	}
@@ -364,15 +367,15 @@ func (r *Engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submit
 }
 
 // submitTx submits a job in a transaction of the host's.
-func (r *Engine) SubmitTx(ctx context.Context, tx pgx.Tx, w *Submission) (int64, error) {
+func (r *Engine) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (int64, error) {
 	n, err := r.newRow(ctx, w)
 	if err != nil {
 		return 0, err
 	}
 	ctx, span := r.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
-	n.Trace = Traceparent(span)
+	n.Trace = tracing.Traceparent(span)
 	s, err := r.submitFresh(ctx, tx, w, &n)
-	EndSubmission(span, s.ID, err)
+	tracing.EndSubmission(span, s.ID, err)
 	if r.Commands.IDTaken(err) {
 		r.Commands.DropIDs() // the caller's next transaction has other ids
 	}
@@ -389,7 +392,7 @@ func (r *Engine) SubmitTx(ctx context.Context, tx pgx.Tx, w *Submission) (int64,
 }
 
 // submitMany submits jobs without keys, which have the same delay, in one statement.
-func (r *Engine) SubmitMany(ctx context.Context, list []*Submission) ([]int64, error) {
+func (r *Engine) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
 	rows := make([]store.NewJob, len(list))
 	ids, err := r.Commands.NewIDs(ctx, len(list))
 	if err != nil {
@@ -415,13 +418,13 @@ func (r *Engine) SubmitMany(ctx context.Context, list []*Submission) ([]int64, e
 		rows[i] = w.First(ids[i], lane)
 	}
 	inserting, span := r.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
-	if trace := Traceparent(span); trace != "" {
+	if trace := tracing.Traceparent(span); trace != "" {
 		for i := range rows {
 			rows[i].Trace = trace
 		}
 	}
 	_, err = r.insert(inserting, r.Boot(), rows)
-	EndSubmission(span, 0, err)
+	tracing.EndSubmission(span, 0, err)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/trapeze-run/trapeze/internal/work"
+
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -20,7 +22,7 @@ import (
 // A run is the [Writer] of its job. Each write of the handler is a sign of life.
 
 // Tx implements [Writer].
-func (one *Run) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error {
+func (one *Run) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
 	err := one.r.held(ctx, one, one.r.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := write(tx); err != nil {
 			return err
@@ -40,19 +42,19 @@ func (one *Run) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMes
 	if err != nil {
 		return err
 	}
-	one.pulse.beat()
+	one.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
 // Progress implements [Writer].
 func (one *Run) Progress(p job.Progress) {
-	one.pulse.beat()
+	one.watchdog.Touch()
 	one.progress.Set(p)
 }
 
 // Emit implements [Writer].
 func (one *Run) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
-	one.pulse.beat()
+	one.watchdog.Touch()
 	e := store.Emission{Event: event, Level: level, Message: message, Fields: fields, At: time.Now()}
 	if err := one.Events.Add(ctx, e); err != nil {
 		return fmt.Errorf("emit %s of job %d: %w", event, one.Lease.JobID, err)
@@ -102,7 +104,7 @@ func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 			return err
 		}
 	}
-	one.pulse.beat()
+	one.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 

@@ -1,8 +1,10 @@
-package engine
+// Package await blocks callers until jobs have ended. However many wait, one goroutine reads for all of them, and only while there are any.
+package await
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,10 +35,12 @@ type verdict struct {
 	err error
 }
 
-// waiters are those who wait for jobs to end. While there are any, one goroutine looks for all of them.
-type waiters struct {
-	r     Services
-	count atomic.Int64
+// Waiters are the callers that wait for jobs to end. While there are any, one goroutine reads for all of them.
+type Waiters struct {
+	store   *store.Store
+	log     *slog.Logger
+	dbError func(error) error // counts an error of the database and returns it
+	count   atomic.Int64
 
 	mu    sync.Mutex
 	all   map[int64]map[*waiter]bool
@@ -51,12 +55,13 @@ type watch struct {
 	ended  chan struct{}
 }
 
-func newWaiters(r Services) *waiters {
-	return &waiters{r: r, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
+// New returns Waiters that read from s. dbError counts an error of the database and returns it.
+func New(s *store.Store, log *slog.Logger, dbError func(error) error) *Waiters {
+	return &Waiters{store: s, log: log, dbError: dbError, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
 
-// wait blocks until a job has ended, or ctx ends.
-func (w *waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
+// Wait blocks until a job has ended, or ctx ends.
+func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	if err := context.Cause(ctx); err != nil {
 		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
 	}
@@ -71,7 +76,7 @@ func (w *waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 }
 
 // add has somebody wait for a job.
-func (w *waiters) add(id int64) *waiter {
+func (w *Waiters) add(id int64) *waiter {
 	one := &waiter{id: id, verdict: make(chan verdict, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +100,7 @@ func (w *waiters) add(id int64) *waiter {
 }
 
 // remove ends a wait; the last one ends the goroutine, and waits for that.
-func (w *waiters) remove(one *waiter) {
+func (w *Waiters) remove(one *waiter) {
 	w.mu.Lock()
 	if w.all[one.id][one] {
 		w.drop(one)
@@ -111,7 +116,7 @@ func (w *waiters) remove(one *waiter) {
 	}
 }
 
-func (w *waiters) drop(one *waiter) {
+func (w *Waiters) drop(one *waiter) {
 	delete(w.all[one.id], one)
 	if len(w.all[one.id]) == 0 {
 		delete(w.all, one.id)
@@ -120,8 +125,8 @@ func (w *waiters) drop(one *waiter) {
 	w.count.Add(-1)
 }
 
-// seen tells that a claim of a job has ended here: if somebody waits for the job it is looked at now.
-func (w *waiters) Seen(id int64) {
+// Seen notes that a claim of a job has ended here: if a caller waits for the job, it is read now.
+func (w *Waiters) Seen(id int64) {
 	if w.count.Load() == 0 {
 		return
 	}
@@ -132,13 +137,13 @@ func (w *waiters) Seen(id int64) {
 	}
 }
 
-func (w *waiters) renew(id int64) {
+func (w *Waiters) renew(id int64) {
 	w.fresh[id] = true
 	w.news.Set()
 }
 
 // run looks until nobody waits: at what is fresh at once, and at everything after waits that grow.
-func (w *waiters) run(ctx context.Context, self *watch) {
+func (w *Waiters) run(ctx context.Context, self *watch) {
 	wait := waitLeast
 	for full := time.Now().Add(wait); ; {
 		timer := time.NewTimer(time.Until(full))
@@ -174,7 +179,7 @@ func (w *waiters) run(ctx context.Context, self *watch) {
 }
 
 // ids lists the jobs to look at. It is not ok when the goroutine is to end: nobody waits, or another one looks.
-func (w *waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
+func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.watch != self || len(w.all) == 0 {
@@ -197,17 +202,17 @@ func (w *waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 }
 
 // look asks for jobs and tells who waits for them. It returns for how many that was.
-func (w *waiters) look(ctx context.Context, ids []int64) (told int) {
+func (w *Waiters) look(ctx context.Context, ids []int64) (told int) {
 	if len(ids) == 0 {
 		return 0
 	}
-	over, gone, err := view.Over(ctx, w.r.Commands, ids)
+	over, gone, err := view.Over(ctx, w.store, ids)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return 0
 	case store.Transient(err) || store.Unknown(err):
-		w.r.Log.DebugContext(ctx, "no look at the jobs that are waited for", telemetry.Jobs, len(ids), telemetry.Err, w.r.DBError(err))
+		w.log.DebugContext(ctx, "no look at the jobs that are waited for", telemetry.Jobs, len(ids), telemetry.Err, w.dbError(err))
 		return 0
 	}
 	w.mu.Lock()
@@ -227,7 +232,7 @@ func (w *waiters) look(ctx context.Context, ids []int64) (told int) {
 	return told
 }
 
-func (w *waiters) tell(id int64, v verdict) (told int) {
+func (w *Waiters) tell(id int64, v verdict) (told int) {
 	for one := range w.all[id] {
 		one.verdict <- v
 		w.drop(one)

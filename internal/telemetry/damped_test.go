@@ -1,4 +1,4 @@
-package engine
+package telemetry
 
 import (
 	"bytes"
@@ -10,21 +10,20 @@ import (
 	"time"
 
 	"github.com/matryer/is"
-
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *testing.T) {
 	is := is.New(t)
 	var out bytes.Buffer
 	clock := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	d := newDamped(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	d := NewDamped(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
 	}})))
 	d.now = func() time.Time { return clock }
+	const heartbeatFailed, claimFailed = "heartbeat failed", "claim failed, next try in a second"
 	ctx, failed := context.Background(), errors.New("gone")
 	logs := func(want ...string) {
 		t.Helper()
@@ -35,10 +34,10 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 	d.Over(ctx, heartbeatFailed)
 	logs()          // nothing was wrong
 	for range 100 { // 150 s
-		d.Warn(ctx, heartbeatFailed, telemetry.Err, failed)
+		d.Warn(ctx, heartbeatFailed, Err, failed)
 		clock = clock.Add(1500 * time.Millisecond)
 	}
-	d.Warn(ctx, claimFailed, telemetry.Err, failed) // another trouble
+	d.Warn(ctx, claimFailed, Err, failed) // another trouble
 	logs(`level=WARN msg="heartbeat failed" err=gone`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
@@ -49,7 +48,7 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 	logs() // that was said
 
 	for range 100 { // it comes and goes: two lines a minute
-		d.Warn(ctx, heartbeatFailed, telemetry.Err, failed)
+		d.Warn(ctx, heartbeatFailed, Err, failed)
 		clock = clock.Add(time.Second)
 		d.Over(ctx, heartbeatFailed)
 		clock = clock.Add(time.Second)

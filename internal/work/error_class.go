@@ -1,4 +1,4 @@
-package engine
+package work
 
 import (
 	"context"
@@ -28,28 +28,6 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)
-}
-
-// classed returns the class and the code of the error with which a run failed for a reason.
-func classed(reason job.Reason, err error) (job.ErrorClass, string) {
-	class, code := ErrorOf(err)
-	own := code
-	if class == job.ClassDatabase {
-		own = "" // an SQLSTATE that another cause led to, such as 57014 of a statement that a timeout cancelled
-	}
-	switch reason {
-	case job.ReasonTimeout:
-		return job.ClassTimeout, own
-	case job.ReasonStale:
-		return job.ClassStale, own
-	case job.ReasonDeadline:
-		return job.ClassDeadline, own
-	case job.ReasonInvalidArgs:
-		return job.ClassInvalidArgs, own
-	case job.ReasonResultTooLarge, job.ReasonUnstorable:
-		return job.ClassUnstorable, own
-	}
-	return class, code
 }
 
 // reportedError is an error of a handler on a remote worker, whose class and code the worker reports.

@@ -1,7 +1,7 @@
-// Package engine has the plain forms of a job on its way in ([Submission]) and of the return of a handler ([Outcome]): encoded, bounded,
-// and free of the types of applications. Package runner makes them from what a program passes to it, and the packages of remote workers from
-// the wire; the engine in package runner works with them alone.
-package engine
+// Package work holds the forms in which a job passes between programs and the engine: [Submission] on its way in, [Job] as its handler gets
+// it, [Outcome] as the handler returns it; encoded, bounded, and free of the types of applications. Package runner makes them from an
+// application's values, the packages of remote workers from the wire, and the engine works with them alone.
+package work
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package engine
+package watchdog
 
 import (
 	"testing"
@@ -8,20 +8,20 @@ import (
 	"github.com/matryer/is"
 )
 
-// begun is a pulse that watches, and the moment at which it ended the handler.
-func begun(after time.Duration) (p *pulse, stale *time.Time) {
-	p, stale = &pulse{}, &time.Time{}
-	p.begin(func(error) { *stale = time.Now() }, after)
+// begun is a watchdog that watches, and the moment at which it ended the handler.
+func begun(after time.Duration) (p *Watchdog, stale *time.Time) {
+	p, stale = &Watchdog{}, &time.Time{}
+	p.Start(func(error) { *stale = time.Now() }, after)
 	return p, stale
 }
 
-func TestAPulseEndsWhoeverGivesNoSignOfLife(t *testing.T) {
+func TestAWatchdogEndsAHandlerWithoutSignsOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		p, stale := begun(time.Minute)
 		for range 100 {
 			time.Sleep(59 * time.Second)
-			p.beat()
+			p.Touch()
 		}
 		last := time.Now()
 		time.Sleep(time.Hour)
@@ -30,25 +30,25 @@ func TestAPulseEndsWhoeverGivesNoSignOfLife(t *testing.T) {
 	})
 }
 
-func TestAPulseThatHasEndedEndsNobody(t *testing.T) {
+func TestAStoppedWatchdogEndsNoHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		p, stale := begun(time.Minute)
 		time.Sleep(59 * time.Second)
-		p.end()
-		p.watch(time.Second)
+		p.Stop()
+		p.Limit(time.Second)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		is.True(stale.IsZero())
 	})
 }
 
-func TestWhatIsOffHasNoTimer(t *testing.T) {
+func TestAWatchdogWithoutALimitHasNoTimer(t *testing.T) {
 	is := is.New(t)
 	p, _ := begun(0)
 	is.True(p.timer == nil) // nothing to stop
-	p.beat()
-	p.end()
+	p.Touch()
+	p.Stop()
 }
 
 func TestALimitThatIsSetDuringARunCountsFromTheLatestSign(t *testing.T) {
@@ -58,19 +58,19 @@ func TestALimitThatIsSetDuringARunCountsFromTheLatestSign(t *testing.T) {
 		began := time.Now()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		p.beat()
+		p.Touch()
 		time.Sleep(30 * time.Second)
-		p.watch(time.Minute)
+		p.Limit(time.Minute)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		is.Equal(stale.Sub(began), time.Hour+time.Minute)
 
 		p, stale = begun(time.Minute)
 		time.Sleep(30 * time.Second)
-		p.watch(0) // and one that is taken away does not count
+		p.Limit(0) // and one that is taken away does not count
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		is.True(stale.IsZero())
-		p.end()
+		p.Stop()
 	})
 }

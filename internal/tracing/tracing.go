@@ -1,4 +1,6 @@
-package engine
+// Package tracing makes the spans of submissions and runs, and hides what OpenTelemetry needs for them. The engine and the code that submits
+// jobs call it; without a tracer provider nothing is made, stored or allocated.
+package tracing
 
 import (
 	"context"
@@ -16,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// tracing makes the spans of submissions and runs. A submission is a producer's span, whose context is stored with the job;
+// Tracer makes the spans of submissions and runs. A submission is a producer's span, whose context is stored with the job;
 // a run is a consumer's span. What starts at once is in the trace that it comes from:
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
@@ -24,16 +26,14 @@ import (
 // What does not start at once has a trace of its own with a link to the stored context: a run after a retry, a takeover or
 // a wait of a minute; a child of a fan-out, which links to the run that fanned out; and a join, which links to the
 // children. So no trace is open for hours, and none has ten thousand branches.
-//
-// Without a provider nothing is made, stored or allocated.
-type tracing struct {
-	given trace.TracerProvider // nil: the global one of the moment
+type Tracer struct {
+	Provider trace.TracerProvider // nil: the global one of the moment
 }
 
 const (
 	tracerName = "github.com/trapeze-run/trapeze/runner"
-	// maxLinks bounds the links from a fan-out to its children, and from its join.
-	maxLinks = 32
+	// MaxLinks bounds the links from a fan-out to its children, and from its join.
+	MaxLinks = 32
 )
 
 // unset is the global provider as long as no program has set one; nil when one was set before this package came to be.
@@ -45,9 +45,9 @@ var unset = func() trace.TracerProvider {
 	return nil
 }()
 
-// tracer returns nil when nobody traces.
-func (t tracing) tracer() trace.Tracer {
-	p := t.given
+// tracer returns nil when no provider is set.
+func (t Tracer) tracer() trace.Tracer {
+	p := t.Provider
 	if p == nil {
 		p = otel.GetTracerProvider()
 	}
@@ -57,8 +57,8 @@ func (t tracing) tracer() trace.Tracer {
 	return p.Tracer(tracerName, trace.WithSchemaURL(semconv.SchemaURL))
 }
 
-// submission begins the span of a submission. It returns nil when nobody traces.
-func (t tracing) StartSubmission(ctx context.Context, kind, lane string, jobs int, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+// StartSubmission begins the span of a submission. It returns nil without a provider.
+func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	tracer := t.tracer()
 	if tracer == nil {
 		return ctx, nil
@@ -70,7 +70,7 @@ func (t tracing) StartSubmission(ctx context.Context, kind, lane string, jobs in
 	return tracer.Start(ctx, "enqueue "+kind, append(options, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(about...))...)
 }
 
-// submitted ends the span of a submission; id is its job, 0 for many.
+// EndSubmission ends the span of a submission; id is its job, 0 for many.
 func EndSubmission(span trace.Span, id int64, err error) {
 	if span == nil {
 		return
@@ -84,11 +84,11 @@ func EndSubmission(span trace.Span, id int64, err error) {
 	span.End()
 }
 
-// run begins the span of a claim. It returns nil when nobody traces.
-func (t tracing) run(ctx context.Context, c *store.Claimed) (context.Context, trace.Span) {
+// StartRun begins the span of a claim.
+func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context, Span) {
 	tracer := t.tracer()
 	if tracer == nil {
-		return ctx, nil
+		return ctx, Span{}
 	}
 	about := append(operation("run", c.Kind, c.Lane), identity(c.ID)...)
 	about = append(about, semconv.MessagingOperationTypeProcess, attribute.Int("trapeze.attempt", c.Attempt),
@@ -102,27 +102,28 @@ func (t tracing) run(ctx context.Context, c *store.Claimed) (context.Context, tr
 	} else {
 		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from}))
 	}
-	return tracer.Start(ctx, "run "+c.Kind, options...)
+	ctx, span := tracer.Start(ctx, "run "+c.Kind, options...)
+	return ctx, Span{span}
 }
 
-// child makes the span of the submission of a fan-out's child: the beginning of a trace, linked both ways to the run that
+// Child makes the span of the submission of a fan-out's child: the beginning of a trace, linked both ways to the run that
 // fans out. It returns what is to be stored with the child.
-func (t tracing) child(one *Run, n *store.NewJob) string {
-	if one.span == nil {
+func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
+	if from.span == nil {
 		return ""
 	}
-	_, span := t.StartSubmission(one.Ctx, n.Kind, n.Lane, 1, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: one.span.SpanContext()}))
+	_, span := t.StartSubmission(ctx, n.Kind, n.Lane, 1, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from.span.SpanContext()}))
 	if span == nil {
 		return ""
 	}
-	if n.No != nil && *n.No <= maxLinks {
-		one.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
+	if n.No != nil && *n.No <= MaxLinks {
+		from.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
 	}
 	EndSubmission(span, n.ID, nil)
 	return Traceparent(span)
 }
 
-// operation says what is done and with which kind, which is the destination: it is what handlers are registered for.
+// operation names an operation and its destination, the kind: handlers are registered for kinds.
 func operation(name, kind, lane string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingSystemKey.String("trapeze"), semconv.MessagingOperationName(name),
 		semconv.MessagingDestinationName(kind), attribute.String("trapeze.kind", kind), attribute.String("trapeze.lane", lane)}
@@ -132,7 +133,7 @@ func identity(id int64) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingMessageID(strconv.FormatInt(id, 10)), attribute.Int64("trapeze.job.id", id)}
 }
 
-// traceparent writes down where a span stands: empty for none.
+// Traceparent returns the position of a span as it is stored: empty for none.
 func Traceparent(span trace.Span) string {
 	if span == nil {
 		return ""
@@ -142,7 +143,7 @@ func Traceparent(span trace.Span) string {
 	return carrier.Get("traceparent")
 }
 
-// traceOf reads what traceparent wrote; what it does not understand is no trace.
+// traceOf reads what Traceparent wrote; what it does not understand is no trace.
 func traceOf(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
