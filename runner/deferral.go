@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 

@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 

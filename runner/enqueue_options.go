@@ -1,10 +1,9 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 

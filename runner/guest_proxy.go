@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 

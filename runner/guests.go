@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"

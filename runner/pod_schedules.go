@@ -1,9 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/tracing"
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"errors"
 	"maps"
@@ -18,6 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )

@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 

@@ -1,14 +1,13 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"encoding/json"
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -44,7 +43,7 @@ func otherArgs(args any) (json.RawMessage, error) {
 // wentAgain sees to it that jobs that were tried again are claimed.
 func (a Admin) wentAgain(ctx context.Context) {
 	if err := a.pod.SettleFanOuts(ctx); err != nil { // one that waits may wait for nothing
-		a.pod.Log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "the fan-outs of what is tried again could not be settled yet", telemetry.Err, a.pod.DBError(err))
 	}
 	a.pod.Wake()
 	a.pod.WakePeers()

@@ -1,12 +1,11 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )

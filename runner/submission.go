@@ -1,11 +1,10 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 

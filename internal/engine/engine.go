@@ -23,13 +23,31 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// engine claims, executes, finishes and hands on the jobs of one identity, which has a boot id, kinds, slots and a lease: a pod, or the
-// session of a remote worker on a pod. Its [member] is that identity.
+// Engine claims, executes, finishes and hands on the jobs of one identity: a pod, or the session of a remote worker on a pod. It keeps the
+// lease and applies what heartbeats report; its parts do the rest.
 type Engine struct {
+	Identity
+	*submitter
+	*executor
+	*fanOuts
+	claims  *claimer
+	ends    *finisher
+	sweeper *sweeper
+
+	history   historySeen // of the database, as heartbeats report it
+	comparing wait.Signal // asks for a comparison of the claims with the table
+	Following following
+	reread    wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	hurry     chan struct{}
+	hurried   sync.Once
+}
+
+// Identity is the pod or session that an engine works for, with the state that all parts of the engine share.
+type Identity struct {
 	Services
 	Member member
 	Opts   Options
-	Kinds  map[string]*Kind // that it knows: a next step may be of any of them
+	Kinds  map[string]*Kind // known kinds: a next step may be of any of them
 
 	Handled      map[string]bool // kinds that it runs; fixed when it starts
 	HandledKinds []string
@@ -37,29 +55,13 @@ type Engine struct {
 	Lanes        *slots.Lanes
 	Marks        *slots.Marks
 	Runs         *runs
-	workers      *pool.Pool[*Run]
-	flights      flights
-	flusher      *flusher
+	Closing      atomic.Bool // no job starts any more
+	inFlight     inFlight
+	Unknown      unknownOutcomes // a reply was lost: the table may give us jobs that we do not know
 
-	Poller     *poller.Poller
-	look       atomic.Bool // something may be due, whatever its subject
-	round      round       // of the poller alone
-	looked     time.Time   // of the poller alone: the latest look at everything
-	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
-	asksAgain  atomic.Bool // a look is to come, for what was not asked for again at once
-	Due        dueTimes
-	freed      freedSubjects
-	backlog    backlog
-	Unbalanced unbalanced
-
-	Doubt     doubts      // a reply was lost: the table may give us jobs that we do not know
-	history   historySeen // of the database, as heartbeats have told
-	comparing wait.Signal // asks for a comparison of the claims with the table
-	Following following
-	reread    wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
-	Closing   atomic.Bool
-	hurry     chan struct{}
-	hurried   sync.Once
+	Poller *poller.Poller
+	look   atomic.Bool // something may be due, not only the next job of a freed subject
+	Due    dueTimes
 }
 
 // Services are what the engines of a process share.
@@ -77,7 +79,7 @@ type Services struct {
 	journal    *journal.Writer // of events and progress
 }
 
-// newServices returns the Services of a process on its pools.
+// NewServices returns the Services of a process on its pools.
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
@@ -87,16 +89,26 @@ func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.
 	return s
 }
 
-// newEngine returns an engine of an identity that handles no kind yet.
+// New returns an engine of an identity that handles no kind yet.
 func New(s Services, o Options, m member) *Engine {
 	e := &Engine{
-		Services: s, Opts: o, Member: m, Kinds: map[string]*Kind{}, Handled: map[string]bool{}, HandledKinds: []string{},
-		Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, Lease: newLease(o.Boot), Runs: newRuns(),
+		Identity: Identity{
+			Services: s, Opts: o, Member: m, Kinds: map[string]*Kind{}, Handled: map[string]bool{}, HandledKinds: []string{},
+			Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, Lease: newLease(o.Boot), Runs: newRuns(),
+		},
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
-	e.workers, e.flusher = pool.New(e.work), newFlusher(e)
-	e.Unbalanced.some = wait.NewSignal()
-	e.Poller = poller.New(net{e}, o.PollEvery)
+	i := &e.Identity
+	e.executor = &executor{Identity: i}
+	e.claims = &claimer{Identity: i, exec: e.executor}
+	e.submitter = &submitter{Identity: i, start: e.startInserted, mark: e.claims.mark}
+	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: wait.NewSignal()}}
+	e.ends = &finisher{Identity: i, exec: e.executor, claims: e.claims, intake: e.submitter, fanOuts: e.fanOuts}
+	e.ends.flusher = newFlusher(e.ends)
+	e.ends.leases = &leaseTx{i, e.ends.flusher.alive}
+	e.executor.claims, e.executor.ends, e.executor.leases, e.workers = e.claims, e.ends, e.ends.leases, pool.New(e.work)
+	e.sweeper = &sweeper{i, e.claims}
+	e.Poller = poller.New(e.sweeper, o.PollEvery)
 	return e
 }
 
@@ -126,47 +138,48 @@ type member interface {
 	MarkLimit() (most time.Duration, wake func())
 }
 
-// handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
-func (e *Engine) Handle(kinds []string) {
-	e.HandledKinds = kinds
+// Handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
+func (i *Identity) Handle(kinds []string) {
+	i.HandledKinds = kinds
 	for _, name := range kinds {
-		e.Handled[name] = true
+		i.Handled[name] = true
 	}
 }
 
-// boot returns the boot id of the identity.
-func (e *Engine) Boot() string { return e.Lease.id() }
+// Boot returns the boot id of the identity.
+func (i *Identity) Boot() string { return i.Lease.id() }
 
-// deaf reports whether notifications are off: behind a pooler without a direct connection.
-func (r *Engine) Deaf() bool { return r.Opts.DirectURL == "off" }
+// Deaf reports whether notifications are disabled: behind a pooler without a direct connection.
+func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
 
-// wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
-func (r *Engine) WakePeers() { r.Member.WakePeers() }
+// WakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
+func (i *Identity) WakePeers() { i.Member.WakePeers() }
 
-func (r *Engine) Slots() int {
-	if r.Opts.Disabled {
+// Slots returns the number of slots: none when the engine runs no jobs.
+func (i *Identity) Slots() int {
+	if i.Opts.Disabled {
 		return 0
 	}
-	return r.Opts.Slots
+	return i.Opts.Slots
 }
 
-// dbError counts an error of the database and passes it on.
-func (r *Services) DBError(err error) error {
+// DBError counts an error of the database and returns it.
+func (s *Services) DBError(err error) error {
 	if class := store.Class(err); class != "" {
-		r.Metrics.DBErrors.WithLabelValues(class).Inc()
+		s.Metrics.DBErrors.WithLabelValues(class).Inc()
 	}
 	return err
 }
 
-// commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.
-func (r *Services) CommandError(err error) error {
+// CommandError returns the error of a command: [job.ErrOutcomeUnknown] when its outcome is unknown.
+func (s *Services) CommandError(err error) error {
 	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.DBError(err))
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, s.DBError(err))
 	}
-	return r.DBError(err)
+	return s.DBError(err)
 }
 
-// The troubles that are damped.
+// The messages of [telemetry.Damped].
 const (
 	heartbeatFailed = "heartbeat failed"
 	notRegistered   = "pod could not register again"

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"bytes"
 	"errors"
 	"math"
@@ -16,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -10,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"

@@ -1,14 +1,13 @@
 package worker
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"errors"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )

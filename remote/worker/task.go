@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"sync"
 	"sync/atomic"
@@ -11,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"

@@ -12,28 +12,28 @@ const idTries = 3
 
 // renumber gives new jobs other ids, after one of theirs was found in use: by a job that another pod submitted under it, as after a failover
 // that lost commits and that PostgreSQL does not report.
-func (r *Engine) renumber(ctx context.Context, jobs ...*store.NewJob) error {
-	r.Log.WarnContext(ctx, "job ids are in use already: others are taken", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
-	r.Commands.DropIDs()
-	r.Store.DropIDs()
-	ids, err := r.Commands.NewIDs(ctx, len(jobs))
+func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
+	sub.Log.WarnContext(ctx, "job ids are in use already: others are taken", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
+	sub.Commands.DropIDs()
+	sub.Store.DropIDs()
+	ids, err := sub.Commands.NewIDs(ctx, len(jobs))
 	if err != nil {
-		return r.DBError(err)
+		return sub.DBError(err)
 	}
-	r.rename(jobs, ids)
+	sub.rename(jobs, ids)
 	return nil
 }
 
 // renumberNext is renumber for the next steps of a claim, as long as the claim is ours.
-func (r *Engine) renumberNext(one *Run, jobs ...*store.NewJob) error {
-	return r.persist(one, func(ctx context.Context) error { return r.renumber(ctx, jobs...) })
+func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
+	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
 }
 
-func (r *Engine) rename(jobs []*store.NewJob, ids []int64) {
+func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
-		if r.flights.has(n.ID) {
-			r.flights.add(ids[i])
-			r.flights.remove(n.ID)
+		if sub.inFlight.has(n.ID) {
+			sub.inFlight.add(ids[i])
+			sub.inFlight.remove(n.ID)
 		}
 		n.ID = ids[i]
 	}

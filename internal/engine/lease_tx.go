@@ -16,16 +16,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// held runs do in a transaction of a pool, the host's when it holds writes of the handler's, that holds a claim's lease, and commits it. When the connection breaks
+// leaseTx runs transactions that hold the lease of a claim: those of handlers, and those that end a claim with a handler's writes.
+type leaseTx struct {
+	*Identity
+	alive context.Context // ends when the engine gives up writing
+}
+
+// run runs do in a transaction of a pool, the host's when it holds writes of the handler's, that holds a claim's lease, and commits it. When the connection breaks
 // before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
 // and when that is gone, ended says whether it was this transaction that ended it; nil: it ends no claim. do's own errors come back
-// as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context: whoever
-// cancels or stops the job does not wait for a write that hangs. But what became of the commit of an end is asked until it is known,
-// whatever becomes of the context: should it stand, the next step is this pod's, and nobody else would ever begin it.
-func (r *Engine) held(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+// as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context:
+// a cancel or stop of the job does not wait for a write that hangs. But the outcome of the commit of an end is read back until it is known,
+// also when the context has ended: should it be committed, the next step is this pod's, and no other would ever start it.
+func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(r.flusher.life(), cancel)
+	stop := context.AfterFunc(l.alive, cancel)
 	defer stop()
 	select {
 	case one.turn <- struct{}{}:
@@ -40,7 +46,7 @@ func (r *Engine) held(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 		if err := one.Events.Begin(ctx); err != nil {
 			return err
 		}
-		committed, err := r.heldOnce(ctx, one, pool, do, ended)
+		committed, err := l.try(ctx, one, pool, do, ended)
 		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
@@ -48,7 +54,7 @@ func (r *Engine) held(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 		if committed || err != nil && !store.Transient(err) {
 			return one.orGone(err)
 		}
-		_ = r.DBError(err)
+		_ = l.DBError(err)
 		if one.IsLost() {
 			return one.Loss()
 		}
@@ -71,14 +77,14 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError is an error of what held runs, not of the connection, however much it may look like one: no reason to run it
+// ownError is an error of do, not of the connection, however much it may look like one: no reason to run it
 // again.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
 
-// heldOnce is one try of held. committed says that the commit is known to have happened.
-func (r *Engine) heldOnce(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+// try is one try of run. committed reports that the commit is known to have happened.
+func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return false, err
@@ -88,7 +94,7 @@ func (r *Engine) heldOnce(ctx context.Context, one *Run, pool *pgxpool.Pool, do 
 		defer cancel()
 		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
 	}()
-	number, err := store.Hold(ctx, r.Store, tx, one.Lease, r.Opts.LeaseFor)
+	number, err := store.Hold(ctx, l.Store, tx, one.Lease, l.Opts.LeaseFor)
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, true)
 		return false, err
@@ -107,35 +113,35 @@ func (r *Engine) heldOnce(ctx context.Context, one *Run, pool *pgxpool.Pool, do 
 	if !store.Unknown(err) {
 		return err == nil, err
 	}
-	return r.lookUp(ctx, one, number, err, ended)
+	return l.readBack(ctx, one, number, err, ended)
 }
 
-// lookUp asks what became of a commit whose reply was lost. Of an end it asks until that is known: see held.
-func (r *Engine) lookUp(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+// readBack reads the outcome of a commit whose reply was lost. For an end it retries until that is known: see run.
+func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
-		ctx = r.flusher.life()
+		ctx = l.alive
 		defer func() {
 			if !committed {
-				r.Doubt.Raise() // should it stand all the same, the next step is found in the table
+				l.Unknown.Raise() // should it stand all the same, the next step is found in the table
 			}
 		}()
 	}
 	for backoff := wait.NewBackoff(); ; {
-		writes, held, unread := store.Settled(ctx, r.Store, one.Lease)
+		writes, held, unread := store.Settled(ctx, l.Store, one.Lease)
 		is := false
 		if unread == nil && !held && ended != nil {
 			is, unread = ended(ctx)
 		}
 		switch {
 		case unread == nil && (is || held && writes >= number):
-			r.Damped.Over(ctx, commitNotKnown)
+			l.Damped.Over(ctx, commitNotKnown)
 			return true, nil
 		case unread == nil && held:
 			return false, lost
 		case unread == nil, ended != nil && one.IsLost():
 			return false, fmt.Errorf("commit with job %d held: %w", one.Lease.JobID, job.ErrLeaseLost)
 		}
-		r.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, one.Lease.JobID, telemetry.Err, r.DBError(unread))
+		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, one.Lease.JobID, telemetry.Err, l.DBError(unread))
 		if !backoff.Wait(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}

@@ -1,24 +1,23 @@
 package engine
 
 import (
-	"github.com/trapeze-run/trapeze/internal/work"
-
 	"context"
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
 // the next one of a chain that was declared. It returns an error when the step is refused.
-func (r *Engine) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
+func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
-	next, err = r.nextStep(one, o)
+	next, err = fin.nextStep(one, o)
 	if err != nil || next == nil {
 		return ending, nil, err
 	}
-	ids, err := r.newIDs(one, 1)
+	ids, err := fin.newIDs(one, 1)
 	if err != nil {
 		return ending, nil, err
 	}
@@ -27,7 +26,7 @@ func (r *Engine) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next
 }
 
 // nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
-func (r *Engine) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
+func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
 	planned, err := work.DecodePlan(c.ID, c.Planned)
 	if err != nil {
@@ -36,7 +35,7 @@ func (r *Engine) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	w := o.Next
 	switch {
 	case w != nil:
-		if err := r.CheckFollowing("next step", w); err != nil {
+		if err := fin.intake.CheckFollowing("next step", w); err != nil {
 			return nil, err
 		}
 		if w.UniqueKey != nil {
@@ -45,7 +44,7 @@ func (r *Engine) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 		w.Planned = append(w.Planned, planned...)
 	case len(planned) > 0:
 		w = work.FromPlan(planned)
-		w.MaxCrashes = r.crashLimit(w.Kind)
+		w.MaxCrashes = fin.intake.crashLimit(w.Kind)
 	default:
 		return nil, nil
 	}
@@ -55,13 +54,13 @@ func (r *Engine) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	if w.Subject == nil {
 		w.Subject = &c.Subject
 	}
-	if err := r.checkLane(one, w.Kind, w.Lane); err != nil {
+	if err := fin.checkLane(one, w.Kind, w.Lane); err != nil {
 		return nil, fmt.Errorf("next step: %w", err)
 	}
 	if err := w.EncodePlan(); err != nil {
 		return nil, err
 	}
-	n := r.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
+	n := fin.intake.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && c.Planned == nil {
 		n.Pipeline = new(string) // from its second step on it is one that is listed
@@ -69,9 +68,9 @@ func (r *Engine) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	return &n, nil
 }
 
-// checkFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
-func (r *Engine) CheckFollowing(what string, w *work.Submission) error {
-	if err := r.CheckSubmission(w); err != nil {
+// CheckFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
+func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
+	if err := sub.CheckSubmission(w); err != nil {
 		return err
 	}
 	switch {
@@ -95,40 +94,50 @@ type before struct {
 }
 
 // follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
-func (r *Engine) follow(w *work.Submission, from before) store.NewJob {
+func (sub *submitter) follow(w *work.Submission, from before) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
 	}
 	w.Submitter = from.submitter // who may see a pipeline may see all of it
-	n := w.Row(0, r.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
+	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }
 
 // checkLane checks that the lane exists that a step names.
-func (r *Engine) checkLane(one *Run, kind, lane string) error {
+func (fin *finisher) checkLane(one *Run, kind, lane string) error {
 	if lane == "" {
 		return nil
 	}
-	return r.persist(one, func(ctx context.Context) error {
-		_, err := r.laneOf(ctx, kind, lane)
+	return fin.persist(one, func(ctx context.Context) error {
+		_, err := fin.intake.laneOf(ctx, kind, lane)
 		return err
 	})
 }
 
 // newIDs reserves ids for a claim's next steps, as long as the claim is ours.
-func (r *Engine) newIDs(one *Run, n int) (ids []int64, err error) {
-	err = r.persist(one, func(ctx context.Context) (err error) {
-		ids, err = r.Store.NewIDs(ctx, n)
+func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
+	err = fin.persist(one, func(ctx context.Context) (err error) {
+		ids, err = fin.Store.NewIDs(ctx, n)
 		return err
 	})
 	return ids, err
 }
 
-// mayStart decides whether the next step may be born running here, and prepares its lane. The database adds what only it
+// mayStart decides whether the next step may start on insert here, and prepares its lane. The database adds what only it
 // knows: whether something more urgent waits, and whether the subject is free.
-func (r *Engine) mayStart(one *Run, next *store.NewJob) bool {
-	return next.DelayMillis == 0 && !r.Closing.Load() && r.Handled[next.Kind] && r.Lease.Trusted() &&
-		r.Lease.id() == one.Lease.Pod && r.Lanes.Step(one.Claimed.Lane, next.Lane)
+func (i *Identity) mayStart(one *Run, next *store.NewJob) bool {
+	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
+		i.Lease.id() == one.Lease.Pod && i.Lanes.Step(one.Claimed.Lane, next.Lane)
+}
+
+// reserveFor reserves a slot for a job that is about to be inserted, if it may start on insert here, and returns the boot id that it is for.
+func (i *Identity) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
+	boot = i.Lease.id()
+	// Trust first: Handled is fixed before the first heartbeat.
+	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] {
+		return boot, false
+	}
+	return boot, i.Lanes.Reserve(lane)
 }
