@@ -9,17 +9,15 @@
 // mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends), lease_tx.go
 // (transactions of handlers), orphans.go and missing.go (differences between the table and Runs), heartbeat.go, live.go, submit.go.
 //
-//	                       insert, no slot free
-//	  submitter ──────────────────────────────────────▶ pending (live) ◀──────────────────────────────┐
-//	      │                                               │      ▲                                    │
-//	      │ started on insert                   claimer   │      │ promote when due,  hand back,      │
-//	      ▼                                               ▼      │ recover a lapsed pod's (sweeper)   │
-//	  running: in Runs, with a slot, a lease ◀────────────┘      └──────────┐                         │
-//	      │                                                                 │                         │
-//	      │ executor: the handler returns                                   │                         │
-//	      ├─ retry, later ────▶ finisher.park ──▶ pending, due later ───────┘                         │
-//	      ├─ fan-out ─────────▶ finisher.fanOut ─▶ waiting ──▶ fanOuts, after the last branch ──┐     │
-//	      └─ success, failure ▶ finisher, flusher (group commit) ──▶ succeeded, failed, cancelled    │
-//	                                              │ in the same commit                                │
-//	                                              └──▶ next step: running here, or ───────────────────┘
+//	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
+//	   │                                    │   ▲                  ▲
+//	   │ started on insert            claim │   │ hand-back,       │ retry, run later
+//	   ▼                                    ▼   │ recovery         │
+//	running: in Runs, with a slot and a lease ──┴──────────────────┘
+//	   │            │
+//	   │ end        │ fan-out
+//	   │            ▼
+//	   │         waiting ── settled after the last branch ──┐
+//	   ▼                                                    ▼
+//	succeeded, failed, cancelled ── in the same commit ──▶ next step: running here, or pending
 package engine
