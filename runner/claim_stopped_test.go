@@ -22,10 +22,10 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	defer r.Close()
 	HandleRaw(r, "k", nil)
 	r.pod.Runs.Close()
-	is.True(!r.pod.Doubt.Due())
+	is.True(!r.pod.Unknown.Due())
 	reserved := map[string]int{"default": 1}
 	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Kind: "k", Lane: "default", Fence: 1}}, Seen: 1}, reserved)
-	is.True(r.pod.Doubt.Due())       // so that it is given back, unspent, before the pod leaves
+	is.True(r.pod.Unknown.Due())     // so that it is given back, unspent, before the pod leaves
 	is.Equal(reserved["default"], 1) // its slot is still kept for the caller to give back
 	is.Equal(r.pod.Runs.Count(), 0)
 }

@@ -32,7 +32,7 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 	if err == nil {
 		// Its branches are cancelled with it; or it was the last branch that somebody waited for. Otherwise a heartbeat tells.
 		if err := a.pod.SettleFanOuts(ctx); err != nil {
-			a.pod.Log.WarnContext(ctx, "the fan-outs of a cancelled job could not be balanced yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
+			a.pod.Log.WarnContext(ctx, "the fan-outs of a cancelled job could not be settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
 		}
 	}
 	return c, err

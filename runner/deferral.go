@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -47,7 +47,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	if len(c.part) > 500 || job.Storable(c.part, 500) != c.part {
 		return fmt.Errorf("complete job %d: the part's name has %d bytes or is no text, at most 500: %w", id, len(c.part), job.ErrInvalid)
 	}
-	encoded, err := engine.EncodeResult(result)
+	encoded, err := work.EncodeResult(result)
 	if err != nil {
 		return fmt.Errorf("complete job %d: %w", id, err)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -72,7 +72,7 @@ const manyAtOnce = 2000
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	var done []int64
 	for part := range slices.Chunk(list, manyAtOnce) {
-		encoded := make([]*engine.Submission, len(part))
+		encoded := make([]*work.Submission, len(part))
 		for i, args := range part {
 			var err error
 			if encoded[i], err = encodeSubmission(args, options); err != nil {

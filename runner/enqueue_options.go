@@ -3,7 +3,7 @@ package runner
 import (
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -31,9 +31,9 @@ type UniqueWhile string
 // The spans of a unique key.
 const (
 	// WhilePending frees the key when the job starts: a trigger that comes later makes a new job, which sees the new data.
-	WhilePending UniqueWhile = engine.WhilePending
+	WhilePending UniqueWhile = work.WhilePending
 	// WhileActive frees the key when the job has ended.
-	WhileActive UniqueWhile = engine.WhileActive
+	WhileActive UniqueWhile = work.WhileActive
 )
 
 // Unique makes the submission a no-op that returns the job which holds the key, among those of one kind.

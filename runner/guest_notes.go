@@ -5,14 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
 // [job.ErrGone], [ErrWrongToken], [ErrSessionClosed]. Call leave when done.
-func (h *Host) claimOf(ctx context.Context, id, owner string, claim SessionClaim) (j *engine.Job, leave func(), err error) {
+func (h *Host) claimOf(ctx context.Context, id, owner string, claim SessionClaim) (j *work.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
@@ -52,7 +52,7 @@ func (h *Host) Emit(ctx context.Context, id, owner string, claim SessionClaim, e
 	defer leave()
 	if len(fields) == 0 {
 		fields = nil
-	} else if fields, err = engine.Encode(fields, job.MaxArgsBytes); err != nil {
+	} else if fields, err = work.Encode(fields, job.MaxArgsBytes); err != nil {
 		return fmt.Errorf("encode fields of event %s: %w", event, err)
 	}
 	if err = j.Emit(ctx, event, level, message, fields); store.Unknown(err) {
@@ -68,7 +68,7 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim SessionCl
 		return err
 	}
 	defer leave()
-	if v, err = engine.Encode(v, job.MaxArgsBytes); err != nil {
+	if v, err = work.Encode(v, job.MaxArgsBytes); err != nil {
 		return fmt.Errorf("encode checkpoint of job %d: %w", claim.ID, err)
 	}
 	return j.Checkpoint(ctx, v)

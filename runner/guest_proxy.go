@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -42,7 +43,7 @@ type proxy struct {
 
 // answer is what a handler elsewhere returned.
 type answer struct {
-	outcome *engine.Outcome
+	outcome *work.Outcome
 	err     error
 }
 
@@ -61,7 +62,7 @@ func signed(key []byte, boot string, c SessionClaim) bool {
 
 // handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
 // becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
-func (g *Session) handle(ctx context.Context, j *engine.Job) (*engine.Outcome, error) {
+func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 	key := engine.ClaimKey{ID: j.Claimed.ID, Fence: j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
 	defer g.shutProxy(key, p)
@@ -76,7 +77,7 @@ func (g *Session) handle(ctx context.Context, j *engine.Job) (*engine.Outcome, e
 }
 
 // await waits for what becomes of a claim, and has its worker ask for the news when its context ends.
-func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*engine.Outcome, error) {
+func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
 		case <-ends:
@@ -94,13 +95,13 @@ func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*en
 }
 
 // take notes which answer counts: one that comes later, or when the claim is given back already, does not.
-func (p *proxy) take(a *answer) (*engine.Outcome, error) {
+func (p *proxy) take(a *answer) (*work.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
 }
 
 // released is what a guest that has ended leaves of a claim.
-func (g *Session) released(key engine.ClaimKey, p *proxy) (*engine.Outcome, error) {
+func (g *Session) released(key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	select {
 	case a := <-p.answers: // it came first
 		return p.take(a)
@@ -144,7 +145,7 @@ func (g *Session) shutProxy(key engine.ClaimKey, p *proxy) {
 	close(p.ended)
 }
 
-func (g *Session) assignment(ctx context.Context, j *engine.Job) Assignment {
+func (g *Session) assignment(ctx context.Context, j *work.Job) Assignment {
 	c := &j.Claimed
 	a := Assignment{
 		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,

@@ -9,13 +9,14 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // SessionReport is what a handler elsewhere returned.
 type SessionReport struct {
 	SessionClaim
-	Outcome    *engine.Outcome // nil: a success without a result
+	Outcome    *work.Outcome // nil: a success without a result
 	Err        error
 	Class      job.ErrorClass // of Err: see [ErrorOf]
 	Code       string         // of Err; empty: none
@@ -104,7 +105,7 @@ func (g *Session) answer(report SessionReport) *answer {
 		}
 		return &answer{err: g.giveBack(why, nil)}
 	case report.Err != nil:
-		return &answer{err: engine.ReportedError(report.Err, report.Class, report.Code)}
+		return &answer{err: work.ReportedError(report.Err, report.Class, report.Code)}
 	}
 	return &answer{outcome: report.Outcome}
 }

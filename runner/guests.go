@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -24,7 +23,7 @@ type Host struct {
 	shut bool
 
 	adoptions *adoptions
-	measured  engine.KindLabels
+	measured  telemetry.KindLabels
 }
 
 // HostOf returns the host of the remote workers of a pod, which has one.

@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"strconv"
 	"testing"
 
@@ -16,10 +14,10 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	is := is.New(t)
 	var s Host
 	m := telemetry.New()
-	for i := range 3 * engine.MaxKindLabels {
+	for i := range 3 * telemetry.MaxKindLabels {
 		s.ran(m, "kind-"+strconv.Itoa(i), 1)
 	}
-	series := make(chan prometheus.Metric, 4*engine.MaxKindLabels)
+	series := make(chan prometheus.Metric, 4*telemetry.MaxKindLabels)
 	m.RunSeconds.Collect(series)
-	is.Equal(len(series), engine.MaxKindLabels+1) // however many they make up
+	is.Equal(len(series), telemetry.MaxKindLabels+1) // however many they make up
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,7 +20,7 @@ type Job[A job.Args] struct {
 }
 
 // core is the part of a Job that does not depend on the type of its arguments.
-type core struct{ job *engine.Job }
+type core struct{ job *work.Job }
 
 // ID is the job's id.
 func (c core) ID() int64 { return c.job.Claimed.ID }
@@ -113,7 +113,7 @@ func (c core) Checkpoint(ctx context.Context, v any) error {
 
 // encode encodes a checkpoint.
 func (c core) encode(v any) (json.RawMessage, error) {
-	kept, err := engine.Encode(v, job.MaxArgsBytes)
+	kept, err := work.Encode(v, job.MaxArgsBytes)
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoint of job %d: %w", c.ID(), err)
 	}
@@ -158,7 +158,7 @@ func (c core) Emit(ctx context.Context, event, level, message string, fields any
 	var encoded json.RawMessage
 	if fields != nil {
 		var err error
-		if encoded, err = engine.Encode(fields, job.MaxArgsBytes); err != nil {
+		if encoded, err = work.Encode(fields, job.MaxArgsBytes); err != nil {
 			return fmt.Errorf("encode fields of event %s: %w", event, err)
 		}
 	}

@@ -52,7 +52,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	}
 	m.Passed = len(ids) - m.Done
 	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
-		a.pod.Log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be balanced yet", telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be settled yet", telemetry.Err, a.pod.DBError(err))
 	}
 	a.pod.Wake()
 	return m, nil

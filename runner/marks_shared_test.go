@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -39,7 +38,7 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	t.Parallel()
 	host := &Host{pod: &pod{Engine: &engine.Engine{}, opts: podOptions{Options: engine.Options{PollEvery: time.Minute}}}}
 	guest := func(id string, kinds ...string) *Session {
-		g := &Session{engine: &engine.Engine{HandledKinds: kinds, Marks: host.marksFor(kinds), Opts: engine.Options{PollEvery: sessionPollEvery}}, host: host, opts: SessionOptions{ID: id}}
+		g := &Session{engine: &engine.Engine{Identity: engine.Identity{HandledKinds: kinds, Marks: host.marksFor(kinds), Opts: engine.Options{PollEvery: sessionPollEvery}}}, host: host, opts: SessionOptions{ID: id}}
 		g.engine.Member = g
 		host.add(g)
 		return g

@@ -37,7 +37,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.pod.CommandError(err))
 	}
 	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
-		a.pod.Log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be balanced yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be settled yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
 	}
 	slices.Sort(aborted)
 	return slices.Compact(aborted), nil

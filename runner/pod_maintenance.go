@@ -12,7 +12,7 @@ func newMaintenance(p *pod) *maintenance.Maintenance {
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,
 		RetainSucceeded: p.opts.RetainSucceeded, RetainFailed: p.opts.RetainFailed, RetainCancelled: p.opts.RetainCancelled,
 		RetainEvents: p.opts.RetainEvents, ApprovalTTL: p.opts.ApprovalTTL, MaxAge: p.opts.MaxAge,
-		Ended: p.Count.Ends.Count, Overdue: p.CancelOverdue, FanOutsChanged: p.Unbalanced.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
+		Ended: p.Count.Ends.Count, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	}
 	if !p.Deaf() {
 		o.Direct = p.direct

@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -31,7 +30,7 @@ func (m podMember) Apply(b store.Beat) {
 	}
 	m.p.Poller.Nudge()
 	if b.OffBalance {
-		m.p.Unbalanced.CheckAll()
+		m.p.Unsettled.CheckAll()
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -67,22 +69,22 @@ func (p *pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 		rows := make([]store.NewJob, len(ids))
 		for i, id := range ids {
 			rows[i] = w.First(id, w.Lane)
-			rows[i].Trace = engine.Traceparent(span)
+			rows[i].Trace = tracing.Traceparent(span)
 		}
-		return rows, func(err error) { engine.EndSubmission(span, ids[0], err) }
+		return rows, func(err error) { tracing.EndSubmission(span, ids[0], err) }
 	}, nil, err
 }
 
 // scheduled returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
 // program without handlers.
-func (p *pod) scheduled(s job.Schedule) (*engine.Submission, error) {
-	args, err := engine.EncodeRawArgs(s.Kind, s.Args)
+func (p *pod) scheduled(s job.Schedule) (*work.Submission, error) {
+	args, err := work.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {
 		return nil, err
 	}
-	w := &engine.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
+	w := &work.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
 	if s.UniqueKey != "" {
-		while := engine.WhileActive
+		while := work.WhileActive
 		w.UniqueKey, w.UniqueWhile = &s.UniqueKey, &while
 	}
 	return w, p.CheckSubmission(w)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -63,7 +64,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
 		options = append([]HandleOption{Secrets(pointers...)}, options...)
 	}
-	handle(r, name, options, func(ctx context.Context, j *engine.Job) (*Outcome, error) {
+	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		typed := &Job[A]{core: core{j}}
 		if err := decodeArgs(name, j.Claimed.Args, &typed.Args); err != nil {
 			return nil, err
@@ -75,21 +76,21 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 // HandleRaw registers a handler of a kind whose arguments it decodes itself: a kind chosen at run time, such as those of
 // a configuration. Otherwise as [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
-	handle(r, name, options, func(ctx context.Context, j *engine.Job) (*Outcome, error) {
+	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		return handler(ctx, rawJob(name, j))
 	})
 }
 
 // rawJob returns a job whose handler decodes the arguments itself.
-func rawJob(name string, j *engine.Job) *Job[Raw] {
+func rawJob(name string, j *work.Job) *Job[Raw] {
 	return &Job[Raw]{core: core{j}, Args: Raw{Name: name, JSON: j.Claimed.Args}}
 }
 
-func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *engine.Job) (*Outcome, error)) {
+func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *work.Job) (*Outcome, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if around, handler := r.opts.Around, run; around != nil {
-		run = func(ctx context.Context, j *engine.Job) (*Outcome, error) {
+		run = func(ctx context.Context, j *work.Job) (*Outcome, error) {
 			return around(ctx, rawJob(name, j), func(ctx context.Context) (*Outcome, error) { return handler(ctx, j) })
 		}
 	}
@@ -112,8 +113,8 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 }
 
 // encoded returns a handler whose outcome is encoded when it returns.
-func encoded(run func(context.Context, *engine.Job) (*Outcome, error)) func(context.Context, *engine.Job) (*engine.Outcome, error) {
-	return func(ctx context.Context, j *engine.Job) (*engine.Outcome, error) {
+func encoded(run func(context.Context, *work.Job) (*Outcome, error)) func(context.Context, *work.Job) (*work.Outcome, error) {
+	return func(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 		o, err := run(ctx, j)
 		if err != nil {
 			return nil, err

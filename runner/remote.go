@@ -12,6 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -70,7 +71,7 @@ func (r *Runner) Policies() (list []SessionKind) {
 
 // Perform calls the handler of an assignment and returns its outcome, encoded and checked. boot is the id of the worker, and w takes the handler's writes.
 // Its goroutine ends with the handler, whatever that does.
-func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w engine.Writer) (o *engine.Outcome, err error) {
+func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
 	k := r.pod.Kinds[a.Kind]
 	if k == nil {
 		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
@@ -80,7 +81,7 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w engin
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	j := &engine.Job{Pod: r.opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
+	j := &work.Job{Pod: r.opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
 		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
 		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
 		Checkpoint: a.Checkpoint,
@@ -91,7 +92,7 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w engin
 	err = guard.Call(func() (err error) {
 		o, err = k.Run(ctx, j)
 		if err != nil {
-			engine.ReadError(err) // a panic of it is the handler's
+			work.ReadError(err) // a panic of it is the handler's
 		}
 		return err
 	})
@@ -102,7 +103,7 @@ func (r *Runner) Perform(ctx context.Context, boot string, a Assignment, w engin
 }
 
 // checkRemote refuses an outcome that no pod would take.
-func checkRemote(r *engine.Engine, o *engine.Outcome) error {
+func checkRemote(r *engine.Engine, o *work.Outcome) error {
 	if o.InTx != nil {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
 	}

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -37,13 +37,13 @@ func otherArgs(args any) (json.RawMessage, error) {
 	if args == nil {
 		return nil, nil
 	}
-	return engine.Encode(args, job.MaxArgsBytes)
+	return work.Encode(args, job.MaxArgsBytes)
 }
 
 // wentAgain sees to it that jobs that were tried again are claimed.
 func (a Admin) wentAgain(ctx context.Context) {
 	if err := a.pod.SettleFanOuts(ctx); err != nil { // one that waits may wait for nothing
-		a.pod.Log.WarnContext(ctx, "the fan-outs of what is tried again could not be balanced yet", telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "the fan-outs of what is tried again could not be settled yet", telemetry.Err, a.pod.DBError(err))
 	}
 	a.pod.Wake()
 	a.pod.WakePeers()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -103,7 +103,7 @@ func (r *Runner) complete(d *declaration) error {
 	if s.Kind = d.args.Kind(); r.pod.Kinds[s.Kind] == nil {
 		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
 	}
-	if s.Args, err = engine.EncodeArgs(s.Kind, d.args); err != nil {
+	if s.Args, err = work.EncodeArgs(s.Kind, d.args); err != nil {
 		return err
 	}
 	s.Lane = w.Lane

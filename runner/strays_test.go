@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/slots"
-
 	"context"
 	"io"
 	"log/slog"
@@ -14,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -52,7 +51,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	if _, err := r.Admin().Cancel(t.Context(), id, "me"); err != nil {
 		t.Fatal(err)
 	}
-	r.pod.Doubt.Raise()
+	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
 		j, err := r.Get(t.Context(), id)
 		return err == nil && j.State == job.Cancelled
@@ -109,7 +108,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 		}
 		pgtest.Wait(t, "no claim is under way", func() bool { return claiming(r) == 0 })
 		release := takeAll(t, r.pod.Store.Pool()) // the pool is busy, as after an outage
-		r.pod.Doubt.Raise()
+		r.pod.Unknown.Raise()
 		r.pod.Poller.Wake()
 		time.Sleep(200 * time.Millisecond) // a look that waits for a connection shows nowhere
 		// A claim that is under way holds every free slot, and the job is born pending: not what is asked here.
@@ -184,7 +183,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 		}
 		return len(found.Jobs) == 1
 	})
-	r.pod.Doubt.Raise()
+	r.pod.Unknown.Raise()
 	gate(false)
 	pgtest.WaitFor(t, 10*time.Second, "the job has ended", func() bool {
 		j, err := r.Get(t.Context(), s.ID)
@@ -216,7 +215,7 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	if _, err := r.Admin().Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
 		t.Fatal(err)
 	}
-	r.pod.Doubt.Raise()
+	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the branch has ended", func() bool {
 		j, err := r.Get(t.Context(), found.Jobs[0].ID)
 		return err == nil && j.State == job.Cancelled

@@ -3,16 +3,16 @@ package runner
 import (
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // submission is the form of a job that [EnqueueOption] sets.
-type submission struct{ engine.Submission }
+type submission struct{ work.Submission }
 
 // encodeSubmission encodes a job and the steps of its chain. The engine checks the rest.
-func encodeSubmission(args job.Args, options []EnqueueOption) (*engine.Submission, error) {
+func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission, error) {
 	switch a := args.(type) {
 	case nil:
 		return nil, fmt.Errorf("submit: no args: %w", job.ErrInvalidArgs)
@@ -21,7 +21,7 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*engine.Submissio
 	case chain:
 		w, err := encodeSubmission(a.first, options)
 		for i := 0; i < len(a.rest) && err == nil; i++ {
-			var next *engine.Submission
+			var next *work.Submission
 			if next, err = encodeSubmission(a.rest[i], nil); err == nil {
 				err = w.Then(next)
 			}
@@ -34,19 +34,19 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*engine.Submissio
 		o(w)
 	}
 	var err error
-	w.Args, err = engine.EncodeArgs(w.Kind, args)
+	w.Args, err = work.EncodeArgs(w.Kind, args)
 	return &w.Submission, err
 }
 
 // encodeOutcome encodes the return of a handler. An error, or a panic of the handler's types, fails the job for good.
-func encodeOutcome(o *Outcome) (_ *engine.Outcome, err error) {
+func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	defer func() { err = job.Permanent(err) }()
 	defer guard.Recover(&err)
 	if o == nil {
 		return nil, nil
 	}
-	w := &engine.Outcome{Quality: o.quality, InTx: o.inTx, Later: o.later, Why: o.why}
-	if w.Result, err = engine.EncodeResult(o.result); err != nil {
+	w := &work.Outcome{Quality: o.quality, InTx: o.inTx, Later: o.later, Why: o.why}
+	if w.Result, err = work.EncodeResult(o.result); err != nil {
 		return nil, err
 	}
 	if o.next != nil {
@@ -60,8 +60,8 @@ func encodeOutcome(o *Outcome) (_ *engine.Outcome, err error) {
 	return w, err
 }
 
-func (f *fan) encode() (*engine.FanOut, error) {
-	w := &engine.FanOut{Children: make([]*engine.Submission, len(f.children)), Parts: f.parts, FailFast: f.failFast}
+func (f *fan) encode() (*work.FanOut, error) {
+	w := &work.FanOut{Children: make([]*work.Submission, len(f.children)), Parts: f.parts, FailFast: f.failFast}
 	var err error
 	for i, child := range f.children {
 		if w.Children[i], err = encodeSubmission(child, nil); err != nil {

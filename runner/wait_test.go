@@ -22,7 +22,7 @@ const looks = "is null as gone"
 // looking is how many goroutines of this process look at jobs that are waited for.
 func looking() int {
 	buf := make([]byte, 8<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*waiters).run(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "await.(*Waiters).run(")
 }
 
 // This test counts the goroutines of the whole process, so it does not run beside others.

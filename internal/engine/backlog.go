@@ -1,6 +1,11 @@
 package engine
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
 
 // backlog is what is known of the jobs that the latest claim left behind: whether a slot that becomes free is worth another
 // one. Safe for concurrent use.
@@ -16,8 +21,8 @@ const (
 // asks notes that a claim begins.
 func (b *backlog) asks() { b.state.Store(asking) }
 
-// told notes whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another.
-func (b *backlog) told(left bool) (again bool) {
+// claimed notes whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another.
+func (b *backlog) claimed(left bool) (again bool) {
 	state := nothingLeft
 	if left {
 		state = someLeft
@@ -28,7 +33,7 @@ func (b *backlog) told(left bool) (again bool) {
 // left reports whether there is work for more slots, as far as is known.
 func (b *backlog) left() bool { return b.state.Load() != nothingLeft }
 
-// freed notes that a slot has become free, and reports whether that is worth a claim. While one is under way, told says.
+// freed notes that a slot has become free, and reports whether that is worth a claim. While a claim is under way, claimed decides.
 func (b *backlog) freed() bool {
 	for {
 		switch b.state.Load() {
@@ -42,4 +47,30 @@ func (b *backlog) freed() bool {
 			return false
 		}
 	}
+}
+
+// freedSubjects are the subjects whose run has ended here: the next job of each is claimed by index.
+type freedSubjects struct {
+	mu   sync.Mutex
+	keys map[store.Key]bool
+}
+
+func (f *freedSubjects) add(k store.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys == nil {
+		f.keys = map[store.Key]bool{}
+	}
+	f.keys[k] = true
+}
+
+func (f *freedSubjects) take() []store.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keys := make([]store.Key, 0, len(f.keys))
+	for k := range f.keys {
+		keys = append(keys, k)
+	}
+	clear(f.keys)
+	return keys
 }

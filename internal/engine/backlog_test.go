@@ -13,11 +13,11 @@ func TestASlotThatBecomesFreeDuringAClaimIsWorthAnotherOnlyIfThatLeftSome(t *tes
 		if !b.left() || b.freed() || b.freed() {
 			t.Error("while a claim is under way nobody knows, and nobody is to claim beside it")
 		}
-		if b.told(left) != left || b.left() != left || b.freed() != left {
+		if b.claimed(left) != left || b.left() != left || b.freed() != left {
 			t.Errorf("the claim left some: %t", left)
 		}
 		b.asks()
-		if b.told(left) {
+		if b.claimed(left) {
 			t.Error("no slot became free")
 		}
 	}

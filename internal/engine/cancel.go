@@ -8,28 +8,61 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelAmong cancels one of many jobs that a command is for.
-func (r *Engine) CancelAmong(ctx context.Context, id int64, actor string) error {
-	c, err := admin.CancelAmong(ctx, r.Commands, id, actor, r.TellRun)
-	_, err = r.Cancelled(id, c, job.ReasonCancelled, err)
+// CancelAmong cancels one of many jobs that a command is for.
+func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
+	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.TellRun)
+	_, err = i.Cancelled(id, c, job.ReasonCancelled, err)
 	return err
 }
 
-// cancelled applies the outcome of a cancel or stop to this process, and returns the state of the job.
-func (r *Engine) Cancelled(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
+// Cancelled applies the outcome of a cancel or stop to this process, and returns the state of the job.
+func (i *Identity) Cancelled(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
 	if store.Unknown(err) {
-		return "", r.CommandError(err)
+		return "", i.CommandError(err)
 	}
 	if err != nil {
-		return c.State, r.DBError(err)
+		return c.State, i.DBError(err)
 	}
 	if c.EndedKind != "" {
-		r.Count.Ends.Count(job.Cancelled, "", c.EndedKind)
+		i.Count.Ends.Count(job.Cancelled, "", c.EndedKind)
 	}
 	if c.Pod != nil {
-		r.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
-		r.Wake()
+		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
+		i.Wake()
 	}
-	r.Waiters.Seen(id)
+	i.Waiters.Seen(id)
 	return c.State, nil
 }
+
+// cancelFor ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended
+// already; one that is too old has too, unless a transaction of the handler held its row.
+func (one *Run) cancelFor(why job.Reason) {
+	switch why {
+	case job.ReasonStopped:
+		one.losing.Do(func() {
+			close(one.lost)
+			one.cancel(job.ErrStopped)
+		})
+	case job.ReasonDeadline:
+		one.cancel(job.ErrDeadline)
+	default:
+		one.cancel(job.ErrCancelled)
+	}
+}
+
+// TellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
+func (i *Identity) TellRun(l job.Lease) {
+	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
+		one.cancelFor(job.ReasonCancelled)
+	}
+}
+
+// CancelClaim ends the handler of a claim if it runs here.
+func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
+	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
+		one.cancelFor(why)
+	}
+}
+
+// CancelOverdue cancels the handler of a claim that was ended because its job is too old, if it runs here.
+func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }

@@ -1,3 +1,23 @@
-// Package engine holds the plain forms that an engine works with, without the types of a program's jobs. Package runner converts between
-// them and its public types, and package remote between them and the wire.
+// Package engine runs the jobs of one identity: a pod, or the session of a remote worker on a pod. It claims jobs for free slots, runs their
+// handlers, writes their ends together with the next step, starts that step in the same process when a slot is free, and takes back jobs that
+// a lost reply or a dead pod left behind. It hides batches, retries, the reading back of lost replies, and the order of locks and commits.
+//
+// The pod and the sessions of remote workers call it: [New], [Engine.Begin] with the first heartbeat, [Engine.Live] until they stop. Its
+// [member] is what it needs of them. Package runner submits jobs through it.
+//
+// Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
+// mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends), lease_tx.go
+// (transactions of handlers), orphans.go and missing.go (differences between the table and Runs), heartbeat.go, live.go, submit.go.
+//
+//	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
+//	   │                                    │   ▲                  ▲
+//	   │ started on insert            claim │   │ hand-back,       │ retry, run later
+//	   ▼                                    ▼   │ recovery         │
+//	running: in Runs, with a slot and a lease ──┴──────────────────┘
+//	   │            │
+//	   │ end        │ fan-out
+//	   │            ▼
+//	   │         waiting ── settled after the last branch ──┐
+//	   ▼                                                    ▼
+//	succeeded, failed, cancelled ── in the same commit ──▶ next step: running here, or pending
 package engine

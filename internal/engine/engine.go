@@ -11,22 +11,43 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/await"
 	"github.com/trapeze-run/trapeze/internal/journal"
+	"github.com/trapeze-run/trapeze/internal/pool"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// engine claims, executes, finishes and hands on the jobs of one identity, which has a boot id, kinds, slots and a lease: a pod, or the
-// session of a remote worker on a pod. Its [member] is that identity.
+// Engine claims, executes, finishes and hands on the jobs of one identity: a pod, or the session of a remote worker on a pod. It keeps the
+// lease and applies what heartbeats report; its parts do the rest.
 type Engine struct {
+	Identity
+	*submitter
+	*executor
+	*fanOuts
+	claims  *claimer
+	ends    *finisher
+	sweeper *sweeper
+
+	history   historySeen // of the database, as heartbeats report it
+	comparing wait.Signal // asks for a comparison of the claims with the table
+	Following following
+	reread    wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
+	hurry     chan struct{}
+	hurried   sync.Once
+}
+
+// Identity is the pod or session that an engine works for, with the state that all parts of the engine share.
+type Identity struct {
 	Services
 	Member member
 	Opts   Options
-	Kinds  map[string]*Kind // that it knows: a next step may be of any of them
+	Kinds  map[string]*Kind // known kinds: a next step may be of any of them
 
 	Handled      map[string]bool // kinds that it runs; fixed when it starts
 	HandledKinds []string
@@ -34,29 +55,13 @@ type Engine struct {
 	Lanes        *slots.Lanes
 	Marks        *slots.Marks
 	Runs         *runs
-	hands        *hands
-	flights      flights
-	flusher      *flusher
+	Closing      atomic.Bool // no job starts any more
+	inFlight     inFlight
+	Unknown      unknownOutcomes // a reply was lost: the table may give us jobs that we do not know
 
-	Poller     *poller.Poller
-	look       atomic.Bool // something may be due, whatever its subject
-	round      round       // of the poller alone
-	looked     time.Time   // of the poller alone: the latest look at everything
-	heard      atomic.Bool // other pods may have changed what we can have of limited lanes
-	asksAgain  atomic.Bool // a look is to come, for what was not asked for again at once
-	Due        dueTimes
-	freed      freedSubjects
-	backlog    backlog
-	Unbalanced unbalanced
-
-	Doubt     doubts      // a reply was lost: the table may give us jobs that we do not know
-	history   historySeen // of the database, as heartbeats have told
-	comparing wait.Signal // asks for a comparison of the claims with the table
-	Following following
-	reread    wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
-	Closing   atomic.Bool
-	hurry     chan struct{}
-	hurried   sync.Once
+	Poller *poller.Poller
+	look   atomic.Bool // something may be due, not only the next job of a freed subject
+	Due    dueTimes
 }
 
 // Services are what the engines of a process share.
@@ -66,34 +71,44 @@ type Services struct {
 	Commands   *store.Store  // submissions, commands and reads: they must not delay the former
 	Heartbeats *store.Store  // heartbeats alone
 	Log        *slog.Logger
-	Damped     *damped
+	Damped     *telemetry.Damped
 	Metrics    *telemetry.Metrics
-	Tracing    tracing
-	Count      counts
-	Waiters    *waiters
+	Tracing    tracing.Tracer
+	Count      telemetry.Counters
+	Waiters    *await.Waiters
 	journal    *journal.Writer // of events and progress
 }
 
-// newServices returns the Services of a process on its pools.
+// NewServices returns the Services of a process on its pools.
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider) Services {
 	s := Services{
-		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: newDamped(log), Metrics: metrics,
-		Tracing: tracing{tracer}, Count: newCounts(metrics),
+		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
+		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics),
 	}
-	s.Waiters, s.journal = newWaiters(s), journal.NewWriter(front, log, s.DBError)
+	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
 }
 
-// newEngine returns an engine of an identity that handles no kind yet.
+// New returns an engine of an identity that handles no kind yet.
 func New(s Services, o Options, m member) *Engine {
 	e := &Engine{
-		Services: s, Opts: o, Member: m, Kinds: map[string]*Kind{}, Handled: map[string]bool{}, HandledKinds: []string{},
-		Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, Lease: newLease(o.Boot), Runs: newRuns(),
+		Identity: Identity{
+			Services: s, Opts: o, Member: m, Kinds: map[string]*Kind{}, Handled: map[string]bool{}, HandledKinds: []string{},
+			Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, Lease: newLease(o.Boot), Runs: newRuns(),
+		},
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
-	e.hands, e.flusher = newHands(e.work), newFlusher(e)
-	e.Unbalanced.some = wait.NewSignal()
-	e.Poller = poller.New(net{e}, o.PollEvery)
+	i := &e.Identity
+	e.executor = &executor{Identity: i}
+	e.claims = &claimer{Identity: i, exec: e.executor}
+	e.submitter = &submitter{Identity: i, start: e.startInserted, mark: e.claims.mark}
+	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: wait.NewSignal()}}
+	e.ends = &finisher{Identity: i, exec: e.executor, claims: e.claims, intake: e.submitter, fanOuts: e.fanOuts}
+	e.ends.flusher = newFlusher(e.ends)
+	e.ends.leases = &leaseTx{i, e.ends.flusher.alive}
+	e.executor.claims, e.executor.ends, e.executor.leases, e.workers = e.claims, e.ends, e.ends.leases, pool.New(e.work)
+	e.sweeper = &sweeper{i, e.claims}
+	e.Poller = poller.New(e.sweeper, o.PollEvery)
 	return e
 }
 
@@ -123,42 +138,56 @@ type member interface {
 	MarkLimit() (most time.Duration, wake func())
 }
 
-// handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
-func (e *Engine) Handle(kinds []string) {
-	e.HandledKinds = kinds
+// Handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
+func (i *Identity) Handle(kinds []string) {
+	i.HandledKinds = kinds
 	for _, name := range kinds {
-		e.Handled[name] = true
+		i.Handled[name] = true
 	}
 }
 
-// boot returns the boot id of the identity.
-func (e *Engine) Boot() string { return e.Lease.id() }
+// Boot returns the boot id of the identity.
+func (i *Identity) Boot() string { return i.Lease.id() }
 
-// deaf reports whether notifications are off: behind a pooler without a direct connection.
-func (r *Engine) Deaf() bool { return r.Opts.DirectURL == "off" }
+// Deaf reports whether notifications are disabled: behind a pooler without a direct connection.
+func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
 
-// wakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
-func (r *Engine) WakePeers() { r.Member.WakePeers() }
+// WakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
+func (i *Identity) WakePeers() { i.Member.WakePeers() }
 
-func (r *Engine) Slots() int {
-	if r.Opts.Disabled {
+// Slots returns the number of slots: none when the engine runs no jobs.
+func (i *Identity) Slots() int {
+	if i.Opts.Disabled {
 		return 0
 	}
-	return r.Opts.Slots
+	return i.Opts.Slots
 }
 
-// dbError counts an error of the database and passes it on.
-func (r *Services) DBError(err error) error {
+// DBError counts an error of the database and returns it.
+func (s *Services) DBError(err error) error {
 	if class := store.Class(err); class != "" {
-		r.Metrics.DBErrors.WithLabelValues(class).Inc()
+		s.Metrics.DBErrors.WithLabelValues(class).Inc()
 	}
 	return err
 }
 
-// commandError is the error of a command: [job.ErrOutcomeUnknown] when nobody knows what came of it.
-func (r *Services) CommandError(err error) error {
+// CommandError returns the error of a command: [job.ErrOutcomeUnknown] when its outcome is unknown.
+func (s *Services) CommandError(err error) error {
 	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, r.DBError(err))
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, s.DBError(err))
 	}
-	return r.DBError(err)
+	return s.DBError(err)
 }
+
+// The messages of [telemetry.Damped].
+const (
+	heartbeatFailed = "heartbeat failed"
+	notRegistered   = "pod could not register again"
+	NotListening    = "wake-ups by notification are interrupted: polling goes on"
+	notHandedBack   = "jobs that this pod does not know of could not be handed back yet"
+	recoveryFailed  = "recovery failed, next try in a second"
+	promotionFailed = "promotion failed, next try in a second"
+	claimFailed     = "claim failed, next try in a second"
+	NotStarted      = "not started yet: waits for a database that accepts writes"
+	commitNotKnown  = "what became of a commit is not known yet"
+)

@@ -3,169 +3,151 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/pool"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// newRun prepares a claim for its handler. The claim is in runs from here on: nil when the runner has stopped.
-func (r *Engine) NewRun(c store.Claimed, boot string) *Run {
-	k := r.Kinds[c.Kind]
-	one := r.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
+// executor runs the handlers of claims, each on a goroutine of its pool.
+type executor struct {
+	*Identity
+	workers *pool.Pool[*Run]
+	claims  *claimer
+	ends    *finisher
+	leases  *leaseTx
+}
+
+// NewRun prepares a claim for its handler. The claim is in Runs from here on: nil when the engine has stopped.
+func (x *executor) NewRun(c store.Claimed, boot string) *Run {
+	k := x.Kinds[c.Kind]
+	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.kind = k
-	one.Ctx, one.span = r.Tracing.run(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // never ended, so never seen, when the runner has stopped
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
 	}
-	if !r.Runs.add(one) {
+	if !x.Runs.add(one) {
 		one.done()
 		return nil
 	}
-	// First in, then looked at: whoever loses the lease meanwhile finds it in runs, or it finds the loss here.
+	// Add first, then check: a concurrent loss of the lease finds the run in Runs, or is found here.
 	switch {
-	case r.Lease.id() != boot:
+	case x.Lease.id() != boot:
 		one.lose(job.ErrLeaseLost)
-	case !r.Lease.Trusted() && !k.KeepRunning:
+	case !x.Lease.Trusted() && !k.KeepRunning:
 		one.cancel(job.ErrLeaseLost)
 	}
 	return one
 }
 
-// launchBorn has a job performed that an insert of ours made running. The slot of its lane is reserved.
-func (r *Engine) launchBorn(boot string, n store.NewJob) bool {
+// startInserted runs a job that was started on insert. The slot of its lane is reserved.
+func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
-	one := r.NewRun(born(n, now), boot)
+	one := x.NewRun(startedOnInsert(n, now), boot)
 	if one == nil {
-		r.Doubt.Raise() // stopping: the row is ours in the table and unknown here
+		x.Unknown.Raise() // stopping: the row is ours in the table and unknown here
 		return false
 	}
 	one.handed = now
-	r.hands.give(one)
+	x.workers.Give(one)
 	return true
 }
 
-// work performs a claim, and the next step as well when its end was written in a transaction of its own: after a group commit the next
+// work runs a claim, and the next step as well when its end was written in a transaction of its own: after a group commit the next
 // step gets a goroutine of its own.
-func (r *Engine) work(one *Run) {
+func (x *executor) work(one *Run) {
 	for one != nil {
-		one = r.perform(one)
+		one = x.runHandler(one)
 	}
 }
 
-// perform calls the handler and settles what came of it. It returns the next step when that is ours already.
-func (r *Engine) perform(one *Run) (next *Run) {
-	unwatch := context.AfterFunc(one.Ctx, func() { r.watchStuck(one) })
+// runHandler calls the handler and settles its return. It returns the next step when that is ours already.
+func (x *executor) runHandler(one *Run) (next *Run) {
+	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
-	one.watchPulse()
-	r.traceBranches(one)
+	one.startWatchdog()
+	x.linkJoin(one)
 	began := time.Now()
-	r.Count.started(one.Claimed.Path).Inc()
+	x.Count.Started(one.Claimed.Path).Inc()
 	if !one.handed.IsZero() {
-		r.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
+		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
-	var outcome *Outcome
+	var outcome *work.Outcome
 	err := guard.ErrExited // unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
 		unwatch()
-		one.pulse.end()
+		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
 		one.kind.RunSeconds.Observe(time.Since(began).Seconds())
-		next = r.settle(one, outcome, err)
+		next = x.settle(one, outcome, err)
 	}()
 	defer guard.Recover(&err)
 	o, failed := one.kind.Run(one.Ctx, &one.Job)
 	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
-		ReadError(failed)
+		work.ReadError(failed)
 	}
 	outcome, err = o, failed
 	return nil
 }
 
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
-// already; after an end by group commit landed goes on. The handler has returned: however long its progress and its events take to be
+// already; after an end by group commit written goes on. The handler has returned: however long its progress and its events take to be
 // written, watchStuck must not blame it.
-func (r *Engine) settle(one *Run, o *Outcome, err error) (next *Run) {
+func (x *executor) settle(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
 	one.Events.Close()
 	if inTime {
 		var underWay bool
-		if next, underWay = r.conclude(one, o, err); underWay {
+		if next, underWay = x.conclude(one, o, err); underWay {
 			return nil
 		}
 	} else {
-		r.Metrics.Stuck.Dec()
-		r.Log.WarnContext(one.Ctx, "stuck handler returned", one.attrs()...)
+		x.Metrics.Stuck.Dec()
+		x.Log.WarnContext(one.Ctx, "stuck handler returned", one.attrs()...)
 	}
-	if r.close(one, next) {
-		r.slotFree(one.Claimed.Lane)
+	if x.close(one, next) {
+		x.claims.slotFree(one.Claimed.Lane)
 	}
 	return next
 }
 
 // close ends a claim that is settled, and moves its slot to the next step or releases it. It reports whether it is free.
-func (r *Engine) close(one *Run, next *Run) (free bool) {
+func (x *executor) close(one *Run, next *Run) (free bool) {
 	close(one.Ended)
-	if one.span != nil {
-		one.span.End()
-	}
+	one.span.End()
 	one.done()
 	one.cancel(nil)
-	r.Waiters.Seen(one.Lease.JobID)
-	r.Runs.remove(one)
+	x.Waiters.Seen(one.Lease.JobID)
+	x.Runs.remove(one)
 	if next == nil {
-		r.Lanes.Release(one.Claimed.Lane, 1)
+		x.Lanes.Release(one.Claimed.Lane, 1)
 	}
 	if one.Claimed.Isolated {
-		r.Wake()
+		x.Wake()
 	}
 	return next == nil
 }
 
-// watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
-// it. The handler keeps its slot until it returns, for it still uses this process.
-func (r *Engine) watchStuck(one *Run) {
-	timer := time.NewTimer(r.Opts.StuckAfter)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-one.Ended:
-		return
-	}
-	if !one.Settled.CompareAndSwap(false, true) {
-		return
-	}
-	cause := context.Cause(one.Ctx)
-	r.Metrics.Stuck.Inc()
-	r.Log.ErrorContext(one.Ctx, "handler ignores the end of its context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
-	one.Events.Close()
-	r.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", r.Opts.StuckAfter, cause))
-}
-
-func stacks() string {
-	buf := make([]byte, 64<<10)
-	return string(buf[:runtime.Stack(buf, true)])
-}
-
-// conclude decides what a handler's return means and writes it, or has it written: then the end is under way. It returns
+// conclude decides what a handler's return means and writes it, or queues it: then the end is under way. It returns
 // the next step when that is ours already.
-func (r *Engine) conclude(one *Run, o *Outcome, err error) (next *Run, underWay bool) {
+func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
-		o = &Outcome{Quality: job.OK}
+		o = &work.Outcome{Quality: job.OK}
 	}
 	cause := context.Cause(one.Ctx)
 	if err, ok := errors.AsType[*Release](err); ok {
-		r.release(one, err)
+		x.ends.release(one, err)
 		return nil, false
 	}
 	if one.IsLost() {
@@ -173,46 +155,46 @@ func (r *Engine) conclude(one *Run, o *Outcome, err error) (next *Run, underWay 
 		if err != nil {
 			failure = err.Error()
 		}
-		r.stale(one, failure, cause)
+		x.ends.stale(one, failure, cause)
 		return nil, false
 	}
 	if err == nil && o.Later != nil && o.InTx != nil {
 		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
 	}
 	if err == nil && o.Later != nil && !errors.Is(cause, job.ErrCancelled) {
-		one.traceEvent("job.retry_later")
-		r.putOff(one, *o.Later, job.Storable(o.Why, 500))
+		one.span.Event("job.retry_later")
+		x.ends.putOff(one, *o.Later, job.Storable(o.Why, 500))
 		return nil, false
 	}
 	if err != nil {
-		return r.concludeError(one, err, cause), false
+		return x.concludeError(one, err, cause), false
 	}
 	if o.Fan != nil {
-		return r.fanOut(one, o), false
+		return x.ends.fanOut(one, o), false
 	}
-	ending, step, err := r.succeeded(one, o)
+	ending, step, err := x.ends.succeeded(one, o)
 	if err != nil {
-		return r.concludeError(one, job.Permanent(err), cause), false
+		return x.concludeError(one, job.Permanent(err), cause), false
 	}
 	if o.InTx != nil {
-		return r.finishInTx(one, o, ending, step), false
+		return x.ends.finishInTx(one, o, ending, step), false
 	}
-	r.flusher.put(r.ending(one, ending, step))
+	x.ends.flusher.put(x.ends.ending(one, ending, step))
 	return nil, true
 }
 
 // concludeError decides between handing back, another attempt, and failure.
-func (r *Engine) concludeError(one *Run, err, cause error) *Run {
+func (x *executor) concludeError(one *Run, err, cause error) *Run {
 	reason := job.ReasonError
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
 		// Not the handler's fault. When the lapse was not recovered the claim is still ours to give back.
-		one.traceEvent("job.handed_back")
-		r.handBack(one, "the pod lost touch with the database")
+		one.span.Event("job.handed_back")
+		x.ends.handBack(one, "the pod lost touch with the database")
 		return nil
 	case errors.Is(cause, job.ErrShutdown):
-		one.traceEvent("job.handed_back")
-		r.handBack(one, "the pod is shutting down")
+		one.span.Event("job.handed_back")
+		x.ends.handBack(one, "the pod is shutting down")
 		return nil
 	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
 		reason = job.ReasonCancelled
@@ -229,19 +211,19 @@ func (r *Engine) concludeError(one *Run, err, cause error) *Run {
 	case errors.Is(err, job.ErrTooLarge):
 		reason = job.ReasonResultTooLarge
 	}
-	one.traceError(reason, err)
+	one.span.Error(reason, err)
 	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
-	limit, wish := r.attemptsOf(one, err)
+	limit, wish := x.ends.attemptsOf(one, err)
 	if reason != job.ReasonCancelled && !wish.Permanent && one.Claimed.Attempt < limit {
 		wait := one.kind.Backoff.Random(one.Claimed.Attempt)
 		if wish.After != nil {
 			wait = *wish.After
 		}
-		r.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, class, telemetry.ErrorCode, code,
+		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, class, telemetry.ErrorCode, code,
 			telemetry.Err, message)...)
-		if r.park(one, wait, store.Retry{Message: message, Class: class, Code: code}) {
-			one.traceEvent("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
+		if x.ends.park(one, wait, store.Retry{Message: message, Class: class, Code: code}) {
+			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.
@@ -252,50 +234,5 @@ func (r *Engine) concludeError(one *Run, err, cause error) *Run {
 	if reason == job.ReasonCancelled {
 		e.State, e.Class, e.Code = job.Cancelled, "", ""
 	}
-	return r.finish(one, e, nil)
-}
-
-// because adds to a handler's error why its context ended, which the error itself need not say.
-func because(cause, err error) error {
-	if errors.Is(err, cause) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", cause, err)
-}
-
-// retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
-const retryableAttempts = 10
-
-func (r *Engine) attemptsOf(one *Run, err error) (int, job.Wish) {
-	wish := job.WishOf(err)
-	switch {
-	case one.Claimed.MaxAttempts != nil:
-		return *one.Claimed.MaxAttempts, wish
-	case one.kind.MaxAttempts > 0:
-		return one.kind.MaxAttempts, wish
-	case wish.Retry && r.Opts.MaxAttempts == 1:
-		return retryableAttempts, wish
-	}
-	return r.Opts.MaxAttempts, wish
-}
-
-// stale notes that a result was discarded, because its job runs elsewhere, has ended, or was deleted; failure is the handler's error,
-// empty when it had succeeded.
-func (r *Engine) stale(one *Run, failure string, why error) {
-	r.Metrics.StaleWrites.Inc()
-	if errors.Is(why, job.ErrGone) {
-		one.lose(job.ErrGone)
-		one.traceError("gone", job.ErrGone)
-		r.Log.WarnContext(one.Ctx, "result discarded: the job has been deleted", append(one.attrs(), telemetry.Reason, "gone")...)
-		return
-	}
-	one.traceError("lease_lost", job.ErrLeaseLost)
-	what := "succeeded"
-	if failure != "" {
-		what = job.Storable("failed: "+failure, 200)
-	}
-	r.Log.WarnContext(one.Ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.Ctx), 2*time.Second)
-	defer cancel()
-	_ = r.Commands.StaleResult(ctx, one.Lease, what) // only a note
+	return x.ends.finish(one, e, nil)
 }

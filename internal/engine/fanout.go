@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -12,7 +13,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,19 +24,19 @@ import (
 // children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
 // connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
 // those that claim and end jobs.
-func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
+func (fin *finisher) fanOut(one *Run, o *work.Outcome) *Run {
 	cause := context.Cause(one.Ctx)
-	f, wait, err := r.branchesOf(one, o)
+	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {
-		return r.concludeError(one, job.Permanent(err), cause)
+		return fin.exec.concludeError(one, job.Permanent(err), cause)
 	}
-	pool := r.Store.Pool()
+	pool := fin.Store.Pool()
 	if o.InTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
-		pool = r.Pool
+		pool = fin.Pool
 	}
 	var empty bool
 	write := func() error {
-		return r.held(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return fin.leases.run(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
 			if o.InTx != nil {
 				if err := callWrite(ctx, tx, o.InTx); err != nil {
 					return &writeError{err}
@@ -42,18 +46,18 @@ func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
 				return err
 			}
 			var err error
-			if empty, err = r.Store.FanOut(ctx, tx, f); err != nil {
+			if empty, err = fin.Store.FanOut(ctx, tx, f); err != nil {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
 		}, func(ctx context.Context) (bool, error) {
-			c, err := r.Store.ClaimOutcome(ctx, one.Lease)
+			c, err := fin.Store.ClaimOutcome(ctx, one.Lease)
 			return c.FannedOut, err
 		})
 	}
 	err = write()
-	for try := 0; r.Store.IDTaken(err) && try < idTries; try++ {
-		if err = r.renumberNext(one, each(f.Children)...); err == nil {
+	for try := 0; fin.Store.IDTaken(err) && try < idTries; try++ {
+		if err = fin.renumberNext(one, each(f.Children)...); err == nil {
 			err = write()
 		}
 	}
@@ -61,59 +65,59 @@ func (r *Engine) fanOut(one *Run, o *Outcome) *Run {
 		if store.Refused(err) {
 			err = job.Permanent(err)
 		}
-		return r.concludeHeld(one, err)
+		return fin.concludeHeld(one, err)
 	}
 	one.Wrote.Store(true)
-	one.traceState(job.Waiting)
-	r.Log.DebugContext(one.Ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
+	one.span.State(job.Waiting)
+	fin.Log.DebugContext(one.Ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
 	if one.Claimed.Subject != "" {
-		r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+		fin.claims.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
 	}
 	if empty {
-		r.Unbalanced.add(one.Lease.JobID)
+		fin.fanOuts.Unsettled.add(one.Lease.JobID)
 	}
 	if wait > 0 {
-		r.Due.parked(wait)
-		r.Poller.Nudge()
+		fin.Due.parked(wait)
+		fin.Poller.Nudge()
 	}
-	r.Wake()
-	r.WakePeers()
+	fin.Wake()
+	fin.WakePeers()
 	return nil
 }
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
-func (r *Engine) branchesOf(one *Run, o *Outcome) (f store.FanOut, wait time.Duration, err error) {
+func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := &one.Claimed, o.Fan
 	f = store.FanOut{Lease: one.Lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Quality, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
-	case n > r.Opts.MaxFanOut:
-		return fail(fmt.Errorf("fan-out of %d branches, at most %d: %w", n, r.Opts.MaxFanOut, job.ErrTooLarge))
+	case n > fin.Opts.MaxFanOut:
+		return fail(fmt.Errorf("fan-out of %d branches, at most %d: %w", n, fin.Opts.MaxFanOut, job.ErrTooLarge))
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("fan-out at step %d of at most %d: %w", c.Step, job.MaxChainSteps, job.ErrTooLarge))
 	}
-	if f.Plan, err = r.planAfter(one, fan.Join); err != nil {
+	if f.Plan, err = fin.planAfter(one, fan.Join); err != nil {
 		return fail(err)
 	}
 	if c.Step == 0 && c.Planned == nil {
 		f.Pipeline = new(string)
 	}
-	ids, err := r.newIDs(one, len(fan.Children))
+	ids, err := fin.newIDs(one, len(fan.Children))
 	if err != nil {
 		return fail(err)
 	}
 	from := before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter}
 	for i, w := range fan.Children {
-		if err := r.CheckFollowing("child", w); err != nil {
+		if err := fin.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))
 		}
-		if err := r.checkLane(one, w.Kind, w.Lane); err != nil {
+		if err := fin.checkLane(one, w.Kind, w.Lane); err != nil {
 			return fail(fmt.Errorf("child %s: %w", w.Kind, err))
 		}
-		n := r.follow(w, from)
+		n := fin.intake.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
-		n.Trace = r.Tracing.child(one, &n)
+		n.Trace = fin.Tracing.Child(one.Ctx, one.span, &n)
 		if w.Delay > 0 && (wait == 0 || w.Delay < wait) {
 			wait = w.Delay
 		}
@@ -123,42 +127,97 @@ func (r *Engine) branchesOf(one *Run, o *Outcome) (f store.FanOut, wait time.Dur
 }
 
 // planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
-func (r *Engine) planAfter(one *Run, join []Step) (json.RawMessage, error) {
+func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, error) {
 	if len(join) == 0 {
 		return one.Claimed.Planned, nil
 	}
-	if err := r.CheckPlanned(join, join[0].Foreign); err != nil {
+	if err := fin.intake.CheckPlanned(join, join[0].Foreign); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	for _, s := range join {
-		if err := r.checkLane(one, s.Kind, s.Lane); err != nil {
+		if err := fin.checkLane(one, s.Kind, s.Lane); err != nil {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	planned, err := DecodePlan(one.Claimed.ID, one.Claimed.Planned)
+	planned, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if err != nil {
 		return nil, err
 	}
-	return EncodePlan(join[0].Kind, append(join, planned...))
+	return work.EncodePlan(join[0].Kind, append(join, planned...))
 }
 
 // concludeHeld ends a claim whose last transaction was not committed.
-func (r *Engine) concludeHeld(one *Run, err error) *Run {
+func (fin *finisher) concludeHeld(one *Run, err error) *Run {
 	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
-		return r.finished(one, nil, store.Ending{}, store.Ended{}, err)
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err)
 	}
 	if w, ok := errors.AsType[*writeError](err); ok {
-		return r.concludeError(one, w.err, context.Cause(one.Ctx))
+		return fin.exec.concludeError(one, w.err, context.Cause(one.Ctx))
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed before, or its handler was told: the end says so, without the writes and without a next step.
-		return r.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+		// A cancel was committed before, or its handler was cancelled: the end records that, without the writes and without a next step.
+		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 	cause := context.Cause(one.Ctx)
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
-		return r.finished(one, nil, store.Ending{}, store.Ended{}, err) // the fence refused it
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err) // the fence refused it
 	}
 	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
 	// back, which the fence refuses when it is not.
-	return r.concludeError(one, fmt.Errorf("end with the handler's writes: %w", err), cause)
+	return fin.exec.concludeError(one, fmt.Errorf("end with the handler's writes: %w", err), cause)
+}
+
+// branchPage is how many branches are read at once.
+const branchPage = 500
+
+// Branches reads the ends of the branches of a job that fanned out, page by page.
+func (s *Services) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
+	return func(yield func(job.Branch, error) bool) {
+		w, err := s.Commands.Waiting(ctx, id)
+		if err != nil {
+			yield(job.Branch{}, err)
+			return
+		}
+		after, part := 0, ""
+		for parts := false; ; {
+			var page []view.BranchEnd
+			var err error
+			if parts {
+				page, err = admin.Parts(ctx, s.Commands, id, part, branchPage)
+			} else {
+				page, err = view.Branches(ctx, s.Commands, w.PipelineID, id, after, branchPage)
+			}
+			if err != nil {
+				yield(job.Branch{}, s.DBError(err))
+				return
+			}
+			for _, b := range page {
+				if !yield(branchOf(b), nil) {
+					return
+				}
+				after, part = b.No, b.Part
+			}
+			switch {
+			case len(page) == branchPage:
+			case parts:
+				return
+			default:
+				parts = true
+			}
+		}
+	}
+}
+
+func branchOf(b view.BranchEnd) job.Branch {
+	one := job.Branch{No: b.No, JobID: b.ID, Kind: b.Kind, Subject: b.Subject, Part: b.Part, State: b.State, JSON: b.Result}
+	if b.Outcome != nil {
+		one.Outcome = *b.Outcome
+	}
+	if b.Reason != nil {
+		one.Reason = *b.Reason
+	}
+	if b.Error != nil {
+		one.Error = *b.Error
+	}
+	return one
 }

@@ -20,8 +20,8 @@ type flush struct {
 	next    *store.NewJob
 	ended   store.Ended
 	err     error
-	done    chan struct{} // closed with the answer; nil: landed goes on
-	tries   int           // times that its row was held by somebody
+	done    chan struct{} // closed with the answer; nil: written goes on
+	tries   int           // times that its row was locked by another transaction
 	unknown bool          // the reply to a statement with it was lost
 }
 
@@ -45,8 +45,8 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// write sends a batch until each member's fate is known. A batch that PostgreSQL refuses is sent again in parts, and those in
-// parts, so that a poisoned member harms no other. After a lost reply the fate is read, never guessed.
+// write sends a batch until each member's outcome is known. A batch that PostgreSQL refuses is sent again in parts, and those in
+// parts, so that a poisoned member harms no other. After a lost reply the outcome is read back, never assumed.
 func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 	for backoff := wait.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
@@ -54,9 +54,9 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		for i, w := range batch {
 			endings[i] = w.ending
 		}
-		ended, err := f.r.Store.Finish(ctx, pod, endings)
+		ended, err := f.ends.Store.Finish(ctx, pod, endings)
 		if err == nil {
-			var landed, missing []*flush
+			var written, missing []*flush
 			for _, w := range batch {
 				end, ok := ended[w.ending.ID]
 				switch {
@@ -64,18 +64,18 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 					missing = append(missing, w)
 				case w.done == nil:
 					w.ended = end
-					landed = append(landed, w)
+					written = append(written, w)
 				default:
 					f.answer(w, end, nil)
 				}
 			}
-			f.r.landed(landed)
+			f.ends.written(written)
 			if len(missing) > 0 {
 				f.missed(ctx, pod, missing)
 			}
 			return
 		}
-		_ = f.r.DBError(err)
+		_ = f.ends.DBError(err)
 		if store.Unknown(err) {
 			for _, w := range batch {
 				w.unknown = true
@@ -131,7 +131,7 @@ func parts(batch []*flush) iter.Seq[[]*flush] {
 // which locks the row before it sees that it runs.
 const heldFor = 2 * time.Millisecond
 
-// missed sees to ends that the statement passed by. Nearly always somebody holds their rows for a moment, so they are sent
+// missed handles ends that the statement skipped. Nearly always another transaction locks their rows for a moment, so they are sent
 // again once before anybody asks: they may be lost, or ended by an earlier try whose reply was lost.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
@@ -147,7 +147,7 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// later puts ends whose rows somebody holds back into the queue after a moment, so that nobody waits for them here.
+// later puts ends whose rows are locked back into the queue after a moment, so that no other end waits for them.
 func (f *flusher) later(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)
@@ -177,7 +177,7 @@ func (f *flusher) hold(w *flush, wait time.Duration) {
 	}
 }
 
-// readBack answers the members whose fate the database knows, and returns those of which nothing was written.
+// readBack answers the members whose outcome the database knows, and returns those of which nothing was written.
 func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (again []*flush) {
 	claims, children := make([]job.Lease, len(batch)), make([]int64, len(batch))
 	for i, w := range batch {
@@ -186,7 +186,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 			children[i] = w.ending.Next.ID
 		}
 	}
-	found, err := f.r.Store.ClaimOutcomes(ctx, pod, claims, children, false)
+	found, err := f.ends.Store.ClaimOutcomes(ctx, pod, claims, children, false)
 	if err != nil {
 		for _, w := range batch {
 			if w.one.IsLost() {
@@ -218,5 +218,5 @@ func (f *flusher) answer(w *flush, ended store.Ended, err error) {
 		close(w.done)
 		return
 	}
-	f.r.landed([]*flush{w})
+	f.ends.written([]*flush{w})
 }

@@ -16,7 +16,7 @@ import (
 // first end is written at once, and what comes meanwhile by the next statement, so that an idle pod pays one round trip
 // and a busy one fills its batches by itself.
 type flusher struct {
-	r     *Engine
+	ends  *finisher
 	alive context.Context // ends when the runner gives up writing
 	die   context.CancelFunc
 	some  wait.Signal // a hint that the queue is not empty
@@ -40,14 +40,11 @@ const (
 
 var errStopped = errors.New("the runner has stopped")
 
-func newFlusher(r *Engine) *flusher {
-	f := &flusher{r: r, some: wait.NewSignal()}
+func newFlusher(ends *finisher) *flusher {
+	f := &flusher{ends: ends, some: wait.NewSignal()}
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f
 }
-
-// life ends when the runner gives up writing: after that every write fails.
-func (f *flusher) life() context.Context { return f.alive }
 
 // run flushes until ctx ends, and then answers what is left.
 func (f *flusher) run(ctx context.Context) {
@@ -78,7 +75,7 @@ const flushGather = 100 * time.Microsecond
 // other, and the first that returns would otherwise be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
-	for since := time.Now(); f.r.hands.waiting() && time.Since(since) < flushGather; {
+	for since := time.Now(); f.ends.exec.workers.Waiting() && time.Since(since) < flushGather; {
 		runtime.Gosched()
 	}
 }
@@ -131,7 +128,7 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// watched writes a batch. When it takes long, as when its statement waits for somebody or its members are sent in parts,
+// watched writes a batch. When it takes long, as when its statement waits for a lock or its members are sent in parts,
 // what comes meanwhile does not wait for it.
 func (f *flusher) watched(write func()) {
 	over, slow := false, false
@@ -195,8 +192,8 @@ func (f *flusher) close() {
 	}
 }
 
-// submit writes one end and waits for the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
-// end of the runner.
+// submit writes one end and blocks until the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
+// end of the engine.
 func (f *flusher) submit(one *Run, e store.Ending) (store.Ended, error) {
 	w := &flush{one: one, ending: e, done: make(chan struct{})}
 	f.put(w)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
@@ -11,119 +12,96 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// wakesApart is the least time between two sweeps that notifications cause, and between two notifications that we send:
+// MinWakeInterval is the least time between two sweeps that notifications cause, and between two notifications that we send:
 // a storm of them is one look.
 const MinWakeInterval = 50 * time.Millisecond
 
 // beat renews the pod's lease until ctx ends.
-func (r *Engine) beat(ctx context.Context) {
-	ticker := time.NewTicker(r.Opts.HeartbeatEvery)
+func (e *Engine) beat(ctx context.Context) {
+	ticker := time.NewTicker(e.Opts.HeartbeatEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.BeatOnce(ctx, true)
-		case <-r.reread:
+			e.BeatOnce(ctx, true)
+		case <-e.reread:
 			// Out of turn: however many come, they neither hurry the judgement of others nor crowd the database.
-			if r.BeatOnce(ctx, false); !wait.For(ctx, MinWakeInterval) {
+			if e.BeatOnce(ctx, false); !wait.For(ctx, MinWakeInterval) {
 				return
 			}
 		}
 	}
 }
 
-// readSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
-func (r *Engine) ReadSettings() { r.reread.Set() }
+// ReadSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
+func (e *Engine) ReadSettings() { e.reread.Set() }
 
-// beatOnce renews the lease and takes what the answer tells. Only a beat in its turn counts for the right to judge others.
-func (r *Engine) BeatOnce(ctx context.Context, counts bool) {
+// BeatOnce renews the lease and applies the answer. Only a beat in its turn counts for the right to judge others.
+func (e *Engine) BeatOnce(ctx context.Context, counts bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
-	if !r.Lease.Registered() {
-		if err := r.Member.Open(ctx); err != nil {
-			r.Damped.Warn(ctx, notRegistered, telemetry.Err, r.DBError(err))
+	if !e.Lease.Registered() {
+		if err := e.Member.Open(ctx); err != nil {
+			e.Damped.Warn(ctx, notRegistered, telemetry.Err, e.DBError(err))
 			return
 		}
-		r.Damped.Over(ctx, notRegistered)
-		r.Damped.Over(ctx, heartbeatFailed)
-		r.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, r.Opts.Name, telemetry.Boot, r.Boot())
-		r.Wake()
+		e.Damped.Over(ctx, notRegistered)
+		e.Damped.Over(ctx, heartbeatFailed)
+		e.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, e.Opts.Name, telemetry.Boot, e.Boot())
+		e.Wake()
 		return
 	}
 	sent := time.Now()
 	// A heartbeat that takes longer than this is worth less than the next one on a fresh connection.
-	asking, cancel := context.WithTimeout(ctx, max(r.Opts.HeartbeatEvery, r.Opts.LeaseFor/3))
+	asking, cancel := context.WithTimeout(ctx, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
-	boot := r.Boot()
-	b, err := r.Member.Heartbeat(asking, boot)
+	boot := e.Boot()
+	b, err := e.Member.Heartbeat(asking, boot)
 	if err != nil {
-		r.Lease.missed()
-		r.Doubt.Raise() // the server that answers next may lack the latest commits
+		e.Lease.missed()
+		e.Unknown.Raise() // the server that answers next may lack the latest commits
 		if ctx.Err() == nil {
-			r.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, r.DBError(err))
+			e.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, e.DBError(err))
 		}
 		return
 	}
-	r.Damped.Over(ctx, heartbeatFailed)
+	e.Damped.Over(ctx, heartbeatFailed)
 	if !b.Open {
-		r.Member.LeaseLost(ctx)
+		e.Member.LeaseLost(ctx)
 		return
 	}
-	if r.Lease.beaten(sent, b.Now, b.Left, counts) {
-		r.Log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, r.Opts.Name)
-		r.Wake()
+	if e.Lease.beaten(sent, b.Now, b.Left, counts) {
+		e.Log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, e.Opts.Name)
+		e.Wake()
 	}
-	r.told(b)
-	r.Following.told(sent)
+	e.apply(b)
+	e.Following.applied(sent)
 }
 
-// told takes what a heartbeat told.
-func (r *Engine) told(b store.Beat) {
-	r.HeedHistory(b.History)
-	if r.Lanes.Apply(b) {
-		r.Wake()
+// apply applies the answer of a heartbeat.
+func (e *Engine) apply(b store.Beat) {
+	e.HeedHistory(b.History)
+	if e.Lanes.Apply(b) {
+		e.Wake()
 	}
-	r.Poller.SetEvery(r.Lanes.Interval())
-	if r.Lanes.ApplyStale(b.Lanes) {
-		r.Runs.Each(func(one *Run) { one.pulse.watch(r.staleAfter(one)) })
+	e.Poller.SetEvery(e.Lanes.Interval())
+	if e.Lanes.ApplyStale(b.Lanes) {
+		e.Runs.Each(func(one *Run) { one.watchdog.Limit(e.staleAfter(one)) })
 	}
-	r.Member.Apply(b)
+	e.Member.Apply(b)
 	for _, c := range b.Cancels {
-		if one := r.Runs.Find(c.JobID, c.Fence); one != nil {
-			r.cancelRun(one, c.Reason)
+		if one := e.Runs.Find(c.JobID, c.Fence); one != nil {
+			one.cancelFor(c.Reason)
 		}
 	}
-	if r.Doubt.Due() {
-		r.Wake()
+	if e.Unknown.Due() {
+		e.Wake()
 	}
-	r.compareSoon()
+	e.compareSoon()
 }
 
-// cancelRun ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended
-// already; one that is too old has too, unless a transaction of the handler held its row.
-func (r *Engine) cancelRun(one *Run, why job.Reason) {
-	switch why {
-	case job.ReasonStopped:
-		one.losing.Do(func() {
-			close(one.lost)
-			one.cancel(job.ErrStopped)
-		})
-	case job.ReasonDeadline:
-		one.cancel(job.ErrDeadline)
-	default:
-		one.cancel(job.ErrCancelled)
-	}
-}
-
-// tellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
-func (r *Engine) TellRun(l job.Lease) {
-	if one := r.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
-		r.cancelRun(one, job.ReasonCancelled)
-	}
-}
-
-// watchTrust cancels the handlers and calls over when the pod has not reached the database for so long that the others may take over. Results
+// WatchTrust cancels the handlers and calls over when the pod has not reached the database for so long that the others may take over. Results
 // that handlers have returned by then are still written once the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
@@ -150,13 +128,65 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	}
 }
 
-// reserveFor reserves a slot for a job that is about to be inserted, if it may be born running here, and tells for which
-// boot id.
-func (r *Engine) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
-	boot = r.Lease.id()
-	// Trust first: what Run fixes, such as mine, is only then to be read.
-	if delayMillis > 0 || r.Closing.Load() || !r.Lease.Trusted() || !r.Handled[kind] {
-		return boot, false
+// historySeen is the history of the database that heartbeats have read: empty before the first.
+type historySeen struct {
+	sync.Mutex
+	id string
+}
+
+// HeedHistory notes the history of the database that a heartbeat has read. In another one, after a standby was promoted or a backup
+// restored, the latest commits may be missing: the state of this process that rests on them is dropped, and read again. Its stores have dropped their
+// reserved ids by then.
+func (e *Engine) HeedHistory(history string) {
+	e.history.Lock()
+	before := e.history.id
+	e.history.id = history
+	e.history.Unlock()
+	if before == "" || before == history {
+		return
 	}
-	return boot, r.Lanes.Reserve(lane)
+	e.Lanes.DropGrants()
+	e.Marks.Drop()
+	e.Unknown.Raise()
+	e.Member.HistoryChanged()
+}
+
+// following knows the latest heartbeat whose settings of lanes, pods and the queue state were applied.
+type following struct {
+	mu   sync.Mutex
+	sent time.Time     // of the latest heartbeat whose answer was applied
+	news chan struct{} // closed with the next one; nil: no caller waits
+}
+
+// applied notes that the answer to a heartbeat was applied.
+func (f *following) applied(sent time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = sent
+	if f.news != nil {
+		close(f.news)
+		f.news = nil
+	}
+}
+
+// After asks for heartbeats until the answer to one was applied that was sent after a moment, or until ctx ends.
+func (f *following) After(ctx context.Context, moment time.Time, ask func()) {
+	for {
+		f.mu.Lock()
+		if f.sent.After(moment) {
+			f.mu.Unlock()
+			return
+		}
+		if f.news == nil {
+			f.news = make(chan struct{})
+		}
+		news := f.news
+		f.mu.Unlock()
+		ask()
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		}
+	}
 }

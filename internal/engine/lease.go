@@ -61,7 +61,7 @@ func (l *lease) left() (left time.Duration, open bool) {
 }
 
 // mayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
-// outage of the database makes nobody steal from the living.
+// outage of the database makes no pod take the jobs of living ones.
 func (l *lease) mayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,11 +102,49 @@ func (l *lease) spared(lasts time.Duration) (since time.Time, left time.Duration
 	return l.outage.spared(lasts)
 }
 
-// renew gives the process a new boot id, after its old one was closed by others, and returns the old one.
+// Renew gives the process a new boot id, after its old one was closed by others, and returns the old one.
 func (l *lease) Renew() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old = l.boot
 	l.boot, l.before, l.open, l.beats, l.trust = uuid.NewString(), old, false, 0, time.Time{}
 	return old
+}
+
+// outage is this pod's latest series of heartbeats without an answer. An outage of the database cuts off all pods at once, and they
+// reconnect one after the other. So for one lease after its own outage a pod spares every pod whose lease had not ended when the
+// outage began. A pod that has just started knows of no outage and spares none. Guarded by pod.mu.
+type outage struct {
+	latest time.Time // of the latest answer, by the database's clock; zero: there was none
+	open   bool      // fewer than two heartbeats in a row were answered since
+	since  time.Time // the latest answer before the outage, by the database's clock
+	ended  time.Time // when the first answer after it arrived, by the process's clock; zero: not yet
+}
+
+// begin notes that a heartbeat was not answered.
+func (o *outage) begin() {
+	if !o.open {
+		o.open, o.since = true, o.latest
+	}
+	o.ended = time.Time{}
+}
+
+// answered notes an answer, of a moment by the database's clock, which was the beats-th in a row.
+func (o *outage) answered(at time.Time, beats int) {
+	o.latest = at
+	if o.open && o.ended.IsZero() {
+		o.ended = time.Now()
+	}
+	if beats >= 2 {
+		o.open = false
+	}
+}
+
+// spared returns the moment, by the database's clock, from which on leases that end are not held against their pods yet, and for how
+// much longer. Zero: no lease is spared.
+func (o *outage) spared(lease time.Duration) (since time.Time, left time.Duration) {
+	if left = lease - time.Since(o.ended); o.since.IsZero() || left <= 0 {
+		return time.Time{}, 0
+	}
+	return o.since, left
 }

@@ -13,49 +13,49 @@ import (
 
 // park ends a claim with a wait before another try, and reports whether it did: not when the lease is lost or a cancel was
 // committed.
-func (r *Engine) park(one *Run, wait time.Duration, why store.Retry) bool {
-	return r.parkBy(one, wait, func(ctx context.Context) error {
-		_, err := r.Store.Park(ctx, one.Lease, wait, why)
+func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
+	return fin.parkBy(one, wait, func(ctx context.Context) error {
+		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
 		return err
 	})
 }
 
 // putOff ends a claim whose handler wants to be called later: after wait, doubled with every time.
-func (r *Engine) putOff(one *Run, wait time.Duration, why string) {
+func (fin *finisher) putOff(one *Run, wait time.Duration, why string) {
 	times := one.Claimed.PutOff + 1
 	wait = job.PutOff(wait, times)
-	if r.parkBy(one, wait, func(ctx context.Context) error {
-		_, err := r.Store.PutOff(ctx, one.Lease, times, wait, why)
+	if fin.parkBy(one, wait, func(ctx context.Context) error {
+		_, err := fin.Store.PutOff(ctx, one.Lease, times, wait, why)
 		return err
 	}) {
 		return
 	}
 	// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
-	r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
-func (r *Engine) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
-	err := r.persist(one, func(ctx context.Context) error {
+func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
+	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
 		if store.Unknown(err) {
-			if c, err := r.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Parked {
+			if c, err := fin.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Parked {
 				return nil
 			}
 		}
 		return err
 	})
 	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
-		// The pod is stopping, and the database does not answer: the lease runs out, and the net has it.
-		r.Log.ErrorContext(one.Ctx, "wait of job was not written", append(one.attrs(), telemetry.Err, err)...)
+		// The pod is stopping, and the database does not answer: the lease runs out, and another pod recovers the job.
+		fin.Log.ErrorContext(one.Ctx, "wait of job was not written", append(one.attrs(), telemetry.Err, err)...)
 		return true
 	}
 	if err == nil {
 		one.Wrote.Store(true)
-		r.Due.parked(wait)
-		r.Poller.Nudge()
+		fin.Due.parked(wait)
+		fin.Poller.Nudge()
 		if one.Claimed.Subject != "" {
-			r.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
-			r.Poller.Wake()
+			fin.claims.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+			fin.Poller.Wake()
 		}
 		return true
 	}
@@ -63,12 +63,12 @@ func (r *Engine) parkBy(one *Run, wait time.Duration, write func(ctx context.Con
 }
 
 // handBack gives a claim back to its lane, unspent.
-func (r *Engine) handBack(one *Run, why string) {
+func (fin *finisher) handBack(one *Run, why string) {
 	back := false
-	err := r.persist(one, func(ctx context.Context) error {
-		did, err := r.Store.HandBack(ctx, one.Lease.Pod, []job.Lease{one.Lease}, why)
+	err := fin.persist(one, func(ctx context.Context) error {
+		did, err := fin.Store.HandBack(ctx, one.Lease.Pod, []job.Lease{one.Lease}, why)
 		if store.Unknown(err) {
-			if c, err := r.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Pending {
+			if c, err := fin.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Pending {
 				back = true
 				return nil
 			}
@@ -79,30 +79,30 @@ func (r *Engine) handBack(one *Run, why string) {
 	switch {
 	case err == nil && back:
 		one.Wrote.Store(true)
-		r.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
-		r.Wake()
-		r.WakePeers()
+		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
+		fin.Wake()
+		fin.WakePeers()
 	case err == nil:
 		// To be cancelled, or lost: the fence decides which.
-		r.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 }
 
-// persist does a write that a claim owes, again and again while the database does not answer, until the lease is known to
-// be lost or the runner gives up stopping. do must be safe to repeat.
-func (r *Engine) persist(one *Run, do func(ctx context.Context) error) error {
+// persist does a write that a claim owes, and retries while the database does not answer, until the lease is known to
+// be lost or the engine gives up writing. do must be safe to repeat.
+func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(one.Ctx))
 	defer cancel()
-	stop := context.AfterFunc(r.flusher.life(), cancel)
+	stop := context.AfterFunc(fin.leases.alive, cancel)
 	defer stop()
 	for backoff := wait.NewBackoff(); ; {
 		err := do(ctx)
-		// Also what is neither of the connection nor of the values, such as a right that was taken, is tried again: nobody
-		// else looks for the jobs of a living pod.
+		// Also what is neither of the connection nor of the values, such as a right that was taken, is retried: no
+		// other pod recovers the jobs of a living one.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
-			return r.DBError(err)
+			return fin.DBError(err)
 		}
-		_ = r.DBError(err)
+		_ = fin.DBError(err)
 		if one.IsLost() {
 			return job.ErrLeaseLost
 		}
@@ -112,7 +112,7 @@ func (r *Engine) persist(one *Run, do func(ctx context.Context) error) error {
 	}
 }
 
-// released is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
+// Release is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
 type Release struct {
 	Why   string                     // empty: the claim is left as it is
 	Owned func(context.Context) bool // whether the claim is still this process's to give back; nil: it is
@@ -122,7 +122,7 @@ type Release struct {
 func (*Release) Error() string { return "released by its worker" }
 
 // release ends a run without a verdict of its handler.
-func (r *Engine) release(one *Run, err *Release) {
+func (fin *finisher) release(one *Run, err *Release) {
 	if err.Why == "" || one.IsLost() {
 		return
 	}
@@ -130,10 +130,10 @@ func (r *Engine) release(one *Run, err *Release) {
 	if err.Owned != nil && !err.Owned(ctx) {
 		return
 	}
-	if c, err := r.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
+	if c, err := fin.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
 		return // it has ended elsewhere, or is another claim's: nothing is discarded here
 	}
-	one.traceEvent("job.handed_back")
+	one.span.Event("job.handed_back")
 	err.Done()
-	r.handBack(one, err.Why)
+	fin.handBack(one, err.Why)
 }

@@ -7,20 +7,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/watchdog"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
+// Run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
 // success the flusher closes it.
 type Run struct {
-	Job // for the handler; the run is its Writer
+	work.Job // for the handler; the run is its Writer
 
-	r       *Engine
+	exec    *executor
 	kind    *Kind
 	Ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -31,22 +32,22 @@ type Run struct {
 	gone    bool          // because the job was deleted; set before lost is closed
 	Wrote   atomic.Bool   // its end is committed
 	Ended   chan struct{} // closed when the handler has returned and its end is settled
-	span    trace.Span    // nil: nobody traces
-	handed  time.Time     // when its start was decided; zero for claims by the poller
+	span    tracing.Span
+	handed  time.Time // when its start was decided; zero for claims by the poller
 
 	turn     chan struct{} // one transaction at a time holds the lease
-	pulse    pulse         // of the handler
+	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
 }
 
-// prepare returns a run of a claim that is not in runs: without a handler, its writes work.
-func (r *Engine) Prepare(claimed store.Claimed, lease job.Lease) *Run {
-	one := &Run{Job: Job{Claimed: claimed, Lease: lease, Pod: r.Opts.Name}, r: r, lost: make(chan struct{}), turn: make(chan struct{}, 1),
+// Prepare returns a run of a claim that is not in runs: without a handler, its writes work.
+func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
+	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, exec: x, lost: make(chan struct{}), turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
 	one.Writer = one
-	one.Events.Init(r.journal, journaled{one})
-	one.progress.Init(r.journal, journaled{one})
+	one.Events.Init(x.journal, journaled{one})
+	one.progress.Init(x.journal, journaled{one})
 	return one
 }
 
@@ -57,7 +58,7 @@ func (j journaled) Lease() job.Lease      { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose tells the handler, and whoever writes for it, that the claim is not ours any more: [job.ErrLeaseLost], or why else.
+// lose ends the context of the handler and its writes, because the claim is lost: [job.ErrLeaseLost], or why else.
 func (one *Run) lose(why error) {
 	one.losing.Do(func() {
 		one.gone = errors.Is(why, job.ErrGone)
@@ -66,7 +67,7 @@ func (one *Run) lose(why error) {
 	})
 }
 
-// loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
+// Loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
 func (one *Run) Loss() error {
 	if one.IsLost() && one.gone {
 		return job.ErrGone
@@ -110,7 +111,7 @@ type runs struct {
 	closed bool
 }
 
-// claimKey names a claim: fences are not reset, so whose it was adds nothing.
+// ClaimKey names a claim: fences are not reset, so whose it was adds nothing.
 type ClaimKey struct{ ID, Fence int64 }
 
 func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
@@ -165,7 +166,7 @@ func (s *runs) Count() int {
 	return len(s.all)
 }
 
-// each calls do for every claim, outside the lock.
+// Each calls do for every claim, outside the lock.
 func (s *runs) Each(do func(*Run)) {
 	s.mu.Lock()
 	list := make([]*Run, 0, len(s.all))
@@ -178,7 +179,7 @@ func (s *runs) Each(do func(*Run)) {
 	}
 }
 
-// find returns the claim of a job with a fence.
+// Find returns the claim of a job with a fence.
 func (s *runs) Find(id, fence int64) *Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +200,7 @@ func (s *runs) idle() <-chan struct{} {
 	return s.empty
 }
 
-// wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
+// Wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
 func (s *runs) Wait(most time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -212,13 +213,13 @@ func (s *runs) Wait(most time.Duration, hurry <-chan struct{}) bool {
 	return s.Count() == 0
 }
 
-// flights are the ids of jobs that a statement under way may make ours: a look for strays must not take them for such.
-type flights struct {
+// inFlight are the ids of jobs that a statement under way may give to this identity: they are no orphans.
+type inFlight struct {
 	mu  sync.Mutex
 	ids map[int64]bool
 }
 
-func (f *flights) add(id int64) {
+func (f *inFlight) add(id int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ids == nil {
@@ -227,19 +228,19 @@ func (f *flights) add(id int64) {
 	f.ids[id] = true
 }
 
-func (f *flights) remove(id int64) {
+func (f *inFlight) remove(id int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.ids, id)
 }
 
-func (f *flights) has(id int64) bool {
+func (f *inFlight) has(id int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ids[id]
 }
 
-func (f *flights) list() []int64 {
+func (f *inFlight) list() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := make([]int64, 0, len(f.ids))
@@ -249,8 +250,8 @@ func (f *flights) list() []int64 {
 	return list
 }
 
-// born is the claim of a job that an insert of ours made running.
-func born(n store.NewJob, at time.Time) store.Claimed {
+// startedOnInsert returns the claim of a job that an insert of ours started.
+func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {
 		pipeline = n.ID
@@ -260,4 +261,25 @@ func born(n store.NewJob, at time.Time) store.Claimed {
 		Step: n.Step, Branch: n.Branch, Planned: n.Planned, MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter,
 		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Trace: n.Trace,
 	}
+}
+
+// mustBeHeld reports whether the table gives the claim to this process unless it was lost: its handler has not returned.
+func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
+
+// AddKnown adds the claims that this process works on, or that a statement under way may make its own.
+func (i *Identity) AddKnown(known map[job.Lease]bool) {
+	boot := i.Boot()
+	for _, id := range i.inFlight.list() {
+		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
+	}
+	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
+}
+
+// hasRun counts against a run's time for how long it ran elsewhere. Call it before the run is given to anybody.
+func (one *Run) hasRun(before time.Duration) {
+	if one.kind.Timeout <= 0 {
+		return
+	}
+	timer, done := time.AfterFunc(one.kind.Timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
+	one.done = func() { timer.Stop(); done() }
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// round is one look at all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane need not wait
+// round is one pass over all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane need not wait
 // for a poll because others were asked first. Only the poller's goroutine touches it.
 type round struct {
 	since time.Time
@@ -20,13 +20,13 @@ type round struct {
 
 // settleSlots asks for slots of limited lanes and gives back what others wait for, before a claim. Call it in the poller's
 // goroutine: answers must come in the order of their questions.
-func (r *Engine) settleSlots(ctx context.Context) error {
-	asks, later := r.Lanes.Asks(r.heard.Swap(false), time.Now())
-	if later > 0 && !r.asksAgain.Swap(true) {
-		// What has come since the answer was no is claimed by nobody's look but this: see TestAJobOfALimitedLaneThatComesRightAfter….
+func (c *claimer) settleSlots(ctx context.Context) error {
+	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
+	if later > 0 && !c.asksAgain.Swap(true) {
+		// No other claim takes the jobs that have come since the answer was no: see TestAJobOfALimitedLaneThatComesRightAfter….
 		time.AfterFunc(later, func() {
-			r.asksAgain.Store(false)
-			r.Wake()
+			c.asksAgain.Store(false)
+			c.Wake()
 		})
 	}
 	if len(asks) == 0 {
@@ -34,36 +34,36 @@ func (r *Engine) settleSlots(ctx context.Context) error {
 	}
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
-	boot := r.Boot()
-	answers, err := store.SettleSlots(asking, r.Store, boot, asks, r.HandledKinds)
+	boot := c.Boot()
+	answers, err := store.SettleSlots(asking, c.Store, boot, asks, c.HandledKinds)
 	if err != nil {
 		return err // what came of it is read by asking again
 	}
-	if r.Lanes.Settle(asks, answers, time.Now(), func() bool { return r.Boot() == boot }) {
-		r.WakePeers()
+	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
+		c.WakePeers()
 	}
 	return nil
 }
 
 // returnSlots gives back what a pod that stops does not use any more, until ctx ends. Call it when the poller has ended.
-func (r *Engine) returnSlots(ctx context.Context) {
-	r.Lanes.Close()
-	for ok := true; ok; ok = wait.For(ctx, r.Opts.HeartbeatEvery) {
-		_ = r.settleSlots(ctx) // what is left is taken back when the pod has left
+func (c *claimer) returnSlots(ctx context.Context) {
+	c.Lanes.Close()
+	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
+		_ = c.settleSlots(ctx) // what is left is taken back when the pod has left
 	}
 }
 
 // mark looks where claims may begin.
-func (r *Engine) mark(ctx context.Context) {
-	since, due := r.Marks.Look(r.Lanes.Names())
+func (c *claimer) mark(ctx context.Context) {
+	since, due := c.Marks.Look(c.Lanes.Names())
 	if !due {
 		return
 	}
-	found, took, err := r.Store.Marks(ctx, since, r.HandledKinds)
+	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds)
 	if err != nil {
-		r.Log.DebugContext(ctx, "no marks", telemetry.Err, r.DBError(err)) // claims are slower without
+		c.Log.DebugContext(ctx, "no marks", telemetry.Err, c.DBError(err)) // claims are slower without
 		return
 	}
-	most, again := r.Member.MarkLimit()
-	r.Marks.Apply(found, since, took, most, again)
+	most, again := c.Member.MarkLimit()
+	c.Marks.Apply(found, since, took, most, again)
 }

@@ -12,32 +12,42 @@ import (
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkSubmission checks a job and the steps after it, completes it with the limit of its kind, and encodes its plan.
-func (r *Engine) CheckSubmission(w *Submission) error {
+// submitter takes jobs in: it checks them, makes their rows, inserts them, and reads back what a lost reply left unknown. It makes the rows
+// of next steps too.
+type submitter struct {
+	*Identity
+	start func(boot string, n store.NewJob) bool // runs a job that was started on insert
+	mark  func(context.Context)                  // looks where claims may begin, after a slow insert
+}
+
+// CheckSubmission checks a job and the steps after it, completes it with the limit of its kind, and encodes its plan.
+func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if err := w.Validate(); err != nil {
 		return fmt.Errorf("submit %s: %w", w.Kind, err)
 	}
-	if r.Kinds[w.Kind] == nil && !w.Foreign {
+	if sub.Kinds[w.Kind] == nil && !w.Foreign {
 		return fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.Kind, job.ErrUnknownKind)
 	}
 	if n := len(w.Planned); n > job.MaxChainSteps {
 		return fmt.Errorf("submit %s: a chain of %d steps, at most %d: %w", w.Kind, n+1, job.MaxChainSteps, job.ErrTooLarge)
 	}
-	if err := r.CheckPlanned(w.Planned, w.Foreign); err != nil {
+	if err := sub.CheckPlanned(w.Planned, w.Foreign); err != nil {
 		return err
 	}
-	w.MaxCrashes = r.crashLimit(w.Kind)
+	w.MaxCrashes = sub.crashLimit(w.Kind)
 	return w.EncodePlan()
 }
 
-// checkPlanned checks that the kinds of planned steps are known, or foreign.
-func (r *Engine) CheckPlanned(steps []Step, foreign bool) error {
+// CheckPlanned checks that the kinds of planned steps are known, or foreign.
+func (sub *submitter) CheckPlanned(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
-		if r.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
+		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
 			return fmt.Errorf("plan step %q: %w: register its handler, or say Foreign() when another program has it", s.Kind, job.ErrUnknownKind)
 		}
 	}
@@ -45,105 +55,105 @@ func (r *Engine) CheckPlanned(steps []Step, foreign bool) error {
 }
 
 // crashLimit returns the limit that a kind sets: it travels with the job, for the pod that recovers it may not know the kind.
-func (r *Engine) crashLimit(kind string) *int {
-	if k := r.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
+func (sub *submitter) crashLimit(kind string) *int {
+	if k := sub.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
 		return &k.MaxCrashes
 	}
 	return nil
 }
 
-// submit submits a job on its own.
-func (r *Engine) Submit(ctx context.Context, w *Submission) (s Submitted, err error) {
-	n, err := r.newRow(ctx, w)
+// Submit submits a job on its own.
+func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Submitted, err error) {
+	n, err := sub.newRow(ctx, w)
 	if err != nil {
 		return s, err
 	}
-	ctx, span := r.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
-	n.Trace = Traceparent(span)
+	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
+	n.Trace = tracing.Traceparent(span)
 	if w.UniqueKey != nil || w.IdempotencyKey != "" {
-		s, err = r.submitOnce(ctx, w, n)
+		s, err = sub.submitOnce(ctx, w, n)
 	} else {
-		s, err = r.submitNew(ctx, w, n)
+		s, err = sub.submitNew(ctx, w, n)
 	}
-	EndSubmission(span, s.ID, err)
+	tracing.EndSubmission(span, s.ID, err)
 	return s, err
 }
 
 // newRow checks a submission and makes its row.
-func (r *Engine) newRow(ctx context.Context, w *Submission) (n store.NewJob, err error) {
-	if err := r.CheckSubmission(w); err != nil {
+func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.NewJob, err error) {
+	if err := sub.CheckSubmission(w); err != nil {
 		return n, err
 	}
-	lane, err := r.laneFor(ctx, w)
+	lane, err := sub.laneFor(ctx, w)
 	if err != nil {
 		return n, err
 	}
-	ids, err := r.Commands.NewIDs(ctx, 1)
+	ids, err := sub.Commands.NewIDs(ctx, 1)
 	if err != nil {
 		return n, err
 	}
 	return w.First(ids[0], lane), nil
 }
 
-// submitNew submits a job without keys: born running, if it may be.
-func (r *Engine) submitNew(ctx context.Context, w *Submission, n store.NewJob) (Submitted, error) {
+// submitNew submits a job without keys: started on insert, if it may be.
+func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
 	// What cannot start here is submitted pending, with the same statement.
-	boot, reserved := r.Boot(), false
+	boot, reserved := sub.Boot(), false
 	if !n.NeedsApproval {
-		boot, reserved = r.reserveFor(n.Kind, lane, n.DelayMillis)
+		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis)
 	}
 	n.Starts = reserved
 	release := func() {
 		if reserved {
-			r.Lanes.Release(lane, 1)
+			sub.Lanes.Release(lane, 1)
 		}
 	}
 	list := []store.NewJob{n}
 	if n.Starts {
-		r.flights.add(n.ID)
-		defer func() { r.flights.remove(list[0].ID) }()
+		sub.inFlight.add(n.ID)
+		defer func() { sub.inFlight.remove(list[0].ID) }()
 	}
-	entered, err := r.insert(ctx, boot, list)
+	entered, err := sub.insert(ctx, boot, list)
 	if err != nil {
 		release()
-		return Submitted{}, err
+		return work.Submitted{}, err
 	}
 	n = list[0]
-	r.Metrics.Enqueued.Inc()
-	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	sub.Metrics.Enqueued.Inc()
+	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
 	switch entered.Places[n.ID] {
 	case store.PlacedRunning:
 		s.State = job.Running
-		if !r.launchBorn(boot, n) {
+		if !sub.start(boot, n) {
 			release()
 		}
 	case store.PlacedPending:
 		release()
-		r.Wake()
-		r.WakePeers()
+		sub.Wake()
+		sub.WakePeers()
 	case store.PlacedParked:
 		release()
-		r.Due.parked(w.Delay)
-		r.Poller.Nudge()
+		sub.Due.parked(w.Delay)
+		sub.Poller.Nudge()
 	case store.PlacedAwaiting:
 		release()
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		r.mark(ctx) // the job has started; the next submissions will not take as long
+		sub.mark(ctx) // the job has started; the next submissions will not take as long
 	}
 	return s, nil
 }
 
 // insert inserts jobs, with other ids if theirs are in use: the list has them then.
-func (r *Engine) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := r.insertThese(ctx, boot, list)
-	for try := 0; r.Commands.IDTaken(err) && try < idTries; try++ {
-		if err := r.renumber(ctx, each(list)...); err != nil {
+func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := sub.insertThese(ctx, boot, list)
+	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
+		if err := sub.renumber(ctx, each(list)...); err != nil {
 			return store.Enqueued{}, err
 		}
-		entered, err = r.insertThese(ctx, boot, list)
+		entered, err = sub.insertThese(ctx, boot, list)
 	}
 	return entered, err
 }
@@ -151,47 +161,47 @@ func (r *Engine) insert(ctx context.Context, boot string, list []store.NewJob) (
 // insertThese inserts jobs. When the reply is lost it sends the same rows again: the second try either goes in or is refused by
 // the primary key, which waits for a first try that is still committing; then it is read back whether the rows are these, and where
 // they are.
-func (r *Engine) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := r.insertOnce(ctx, boot, list)
+func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := sub.insertOnce(ctx, boot, list)
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
 	}
 	if !store.Unknown(err) {
-		return entered, r.DBError(err)
+		return entered, sub.DBError(err)
 	}
-	cause := r.DBError(err)
+	cause := sub.DBError(err)
 	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Opts.LeaseFor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
 	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
-		places, err := r.Commands.Enqueue(ctx, boot, list)
+		places, err := sub.Commands.Enqueue(ctx, boot, list)
 		if err == nil {
 			return store.Enqueued{Places: places}, nil
 		}
 		if !store.Refused(err) {
 			continue
 		}
-		ours, unread := r.Commands.Submitted(ctx, list)
+		ours, unread := sub.Commands.Submitted(ctx, list)
 		if unread != nil {
 			continue
 		}
 		if len(ours) < len(list) { // they go in together or not at all
-			return store.Enqueued{}, r.DBError(err)
+			return store.Enqueued{}, sub.DBError(err)
 		}
 		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
 		for i, n := range list {
 			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}, n.ID
 		}
-		found, err := r.Commands.ClaimOutcomes(ctx, boot, claims, ids, false)
+		found, err := sub.Commands.ClaimOutcomes(ctx, boot, claims, ids, false)
 		if err != nil {
 			continue
 		}
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].NextRunning: // born so: what was claimed since is the poller's
+			case n.Starts && found[n.ID].NextRunning: // started on insert: what was claimed since is the poller's
 				places[n.ID] = store.PlacedRunning
-			case n.NeedsApproval || len(list) == 1 && r.stateOf(ctx, n.ID) == job.AwaitingApproval:
+			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting
 			case n.DelayMillis > 0:
 				places[n.ID] = store.PlacedParked
@@ -201,203 +211,203 @@ func (r *Engine) insertThese(ctx context.Context, boot string, list []store.NewJ
 		}
 		return store.Enqueued{Places: places}, nil
 	}
-	r.Doubt.Raise() // should it appear as ours after all, the next heartbeat finds it
+	sub.Unknown.Raise() // should it appear as ours after all, the next heartbeat finds it
 	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
 }
 
 // insertOnce inserts jobs in the way that suits their number.
-func (r *Engine) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
-		if done, err := store.EnqueueBulk(ctx, r.Commands, list); err != nil || done {
+		if done, err := store.EnqueueBulk(ctx, sub.Commands, list); err != nil || done {
 			return store.Enqueued{}, err
 		}
 	}
-	return r.Commands.EnqueueSince(ctx, boot, list, r.Marks.ForSubmission(list[0].Lane))
+	return sub.Commands.EnqueueSince(ctx, boot, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
 // stateOf reads where a job is that has just been submitted; pending when that cannot be read.
-func (r *Engine) stateOf(ctx context.Context, id int64) job.State {
-	j, err := view.Job(ctx, r.Commands, id)
+func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
+	j, err := view.Job(ctx, sub.Commands, id)
 	if err != nil {
 		return job.Pending
 	}
 	return j.State
 }
 
-// errInDoubt says that a submission must be asked for again.
-var errInDoubt = errors.New("another try of the same submission was under way")
+// errUnderWay says that a submission must be sent again.
+var errUnderWay = errors.New("another try of the same submission was under way")
 
-// inDoubt reports, after a reply was lost, whether what came of it is still not known.
-func inDoubt(err error) bool {
-	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errInDoubt)
+// unknownYet reports, after a reply was lost, whether the outcome is still unknown.
+func unknownYet(err error) bool {
+	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errUnderWay)
 }
 
 // submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
-func (r *Engine) submitOnce(ctx context.Context, w *Submission, n store.NewJob) (Submitted, error) {
-	var s Submitted
+func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
+	var s work.Submitted
 	submit := func(tx pgx.Tx) (err error) {
-		s, err = r.submitFresh(ctx, tx, w, &n)
+		s, err = sub.submitFresh(ctx, tx, w, &n)
 		return err
 	}
-	err := r.Commands.Tx(ctx, submit)
-	for try := 0; r.Commands.IDTaken(err) && try < idTries; try++ {
-		if err = r.renumber(ctx, &n); err == nil {
-			err = r.Commands.Tx(ctx, submit)
+	err := sub.Commands.Tx(ctx, submit)
+	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
+		if err = sub.renumber(ctx, &n); err == nil {
+			err = sub.Commands.Tx(ctx, submit)
 		}
 	}
 	if store.Unknown(err) {
 		if w.IdempotencyKey != "" || w.UniqueKey != nil {
-			// The key makes it safe to ask again: whoever holds it is the answer.
-			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Opts.LeaseFor)
+			// The key makes it safe to send it again: the holder of the key is the answer.
+			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 			defer cancel()
 			taken := false
-			for backoff := wait.NewBackoff(); inDoubt(err) && backoff.Wait(retry); {
-				ours, unread := r.Commands.Submitted(retry, []store.NewJob{n})
+			for backoff := wait.NewBackoff(); unknownYet(err) && backoff.Wait(retry); {
+				ours, unread := sub.Commands.Submitted(retry, []store.NewJob{n})
 				if unread != nil {
 					continue
 				}
 				if ours[n.ID] {
-					s, err = Submitted{ID: n.ID, PipelineID: n.ID, State: r.stateOf(retry, n.ID)}, nil
+					s, err = work.Submitted{ID: n.ID, PipelineID: n.ID, State: sub.stateOf(retry, n.ID)}, nil
 					break
 				}
-				if taken && r.renumber(retry, &n) != nil {
+				if taken && sub.renumber(retry, &n) != nil {
 					continue
 				}
 				taken = false
-				err = r.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
-					s, err = r.submitIn(retry, tx, w, n)
-					if taken = r.Commands.IDTaken(err); taken || store.Refused(err) {
-						err = errInDoubt // the first try was at work meanwhile, and is in; or the id is another job's
+				err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
+					s, err = sub.submitIn(retry, tx, w, n)
+					if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
+						err = errUnderWay // the first try was at work meanwhile, and is in; or the id is another job's
 					}
 					return err
 				})
 			}
 		}
-		if inDoubt(err) {
-			return Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
+		if unknownYet(err) {
+			return work.Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
 		}
 	}
 	if err != nil {
-		return Submitted{}, r.DBError(err)
+		return work.Submitted{}, sub.DBError(err)
 	}
 	if s.Duplicate {
 		// The key kept its job from being claimed until now; and the answer is the job as it is.
-		r.Wake()
-		if held, err := view.Job(ctx, r.Commands, s.ID); err == nil {
+		sub.Wake()
+		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}
 		return s, nil
 	}
-	r.Metrics.Enqueued.Inc()
+	sub.Metrics.Enqueued.Inc()
 	switch {
 	case s.State == job.AwaitingApproval:
 	case n.DelayMillis > 0:
-		r.Due.parked(w.Delay)
-		r.Poller.Nudge()
+		sub.Due.parked(w.Delay)
+		sub.Poller.Nudge()
 	default:
-		r.Wake()
-		r.WakePeers()
+		sub.Wake()
+		sub.WakePeers()
 	}
 	return s, nil
 }
 
 // submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
 // transaction can go on.
-func (r *Engine) submitFresh(ctx context.Context, tx pgx.Tx, w *Submission, n *store.NewJob) (Submitted, error) {
-	s, err := r.submitIn(ctx, tx, w, *n)
-	for try := 0; r.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
-		if err := r.renumber(ctx, n); err != nil {
-			return Submitted{}, err
+func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob) (work.Submitted, error) {
+	s, err := sub.submitIn(ctx, tx, w, *n)
+	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
+		if err := sub.renumber(ctx, n); err != nil {
+			return work.Submitted{}, err
 		}
 		if key := w.Key(); key != "" {
-			if err := store.NameSubmission(ctx, r.Commands, tx, key, n.ID); err != nil {
-				return Submitted{}, err
+			if err := store.NameSubmission(ctx, sub.Commands, tx, key, n.ID); err != nil {
+				return work.Submitted{}, err
 			}
 		}
 		if w.UniqueKey != nil {
-			if err := store.RenameKey(ctx, r.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
-				return Submitted{}, err
+			if err := store.RenameKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+				return work.Submitted{}, err
 			}
 		}
-		s, err = r.placeIn(ctx, tx, *n)
+		s, err = sub.placeIn(ctx, tx, *n)
 	}
 	return s, err
 }
 
 // submitIn inserts one job in a transaction, pending, after taking its keys.
-func (r *Engine) submitIn(ctx context.Context, tx pgx.Tx, w *Submission, n store.NewJob) (Submitted, error) {
+func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.Key()
 	if key != "" {
-		holder, err = store.ReserveSubmission(ctx, r.Commands, tx, key, n.ID, store.Fingerprint(n))
+		holder, err = store.ReserveSubmission(ctx, sub.Commands, tx, key, n.ID, store.Fingerprint(n))
 		if err != nil {
-			return Submitted{}, err
+			return work.Submitted{}, err
 		}
 	}
 	if holder == n.ID && w.UniqueKey != nil {
-		if holder, err = store.ReserveKey(ctx, r.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
-			return Submitted{}, err
+		if holder, err = store.ReserveKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+			return work.Submitted{}, err
 		}
 		if holder != n.ID && key != "" {
-			if err := store.NameSubmission(ctx, r.Commands, tx, key, holder); err != nil {
-				return Submitted{}, err
+			if err := store.NameSubmission(ctx, sub.Commands, tx, key, holder); err != nil {
+				return work.Submitted{}, err
 			}
 		}
 	}
 	if holder != n.ID {
-		return Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+		return work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
 	}
-	return r.placeIn(ctx, tx, n)
+	return sub.placeIn(ctx, tx, n)
 }
 
 // placeIn inserts one job in a transaction, pending, whose keys are taken.
-func (r *Engine) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (Submitted, error) {
-	places, err := store.EnqueueIn(ctx, r.Commands, tx, []store.NewJob{n})
+func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (work.Submitted, error) {
+	places, err := store.EnqueueIn(ctx, sub.Commands, tx, []store.NewJob{n})
 	if err != nil {
-		return Submitted{}, err
+		return work.Submitted{}, err
 	}
-	s := Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
 	if places[n.ID] == store.PlacedAwaiting {
 		s.State = job.AwaitingApproval
 	}
 	return s, nil
 }
 
-// submitTx submits a job in a transaction of the host's.
-func (r *Engine) SubmitTx(ctx context.Context, tx pgx.Tx, w *Submission) (int64, error) {
-	n, err := r.newRow(ctx, w)
+// SubmitTx submits a job in a transaction of the host's.
+func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (int64, error) {
+	n, err := sub.newRow(ctx, w)
 	if err != nil {
 		return 0, err
 	}
-	ctx, span := r.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
-	n.Trace = Traceparent(span)
-	s, err := r.submitFresh(ctx, tx, w, &n)
-	EndSubmission(span, s.ID, err)
-	if r.Commands.IDTaken(err) {
-		r.Commands.DropIDs() // the caller's next transaction has other ids
+	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
+	n.Trace = tracing.Traceparent(span)
+	s, err := sub.submitFresh(ctx, tx, w, &n)
+	tracing.EndSubmission(span, s.ID, err)
+	if sub.Commands.IDTaken(err) {
+		sub.Commands.DropIDs() // the caller's next transaction has other ids
 	}
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
 		return 0, err
 	}
-	if !s.Duplicate && !r.Deaf() {
-		if err := r.Commands.Notify(ctx, tx); err != nil {
+	if !s.Duplicate && !sub.Deaf() {
+		if err := sub.Commands.Notify(ctx, tx); err != nil {
 			return 0, fmt.Errorf("submit %s: %w", w.Kind, err)
 		}
 	}
 	return s.ID, nil
 }
 
-// submitMany submits jobs without keys, which have the same delay, in one statement.
-func (r *Engine) SubmitMany(ctx context.Context, list []*Submission) ([]int64, error) {
+// SubmitMany submits jobs without keys, which have the same delay, in one statement.
+func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
 	rows := make([]store.NewJob, len(list))
-	ids, err := r.Commands.NewIDs(ctx, len(list))
+	ids, err := sub.Commands.NewIDs(ctx, len(list))
 	if err != nil {
 		return nil, err
 	}
 	lanes := map[[2]string]string{} // by kind and the lane that was named
 	for i, w := range list {
-		if err := r.CheckSubmission(w); err != nil {
+		if err := sub.CheckSubmission(w); err != nil {
 			return nil, err
 		}
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
@@ -407,31 +417,31 @@ func (r *Engine) SubmitMany(ctx context.Context, list []*Submission) ([]int64, e
 		key := [2]string{w.Kind, w.Lane}
 		lane, known := lanes[key]
 		if !known || len(w.Planned) > 0 {
-			if lane, err = r.laneFor(ctx, w); err != nil {
+			if lane, err = sub.laneFor(ctx, w); err != nil {
 				return nil, err
 			}
 			lanes[key] = lane
 		}
 		rows[i] = w.First(ids[i], lane)
 	}
-	inserting, span := r.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
-	if trace := Traceparent(span); trace != "" {
+	inserting, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
+	if trace := tracing.Traceparent(span); trace != "" {
 		for i := range rows {
 			rows[i].Trace = trace
 		}
 	}
-	_, err = r.insert(inserting, r.Boot(), rows)
-	EndSubmission(span, 0, err)
+	_, err = sub.insert(inserting, sub.Boot(), rows)
+	tracing.EndSubmission(span, 0, err)
 	if err != nil {
 		return nil, err
 	}
-	r.Metrics.Enqueued.Add(float64(len(rows)))
+	sub.Metrics.Enqueued.Add(float64(len(rows)))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
 	if rows[0].DelayMillis > 0 { // as all others
-		r.Due.parked(time.Duration(rows[0].DelayMillis) * time.Millisecond)
-		r.Poller.Nudge()
+		sub.Due.parked(time.Duration(rows[0].DelayMillis) * time.Millisecond)
+		sub.Poller.Nudge()
 	}
 	return ids, nil
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // A run is the [Writer] of its job. Each write of the handler is a sign of life.
 
 // Tx implements [Writer].
-func (one *Run) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error {
-	err := one.r.held(ctx, one, one.r.Pool, func(ctx context.Context, tx pgx.Tx) error {
+func (one *Run) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
+	err := one.exec.leases.run(ctx, one, one.exec.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := write(tx); err != nil {
 			return err
 		}
@@ -35,24 +36,24 @@ func (one *Run) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMes
 		if err != nil {
 			return err
 		}
-		return store.Checkpoint(ctx, one.r.Store, tx, one.Lease.JobID, v)
+		return store.Checkpoint(ctx, one.exec.Store, tx, one.Lease.JobID, v)
 	}, nil)
 	if err != nil {
 		return err
 	}
-	one.pulse.beat()
+	one.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
 // Progress implements [Writer].
 func (one *Run) Progress(p job.Progress) {
-	one.pulse.beat()
+	one.watchdog.Touch()
 	one.progress.Set(p)
 }
 
 // Emit implements [Writer].
 func (one *Run) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
-	one.pulse.beat()
+	one.watchdog.Touch()
 	e := store.Emission{Event: event, Level: level, Message: message, Fields: fields, At: time.Now()}
 	if err := one.Events.Add(ctx, e); err != nil {
 		return fmt.Errorf("emit %s of job %d: %w", event, one.Lease.JobID, err)
@@ -70,7 +71,7 @@ var errTurn = errors.New("a transaction of the job is open: inside Job.Tx, give 
 func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(one.r.flusher.life(), func() { cancel(job.ErrShutdown) })
+	stop := context.AfterFunc(one.exec.leases.alive, func() { cancel(job.ErrShutdown) })
 	defer stop()
 	patience := time.NewTimer(turnWithin)
 	defer patience.Stop()
@@ -83,7 +84,7 @@ func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 		return context.Cause(ctx)
 	}
 	for backoff := wait.NewBackoff(); ; {
-		err := one.r.Commands.Keep(ctx, one.Lease, v)
+		err := one.exec.Commands.Keep(ctx, one.Lease, v)
 		if err == nil {
 			break
 		}
@@ -92,7 +93,7 @@ func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 		}
 		// Also when the first one was kept and its reply lost: the second keeps the same.
 		err = one.orGone(err)
-		if _ = one.r.DBError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
+		if _ = one.exec.DBError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err
 		}
 		if one.IsLost() {
@@ -102,13 +103,13 @@ func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 			return err
 		}
 	}
-	one.pulse.beat()
+	one.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
 // ParentResult implements [Writer].
 func (one *Run) ParentResult(ctx context.Context) (json.RawMessage, error) {
-	return one.r.Commands.Result(ctx, *one.Claimed.ParentID)
+	return one.exec.Commands.Result(ctx, *one.Claimed.ParentID)
 }
 
 // Branches implements [Writer].
@@ -120,10 +121,10 @@ func (one *Run) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 			yield(job.Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID, job.ErrNotFound))
 		}
 	}
-	return one.r.Branches(ctx, *c.ParentID)
+	return one.exec.Branches(ctx, *c.ParentID)
 }
 
 // CompletionToken implements [Writer].
 func (one *Run) CompletionToken(ctx context.Context) (string, error) {
-	return one.r.Commands.Token(ctx, one.Lease, rand.Text())
+	return one.exec.Commands.Token(ctx, one.Lease, rand.Text())
 }

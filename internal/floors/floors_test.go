@@ -39,7 +39,9 @@ var plan = []floor{
 	{folder: "internal/guard", standardOnly: true}, // panics of handlers as errors
 	{folder: "internal/batch", standardOnly: true}, // group commits
 	{folder: "internal/faultnet", imports: ""},     // a network that misbehaves on demand
-	{folder: "internal/telemetry"},
+	{folder: "internal/pool", standardOnly: true},  // goroutines that are used again
+	{folder: "internal/watchdog", imports: "job"},  // signs of life of handlers
+	{folder: "internal/telemetry", imports: "job"},
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
 	{folder: "internal/dburl"},                     // connection strings
@@ -71,8 +73,11 @@ var plan = []floor{
 
 	{folder: "internal/inside", imports: "internal/feed internal/store"}, // parts of a Runner that only our own packages need
 	// the engine
-	{folder: "internal/engine", imports: "job internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"}, // claim, run, finish, hand on and recover the jobs of one identity
-	{folder: "runner", imports: "job internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
+	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // the forms in which jobs enter and leave the engine
+	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
+	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to end
+	{folder: "internal/engine", imports: "job internal/work internal/tracing internal/await internal/pool internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"}, // claim, run, finish, hand on and recover the jobs of one identity
+	{folder: "runner", imports: "job internal/engine internal/work internal/tracing internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner", testOnly: true}, // for our users' tests
 
@@ -86,8 +91,8 @@ var plan = []floor{
 	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
 	{folder: "remote/remotepb"},
-	{folder: "remote/server", imports: "job internal/engine runner internal/telemetry internal/wait remote/remotepb"},
-	{folder: "remote/worker", imports: "job internal/engine runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
+	{folder: "remote/server", imports: "job internal/work runner internal/telemetry internal/wait remote/remotepb"},
+	{folder: "remote/worker", imports: "job internal/work runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests of both ends
 
 	// the torture: what is recorded, what judges it, and what does it

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -87,11 +87,11 @@ func takeIn(raw []byte) (report runner.SessionReport, err error) {
 }
 
 // submissions lists the jobs that follow an outcome.
-func submissions(o *engine.Outcome) (list []*engine.Submission) {
+func submissions(o *work.Outcome) (list []*work.Submission) {
 	switch {
 	case o == nil:
 	case o.Fan != nil:
-		list = append(o.Fan.Children, &engine.Submission{Kind: "join", Args: []byte("{}"), Planned: o.Fan.Join})
+		list = append(o.Fan.Children, &work.Submission{Kind: "join", Args: []byte("{}"), Planned: o.Fan.Join})
 	case o.Next != nil:
 		list = append(list, o.Next)
 	}
@@ -119,7 +119,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 		}
 		for _, w := range submissions(report.Outcome) {
 			_ = w.Validate() // the engine refuses the job then
-			if args, err := engine.EncodeRawArgs(w.Kind, w.Args); err != nil || !bytes.Equal(args, w.Args) {
+			if args, err := work.EncodeRawArgs(w.Kind, w.Args); err != nil || !bytes.Equal(args, w.Args) {
 				t.Errorf("%x has args %q, which become %q: %v", raw, w.Args, args, err)
 			}
 			if err := w.EncodePlan(); err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -28,7 +28,7 @@ func reportOf(m *remotepb.ReportResultRequest) (r runner.SessionReport, err erro
 		r.Err = job.Permanent(err)
 	case *remotepb.ReportResultRequest_RetryLater:
 		wait := is.RetryLater.GetWait().AsDuration()
-		r.Outcome = &engine.Outcome{Quality: job.OK, Later: &wait, Why: is.RetryLater.GetWhy()}
+		r.Outcome = &work.Outcome{Quality: job.OK, Later: &wait, Why: is.RetryLater.GetWhy()}
 	case *remotepb.ReportResultRequest_Failure:
 		r.Err = failure(is.Failure)
 		r.Class, r.Code = job.ErrorClass(is.Failure.GetErrorClass()), is.Failure.GetErrorCode()
@@ -40,7 +40,7 @@ func reportOf(m *remotepb.ReportResultRequest) (r runner.SessionReport, err erro
 	return r, nil
 }
 
-func done(m *remotepb.Done) (*engine.Outcome, error) {
+func done(m *remotepb.Done) (*work.Outcome, error) {
 	o, err := outcome(m.GetResult(), m.GetWarning())
 	if err == nil && m.GetThen() != nil {
 		o.Next, err = submission(m.GetThen())
@@ -51,12 +51,12 @@ func done(m *remotepb.Done) (*engine.Outcome, error) {
 	return o, nil
 }
 
-func fanOut(m *remotepb.FanOut) (*engine.Outcome, error) {
+func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 	o, err := outcome(m.GetResult(), m.GetWarning())
 	if err != nil {
 		return nil, err
 	}
-	o.Fan = &engine.FanOut{Children: make([]*engine.Submission, len(m.GetChildren())), Parts: int(m.GetParts()), FailFast: m.GetFailFast()}
+	o.Fan = &work.FanOut{Children: make([]*work.Submission, len(m.GetChildren())), Parts: int(m.GetParts()), FailFast: m.GetFailFast()}
 	for i, child := range m.GetChildren() {
 		if o.Fan.Children[i], err = submission(cmp.Or(child, &remotepb.Step{})); err != nil { // one of no kind is refused
 			return nil, fmt.Errorf("child %d: %w", i+1, err)
@@ -76,22 +76,22 @@ func fanOut(m *remotepb.FanOut) (*engine.Outcome, error) {
 }
 
 // outcome is a success with a result; empty: none.
-func outcome(result []byte, warning bool) (o *engine.Outcome, err error) {
-	o = &engine.Outcome{Quality: job.OK}
+func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
+	o = &work.Outcome{Quality: job.OK}
 	if warning {
 		o.Quality = job.Warning
 	}
 	if len(result) > 0 {
-		o.Result, err = engine.EncodeResult(json.RawMessage(result))
+		o.Result, err = work.EncodeResult(json.RawMessage(result))
 	}
 	return o, err
 }
 
 // submission reads a step and the steps after it, which are nested no deeper than a message may be.
-func submission(m *remotepb.Step) (*engine.Submission, error) {
-	w := &engine.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign()}
+func submission(m *remotepb.Step) (*work.Submission, error) {
+	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign()}
 	var err error
-	if w.Args, err = engine.EncodeRawArgs(w.Kind, m.GetArgs()); err != nil {
+	if w.Args, err = work.EncodeRawArgs(w.Kind, m.GetArgs()); err != nil {
 		return nil, err
 	}
 	if m.Priority != nil {

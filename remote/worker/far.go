@@ -13,7 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -23,7 +23,7 @@ import (
 type far struct{ *task }
 
 // Tx implements [engine.Writer]: there is no database here.
-func (f *far) Tx(context.Context, engine.TxFunc, func() (json.RawMessage, error)) error {
+func (f *far) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
 	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
 }
 

@@ -7,13 +7,13 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
 // fill puts the return of the handler into a report.
-func (t *task) fill(m *remotepb.ReportResultRequest, o *engine.Outcome, err error) {
+func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error) {
 	why := context.Cause(t.ctx)
 	switch {
 	case err != nil && (errors.Is(why, job.ErrShutdown) || errors.Is(why, job.ErrLeaseLost)):
@@ -44,8 +44,8 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *engine.Outcome, err erro
 }
 
 // submission is a next step or a child as it goes over the wire.
-func submission(w *engine.Submission) *remotepb.Step {
-	m := step(engine.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Lane: w.Lane, Priority: w.Priority}, Foreign: w.Foreign})
+func submission(w *work.Submission) *remotepb.Step {
+	m := step(work.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Lane: w.Lane, Priority: w.Priority}, Foreign: w.Foreign})
 	if w.MaxAttempts != nil {
 		m.MaxAttempts = int32(min(*w.MaxAttempts, 1<<30)) // #nosec G115 -- bounded here
 	}
@@ -59,14 +59,14 @@ func submission(w *engine.Submission) *remotepb.Step {
 	return m
 }
 
-func planned(steps []engine.Step) (list []*remotepb.Step) {
+func planned(steps []work.Step) (list []*remotepb.Step) {
 	for _, s := range steps {
 		list = append(list, step(s))
 	}
 	return list
 }
 
-func step(s engine.Step) *remotepb.Step {
+func step(s work.Step) *remotepb.Step {
 	m := &remotepb.Step{Kind: s.Kind, Args: s.Args, Subject: s.Subject, Lane: s.Lane, Foreign: s.Foreign}
 	if s.Priority != nil {
 		priority := int32(*s.Priority) // #nosec G115 -- −100 to 100
@@ -77,7 +77,7 @@ func step(s engine.Step) *remotepb.Step {
 
 func failure(err error) *remotepb.Failure {
 	wish := job.WishOf(err)
-	class, code := engine.ErrorOf(err)
+	class, code := work.ErrorOf(err)
 	f := &remotepb.Failure{ErrorClass: string(class), ErrorCode: code, Message: cut(err.Error()), Permanent: wish.Permanent, Retryable: wish.Retry, InvalidArgs: errors.Is(err, job.ErrInvalidArgs)}
 	if wish.After != nil {
 		f.RetryAfter = durationpb.New(*wish.After)

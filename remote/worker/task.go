@@ -8,8 +8,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -110,7 +110,7 @@ func (t *task) run() {
 
 // perform calls the handler in a slot of the worker. The pod has one for every job that it sends, but a handler whose job was stopped, or
 // is another pod's, may still run in it.
-func (t *task) perform() (*engine.Outcome, error) {
+func (t *task) perform() (*work.Outcome, error) {
 	select {
 	case t.w.slots <- struct{}{}:
 	case <-t.ctx.Done():

@@ -1,0 +1,242 @@
+// Package await blocks callers until jobs have ended. However many wait, one goroutine reads for all of them, and only while there are any.
+package await
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// waitLeast and waitMost are between two looks at all jobs that somebody waits for; each wait is twice the one before.
+	waitLeast = 50 * time.Millisecond
+	waitMost  = time.Second
+	// waitTimes is how many times the length of a look the wait after it is at least: looks are a twentieth of the time.
+	waitTimes = 20
+)
+
+// waiter waits for the end of one job.
+type waiter struct {
+	id      int64
+	verdict chan verdict // one, and room for it
+}
+
+type verdict struct {
+	job job.Job
+	err error
+}
+
+// Waiters are the callers that wait for jobs to end. While there are any, one goroutine reads for all of them.
+type Waiters struct {
+	store   *store.Store
+	log     *slog.Logger
+	dbError func(error) error // counts an error of the database and returns it
+	count   atomic.Int64
+
+	mu    sync.Mutex
+	all   map[int64]map[*waiter]bool
+	fresh map[int64]bool // to be looked at now: somebody has begun to wait, or a job has ended here
+	news  wait.Signal    // holds one when something is fresh
+	watch *watch         // nil: nobody waits
+}
+
+// watch is the goroutine that looks.
+type watch struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// New returns Waiters that read from s. dbError counts an error of the database and returns it.
+func New(s *store.Store, log *slog.Logger, dbError func(error) error) *Waiters {
+	return &Waiters{store: s, log: log, dbError: dbError, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
+}
+
+// Wait blocks until a job has ended, or ctx ends.
+func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
+	if err := context.Cause(ctx); err != nil {
+		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
+	}
+	one := w.add(id)
+	defer w.remove(one)
+	select {
+	case v := <-one.verdict:
+		return v.job, v.err
+	case <-ctx.Done():
+		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, context.Cause(ctx))
+	}
+}
+
+// add has somebody wait for a job.
+func (w *Waiters) add(id int64) *waiter {
+	one := &waiter{id: id, verdict: make(chan verdict, 1)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all[id] == nil {
+		w.all[id] = map[*waiter]bool{}
+	}
+	w.all[id][one] = true
+	w.count.Add(1)
+	w.renew(id)
+	if w.watch == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		now := &watch{cancel: cancel, ended: make(chan struct{})}
+		w.watch = now
+		go func() {
+			defer close(now.ended)
+			defer cancel()
+			w.run(ctx, now)
+		}()
+	}
+	return one
+}
+
+// remove ends a wait; the last one ends the goroutine, and waits for that.
+func (w *Waiters) remove(one *waiter) {
+	w.mu.Lock()
+	if w.all[one.id][one] {
+		w.drop(one)
+	}
+	var last *watch
+	if len(w.all) == 0 {
+		last, w.watch = w.watch, nil
+	}
+	w.mu.Unlock()
+	if last != nil {
+		last.cancel()
+		<-last.ended
+	}
+}
+
+func (w *Waiters) drop(one *waiter) {
+	delete(w.all[one.id], one)
+	if len(w.all[one.id]) == 0 {
+		delete(w.all, one.id)
+		delete(w.fresh, one.id)
+	}
+	w.count.Add(-1)
+}
+
+// Seen notes that a claim of a job has ended here: if a caller waits for the job, it is read now.
+func (w *Waiters) Seen(id int64) {
+	if w.count.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all[id] != nil {
+		w.renew(id)
+	}
+}
+
+func (w *Waiters) renew(id int64) {
+	w.fresh[id] = true
+	w.news.Set()
+}
+
+// run looks until nobody waits: at what is fresh at once, and at everything after waits that grow.
+func (w *Waiters) run(ctx context.Context, self *watch) {
+	wait := waitLeast
+	for full := time.Now().Add(wait); ; {
+		timer := time.NewTimer(time.Until(full))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+			ids, ok := w.ids(self, false)
+			if !ok {
+				return
+			}
+			began := time.Now()
+			if w.look(ctx, ids) > 0 {
+				wait = waitLeast
+			} else {
+				wait = min(2*wait, waitMost)
+			}
+			full = time.Now().Add(max(wait, waitTimes*time.Since(began)))
+		case <-w.news:
+			timer.Stop()
+			ids, ok := w.ids(self, true)
+			if !ok {
+				return
+			}
+			w.look(ctx, ids)
+			wait = waitLeast
+			if soon := time.Now().Add(wait); soon.Before(full) {
+				full = soon
+			}
+		}
+	}
+}
+
+// ids lists the jobs to look at. It is not ok when the goroutine is to end: nobody waits, or another one looks.
+func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watch != self || len(w.all) == 0 {
+		if w.watch == self {
+			w.watch = nil
+		}
+		return nil, false
+	}
+	if fresh {
+		for id := range w.fresh {
+			ids = append(ids, id)
+		}
+	} else {
+		for id := range w.all {
+			ids = append(ids, id)
+		}
+	}
+	clear(w.fresh)
+	return ids, true
+}
+
+// look asks for jobs and tells who waits for them. It returns for how many that was.
+func (w *Waiters) look(ctx context.Context, ids []int64) (told int) {
+	if len(ids) == 0 {
+		return 0
+	}
+	over, gone, err := view.Over(ctx, w.store, ids)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return 0
+	case store.Transient(err) || store.Unknown(err):
+		w.log.DebugContext(ctx, "no look at the jobs that are waited for", telemetry.Jobs, len(ids), telemetry.Err, w.dbError(err))
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		for _, id := range ids {
+			told += w.tell(id, verdict{err: fmt.Errorf("wait for job %d: %w", id, err)})
+		}
+		return told
+	}
+	for _, j := range over {
+		told += w.tell(j.ID, verdict{job: j})
+	}
+	for _, id := range gone {
+		told += w.tell(id, verdict{err: fmt.Errorf("wait for job %d: %w", id, job.ErrNotFound)})
+	}
+	return told
+}
+
+func (w *Waiters) tell(id int64, v verdict) (told int) {
+	for one := range w.all[id] {
+		one.verdict <- v
+		w.drop(one)
+		told++
+	}
+	return told
+}

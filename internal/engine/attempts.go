@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// because adds to a handler's error why its context ended, which the error itself need not say.
+func because(cause, err error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
+
+// retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
+const retryableAttempts = 10
+
+func (fin *finisher) attemptsOf(one *Run, err error) (int, job.Wish) {
+	wish := job.WishOf(err)
+	switch {
+	case one.Claimed.MaxAttempts != nil:
+		return *one.Claimed.MaxAttempts, wish
+	case one.kind.MaxAttempts > 0:
+		return one.kind.MaxAttempts, wish
+	case wish.Retry && fin.Opts.MaxAttempts == 1:
+		return retryableAttempts, wish
+	}
+	return fin.Opts.MaxAttempts, wish
+}
+
+// classed returns the class and the code of the error with which a run failed for a reason.
+func classed(reason job.Reason, err error) (job.ErrorClass, string) {
+	class, code := work.ErrorOf(err)
+	own := code
+	if class == job.ClassDatabase {
+		own = "" // an SQLSTATE that another cause led to, such as 57014 of a statement that a timeout cancelled
+	}
+	switch reason {
+	case job.ReasonTimeout:
+		return job.ClassTimeout, own
+	case job.ReasonStale:
+		return job.ClassStale, own
+	case job.ReasonDeadline:
+		return job.ClassDeadline, own
+	case job.ReasonInvalidArgs:
+		return job.ClassInvalidArgs, own
+	case job.ReasonResultTooLarge, job.ReasonUnstorable:
+		return job.ClassUnstorable, own
+	}
+	return class, code
+}

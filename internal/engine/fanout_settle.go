@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// unsettled are the fan-outs that need settling: those that ends written here have changed, and, when a heartbeat reports some, all that
+// the database lists.
+type unsettled struct {
+	some wait.Signal // a hint that there are any
+
+	mu  sync.Mutex
+	ids []int64
+	all bool
+}
+
+func (u *unsettled) add(ids ...int64) {
+	u.mu.Lock()
+	u.ids = append(u.ids, ids...)
+	u.mu.Unlock()
+	u.hint()
+}
+
+// CheckAll asks for the fan-outs that the database lists as unsettled.
+func (u *unsettled) CheckAll() {
+	u.mu.Lock()
+	u.all = true
+	u.mu.Unlock()
+	u.hint()
+}
+
+func (u *unsettled) hint() {
+	u.some.Set()
+}
+
+func (u *unsettled) take() (ids []int64, all bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	slices.Sort(u.ids) // a flush that ends many branches of one names it as often
+	ids, all = slices.Compact(u.ids), u.all
+	u.ids, u.all = nil, false
+	return ids, all
+}
+
+// fanOuts settles fan-outs: it ends the jobs whose branches have ended, with the step that follows, and cancels the branches of those that
+// have ended before.
+type fanOuts struct {
+	*Identity
+	intake    *submitter
+	Unsettled unsettled
+}
+
+// settleTries is how often a fan-out is read again that has changed since it was read; after that, the next heartbeat reports it.
+const settleTries = 3
+
+// settleAtOnce is how many fan-outs one read of the database lists.
+const settleAtOnce = 100
+
+// run settles the fan-outs that need it, until ctx ends. What fails is tried again after the next heartbeat.
+func (f *fanOuts) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.Unsettled.some:
+		}
+		ids, all := f.Unsettled.take()
+		err := f.SettleFanOut(ctx, ids...)
+		if all {
+			err = errors.Join(err, f.SettleFanOuts(ctx))
+		}
+		if err != nil && ctx.Err() == nil {
+			f.Log.WarnContext(ctx, "fan-outs could not be settled, the next heartbeat tries again", telemetry.Err, f.DBError(err))
+		}
+	}
+}
+
+// SettleFanOuts settles the fan-outs that the database lists as unsettled.
+func (f *fanOuts) SettleFanOuts(ctx context.Context) error {
+	ids, err := f.Commands.OffBalance(ctx, settleAtOnce)
+	if err != nil {
+		return err
+	}
+	return f.SettleFanOut(ctx, ids...)
+}
+
+// SettleFanOut settles fan-outs: it ends the jobs whose branches have ended, with the step that follows, and cancels the
+// branches of those that have ended before; and so on with the fan-outs around them and in them. Safe to repeat, and for several
+// pods at once.
+func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
+	var errs []error
+	for len(ids) > 0 {
+		id := ids[0]
+		ids = ids[1:]
+		more, err := f.settleOne(ctx, id)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("settle the fan-out of job %d: %w", id, err))
+			continue
+		}
+		ids = append(ids, more...)
+	}
+	return errors.Join(errs...)
+}
+
+// settleOne settles one fan-out, and returns those that need settling after that.
+func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err error) {
+	for range settleTries {
+		w, err := f.Store.Waiting(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
+			if more, ended, err := f.endWaiting(ctx, w); ended || err != nil {
+				return more, err
+			}
+		case !w.Waits && w.Open > 0:
+			return f.CancelOpen(ctx, job.ReasonCancelled, "system", nil, false, func(ctx context.Context, limit int) ([]int64, error) {
+				return admin.OpenBranches(ctx, f.Store, w.PipelineID, id, limit)
+			}, nil)
+		default:
+			return nil, nil
+		}
+	}
+	return nil, nil
+}
+
+// endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours. It reports whether
+// the job has ended by that.
+func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting) (more []int64, ok bool, err error) {
+	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
+	if bad := w.Failed + w.Harmed; bad > 0 {
+		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
+		e.Error = fmt.Sprintf("%d of %d branches failed", w.Failed, w.Branches)
+		if w.Harmed > 0 {
+			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
+		}
+		if e.Outcome = job.Warning; w.Failed == w.Branches || w.Failed > 0 && w.FailFast {
+			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil
+		}
+	}
+	boot, reserved := f.Boot(), false
+	if e.State == job.Succeeded {
+		next, err := f.stepAfter(ctx, w, e.Impaired)
+		if err != nil {
+			return nil, false, err
+		}
+		if e.Next = next; next != nil {
+			boot, reserved = f.reserveFor(next.Kind, next.Lane, 0)
+			next.Starts = reserved
+			f.inFlight.add(next.ID)
+			defer func() { f.inFlight.remove(next.ID) }()
+		}
+	}
+	ended, ok, err := f.Store.EndWaiting(ctx, boot, e)
+	for try := 0; e.Next != nil && f.Store.IDTaken(err) && try < idTries; try++ {
+		if err = f.intake.renumber(ctx, e.Next); err == nil {
+			ended, ok, err = f.Store.EndWaiting(ctx, boot, e)
+		}
+	}
+	if err == nil {
+		err = failpoint.Hit(failpoint.WaitingEnded)
+	}
+	switch {
+	case store.Unknown(err):
+		ended, ok, err = f.readWaitingBack(ctx, boot, e)
+	case store.Refused(err):
+		// The step that follows cannot be stored: that can.
+		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
+		e.Error = job.Storable("the step that follows could not be stored: "+err.Error(), 1000)
+		next := e.Next
+		e.Next = nil
+		ended, ok, err = f.Store.EndWaiting(ctx, boot, e)
+		e.Next = next
+	}
+	if reserved && !(err == nil && ok && ended.Next == store.PlacedRunning && f.intake.start(boot, *e.Next)) {
+		f.Lanes.Release(e.Next.Lane, 1)
+	}
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	if ended.Here {
+		f.Count.Ends.Count(e.State, e.Class, w.Kind)
+	}
+	if e.State == job.Failed {
+		f.Log.WarnContext(ctx, "job failed", telemetry.JobID, w.ID, telemetry.Kind, w.Kind, telemetry.Lane, w.Lane, telemetry.Pipeline, w.PipelineID,
+			telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class, telemetry.Err, e.Error)
+	}
+	f.Waiters.Seen(w.ID)
+	if ended.Next == store.PlacedPending {
+		f.Wake()
+		f.WakePeers()
+	}
+	if ended.OffBalance != nil {
+		more = append(more, *ended.OffBalance)
+	}
+	if e.State == job.Failed {
+		more = append(more, w.ID) // its open branches are to be cancelled
+	}
+	return more, true, nil
+}
+
+// readWaitingBack reads back the end of a waiting job after its reply was lost. While it is unknown, the next heartbeat reports the job again.
+func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
+	child := int64(0)
+	if e.Next != nil {
+		child = e.Next.ID
+	}
+	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
+		found, err := f.Store.ClaimOutcomes(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child}, false)
+		if err != nil {
+			continue
+		}
+		at := found[e.ID]
+		if at.State == nil {
+			if e.Next != nil && e.Next.Starts {
+				f.Unknown.Raise() // should the end be committed after all, its next step is ours and unknown here
+			}
+			return store.EndedWaiting{}, false, nil
+		}
+		ended.Here = at.ByFinish
+		ended.OffBalance = e.Group // if it is settled, reading it costs little
+		if ended.Next = store.PlacedPending; at.NextRunning {
+			ended.Next = store.PlacedRunning
+		}
+		return ended, true, nil
+	}
+	f.Unknown.Raise()
+	return store.EndedWaiting{}, false, context.Cause(ctx)
+}
+
+// stepAfter makes the row of the step that follows a job that waited: nil when there is none.
+func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
+	steps, err := work.DecodePlan(w.ID, w.Plan)
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
+	s := steps[0]
+	next := work.FromPlan(steps)
+	next.MaxCrashes = f.intake.crashLimit(s.Kind)
+	if next.Subject == nil {
+		next.Subject = &w.Subject
+	}
+	if _, heard, _ := f.Lanes.Lookup(s.Kind, ""); !heard && s.Lane == "" {
+		lane, _, err := view.LaneFor(ctx, f.Commands, s.Kind, "", w.Lane)
+		if err != nil {
+			return nil, err
+		}
+		next.Lane = lane
+	}
+	if s.Lane != "" {
+		if _, err := f.intake.laneOf(ctx, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
+			f.Log.WarnContext(ctx, "the lane of a join is gone: it goes where its parent was", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
+			next.Lane = w.Lane
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if err := next.EncodePlan(); err != nil {
+		return nil, err
+	}
+	ids, err := f.Store.NewIDs(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	n := f.intake.follow(next, before{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter})
+	n.ID, n.Branch, n.Actor = ids[0], w.Branch, "system"
+	n.Impaired = n.Impaired || impaired
+	return &n, nil
+}
+
+// CancelPage is how many jobs one statement cancels.
+const CancelPage = 1000
+
+// CancelOpen cancels jobs, as long as open lists some that have neither ended nor been asked to. Jobs whose rows are locked by
+// transactions of their handlers have their handlers cancelled: with wait it blocks until each has ended, without it they are left to the
+// next call. It calls seen with every job that it cancels or asks, and returns the fan-outs that need settling after that. The audit entry,
+// unless it is nil, is written with the first of them.
+func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.Deed, wait bool,
+	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
+	if seen == nil {
+		seen = func(...int64) {}
+	}
+	for {
+		ids, err := open(ctx, CancelPage)
+		if err != nil || len(ids) == 0 {
+			return more, err
+		}
+		c, err := admin.CancelMany(ctx, f.Store, ids, reason, actor, d)
+		if err != nil {
+			return more, err
+		}
+		d = nil
+		f.Count.Ends.Count(job.Cancelled, "", c.Kinds...)
+		more = append(more, c.OffBalance...)
+		seen(c.Ended...)
+		for _, l := range c.Asked {
+			seen(l.JobID)
+			if one := f.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
+				one.cancelFor(job.ReasonCancelled)
+			}
+		}
+		if len(c.Asked) > 0 {
+			f.WakePeers()
+		}
+		if len(c.Ended)+len(c.Asked) > 0 {
+			continue
+		}
+		// All are locked by other transactions, or have moved since.
+		for _, id := range ids {
+			if !wait {
+				if err := admin.Tell(ctx, f.Commands, id, f.TellRun); err != nil {
+					return more, err
+				}
+				continue
+			}
+			if err := f.CancelAmong(ctx, id, actor); err == nil {
+				seen(id)
+			} else if !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound) {
+				return more, err
+			}
+		}
+		if !wait {
+			f.WakePeers()
+			return more, nil
+		}
+	}
+}

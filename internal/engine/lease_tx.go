@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// leaseTx runs transactions that hold the lease of a claim: those of handlers, and those that end a claim with a handler's writes.
+type leaseTx struct {
+	*Identity
+	alive context.Context // ends when the engine gives up writing
+}
+
+// run runs do in a transaction of a pool, the host's when it holds writes of the handler's, that holds a claim's lease, and commits it. When the connection breaks
+// before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
+// and when that is gone, ended says whether it was this transaction that ended it; nil: it ends no claim. do's own errors come back
+// as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context:
+// a cancel or stop of the job does not wait for a write that hangs. But the outcome of the commit of an end is read back until it is known,
+// also when the context has ended: should it be committed, the next step is this pod's, and no other would ever start it.
+func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(l.alive, cancel)
+	defer stop()
+	select {
+	case one.turn <- struct{}{}:
+		defer func() { <-one.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	over := false
+	defer func() { one.Events.End(over) }()
+	closed := 0
+	for backoff := wait.NewBackoff(); ; {
+		if err := one.Events.Begin(ctx); err != nil {
+			return err
+		}
+		committed, err := l.try(ctx, one, pool, do, ended)
+		over = committed
+		if own, ok := err.(*ownError); ok {
+			return own.err
+		}
+		if committed || err != nil && !store.Transient(err) {
+			return one.orGone(err)
+		}
+		_ = l.DBError(err)
+		if one.IsLost() {
+			return one.Loss()
+		}
+		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
+			closed++ // each connection of the pool that leads to a former primary is closed by one try
+			continue
+		}
+		if backoff.Tries > 50 && (ended == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end is owed, however long the database is away
+			return err
+		}
+	}
+}
+
+// isOutage reports whether err says that the primary cannot be reached, or is not one yet.
+func isOutage(err error) bool {
+	switch store.Class(err) {
+	case "conn", "08", "25", "57":
+		return true
+	}
+	return false
+}
+
+// ownError is an error of do, not of the connection, however much it may look like one: no reason to run it
+// again.
+type ownError struct{ err error }
+
+func (o *ownError) Error() string { return o.err.Error() }
+
+// try is one try of run. committed reports that the commit is known to have happened.
+func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
+	}()
+	number, err := store.Hold(ctx, l.Store, tx, one.Lease, l.Opts.LeaseFor)
+	if err != nil {
+		store.CloseStale(tx.Conn(), err, true)
+		return false, err
+	}
+	if err := do(ctx, tx); err != nil {
+		// A statement of the handler's that took too long (57014) would take as long again; one that may not write (25006) is in a
+		// transaction that the handler made read-only, since Hold has written in it.
+		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
+			err = &ownError{err}
+		}
+		return false, err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err = tx.Commit(ending)
+	if !store.Unknown(err) {
+		return err == nil, err
+	}
+	return l.readBack(ctx, one, number, err, ended)
+}
+
+// readBack reads the outcome of a commit whose reply was lost. For an end it retries until that is known: see run.
+func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+	if ended != nil {
+		ctx = l.alive
+		defer func() {
+			if !committed {
+				l.Unknown.Raise() // should it stand all the same, the next step is found in the table
+			}
+		}()
+	}
+	for backoff := wait.NewBackoff(); ; {
+		writes, held, unread := store.Settled(ctx, l.Store, one.Lease)
+		is := false
+		if unread == nil && !held && ended != nil {
+			is, unread = ended(ctx)
+		}
+		switch {
+		case unread == nil && (is || held && writes >= number):
+			l.Damped.Over(ctx, commitNotKnown)
+			return true, nil
+		case unread == nil && held:
+			return false, lost
+		case unread == nil, ended != nil && one.IsLost():
+			return false, fmt.Errorf("commit with job %d held: %w", one.Lease.JobID, job.ErrLeaseLost)
+		}
+		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, one.Lease.JobID, telemetry.Err, l.DBError(unread))
+		if !backoff.Wait(ctx) {
+			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Begin takes the first heartbeat of an identity that was registered, or is served here from now on.
+func (e *Engine) Begin(sent time.Time, b store.Beat) {
+	e.Lease.beaten(sent, b.Now, b.Left, true)
+	e.apply(b)
+}
+
+// Live claims jobs until ctx ends, then calls drain. It renews the lease and writes ends until drain has returned.
+func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
+	var life sync.WaitGroup
+	life.Go(func() { e.beat(alive) })
+	life.Go(func() { e.compare(alive) })
+	life.Go(func() { e.ends.flusher.run(alive) })
+	life.Go(func() { e.run(alive) })
+	var claims sync.WaitGroup
+	claims.Go(func() { e.Poller.Run(ctx) })
+	<-ctx.Done()
+	e.StopClaims()
+	claims.Wait()
+	life.Go(func() { e.claims.returnSlots(alive) }) // those of limited lanes that it does not use: others wait for them
+	drain(alive)
+	die()
+	life.Wait()
+	e.workers.Close()
+}
+
+// WriteEnds writes the ends of adopted claims, without a lease to keep and without claims, until stop is called.
+func (e *Engine) WriteEnds() (stop func()) {
+	alive, die := context.WithCancel(context.Background())
+	var life sync.WaitGroup
+	life.Go(func() { e.ends.flusher.run(alive) })
+	return func() {
+		e.CloseRuns()
+		die()
+		life.Wait()
+		e.workers.Close()
+	}
+}
+
+// StopClaims keeps the engine from starting jobs.
+func (i *Identity) StopClaims() { i.Closing.Store(true) }
+
+// WaitIdle blocks until no claim is left, and reports whether none is; or until ctx ends or over is closed.
+func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
+	for {
+		select {
+		case <-over:
+			return false
+		case <-i.Runs.idle():
+			if i.Runs.Count() == 0 {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// CloseRuns waits for the ends that are being written, and takes in no further claims.
+func (i *Identity) CloseRuns() {
+	i.Runs.Wait(2*time.Second, nil)
+	i.Runs.Close()
+}
+
+// Adopt goes on with a claim that the identity has held for a while already, and reports whether it takes it.
+func (e *Engine) Adopt(a store.Adopted) bool {
+	e.Lanes.Adopt(a.Lane)
+	one := e.NewRun(a.Claimed, e.Boot())
+	if one == nil {
+		e.Lanes.Release(a.Lane, 1)
+		return false
+	}
+	one.hasRun(a.Ran)
+	if a.CancelRequested {
+		one.cancelFor(job.ReasonCancelled)
+	}
+	e.workers.Give(one)
+	return true
+}
+
+// RestoreClaims asks for the slots of limited lanes that the identity held before; with missed, also for claims whose replies were lost.
+func (e *Engine) RestoreClaims(missed bool) {
+	e.Lanes.Unsure()
+	if missed {
+		e.Unknown.Raise()
+	}
+}
+
+// Resize changes the number of slots.
+func (e *Engine) Resize(slots int) {
+	if e.Lanes.Resize(slots) {
+		e.Wake()
+	}
+}
+
+// WakeForPeers asks for a claim, and for slots of limited lanes that other engines may have changed.
+func (e *Engine) WakeForPeers() {
+	e.claims.heard.Store(true)
+	e.Wake()
+}
+
+// NoteUnknownOutcome asks for a search for claims that the table gives to the identity and that the engine does not know.
+func (e *Engine) NoteUnknownOutcome() {
+	e.Unknown.Raise()
+	e.Wake()
+}
+
+// LoseLease gives the identity a new boot id, after others have closed its row, ends its runs, and returns the old id.
+func (e *Engine) LoseLease() (old string) {
+	old = e.Lease.Renew()
+	e.Lanes.DropGrants()
+	e.Runs.Each(func(one *Run) {
+		if one.Lease.Pod == old {
+			one.lose(job.ErrLeaseLost)
+		}
+	})
+	return old
+}
+
+// Drain waits for the handlers, then for their contexts to end them, then hands back the remaining claims.
+func (e *Engine) Drain(ctx context.Context) {
+	if !e.Runs.Wait(e.Opts.ShutdownGrace, e.hurry) {
+		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
+		// A database that does not answer must not keep the process: its leases run out.
+		giveUp := time.AfterFunc(2*time.Second, e.ends.flusher.die)
+		defer giveUp.Stop()
+		if !e.Runs.Wait(time.Second, nil) {
+			e.handBackRest(ctx)
+		}
+	}
+	e.Runs.Close()
+	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := e.sweeper.handBackOrphans(asking); err != nil {
+		e.Log.WarnContext(ctx, "jobs whose claim's reply was lost are left to the other pods", telemetry.Err, err)
+	}
+}
+
+// handBackRest hands back the claims of handlers that ignore the end of their context, or that began as next steps after it.
+func (e *Engine) handBackRest(ctx context.Context) {
+	e.Runs.Each(func(one *Run) {
+		one.cancel(job.ErrShutdown)
+		if one.Settled.CompareAndSwap(false, true) {
+			e.Metrics.Stuck.Inc()
+			e.Log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)
+			e.ends.handBack(one, "the pod is shutting down")
+		}
+	})
+}
+
+// HurryDrain ends the grace of a drain that is under way.
+func (e *Engine) HurryDrain() { e.hurried.Do(func() { close(e.hurry) }) }

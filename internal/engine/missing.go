@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// compareSoon asks for a comparison.
+func (e *Engine) compareSoon() {
+	e.comparing.Set()
+}
+
+// compare compares after each request, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.
+func (e *Engine) compare(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.comparing:
+		}
+		if err := e.cancelMissing(ctx); err != nil {
+			e.Log.DebugContext(ctx, "handlers could not be compared with the table, the next heartbeat tries again", telemetry.Err, e.DBError(err))
+			continue
+		}
+		e.Member.ClaimsCompared(ctx)
+	}
+}
+
+// cancelMissing cancels the handlers whose claims are missing in the table. It asks about claims whose commit was confirmed before, and
+// leaves out those whose end may have been written since.
+func (e *Engine) cancelMissing(ctx context.Context) error {
+	boot := e.Boot()
+	var asked []job.Lease
+	e.Runs.Each(func(one *Run) {
+		if one.Lease.Pod == boot && one.mustBeHeld() {
+			asked = append(asked, one.Lease)
+		}
+	})
+	if len(asked) == 0 {
+		return nil
+	}
+	missing, err := store.MissingClaims(ctx, e.Store, boot, asked)
+	if err != nil {
+		return err
+	}
+	var lost []*Run
+	var ids []int64
+	for _, m := range missing {
+		one := e.Runs.Find(m.ID, m.Fence)
+		switch {
+		case one == nil || !one.mustBeHeld():
+		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
+			one.cancelFor(m.Reason) // ended by a command since the heartbeat
+		case e.Member.ClaimMissing(one):
+		default:
+			lost, ids = append(lost, one), append(ids, m.ID)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	gone, err := e.Store.Gone(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	for _, one := range lost {
+		if gone[one.Lease.JobID] {
+			one.lose(job.ErrGone)
+		} else {
+			one.lose(job.ErrLeaseLost)
+		}
+	}
+	e.Log.WarnContext(ctx, "handlers cancelled whose claims are missing in the table: the jobs were deleted, or the server has lost its latest commits",
+		telemetry.Pod, e.Opts.Name, telemetry.JobIDs, ids)
+	return nil
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// sweeper is the source of the poller: it takes back what lapsed pods left, promotes what is due, hands back orphans, and claims.
+type sweeper struct {
+	*Identity
+	claims *claimer
+}
+
+// NextDue implements poller.Source.
+func (s *sweeper) NextDue() time.Time {
+	d := &s.Due
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.next
+	if !d.lapse.IsZero() && (next.IsZero() || d.lapse.Before(next)) {
+		next = d.lapse
+	}
+	if d.sweep {
+		next = time.Now()
+	}
+	return next
+}
+
+// Sweep implements poller.Source: it takes back what lapsed pods left, promotes what is due, and claims.
+func (s *sweeper) Sweep(ctx context.Context) (more bool) {
+	if !s.Lease.Trusted() {
+		return false
+	}
+	if err := s.handBackOrphans(ctx); err != nil {
+		s.Damped.Warn(ctx, notHandedBack, telemetry.Err, err)
+	} else {
+		s.Damped.Over(ctx, notHandedBack)
+	}
+	promote, recover := s.Due.take()
+	if recover {
+		if !s.Lease.mayJudge() {
+			s.Due.again(false, true, s.Opts.HeartbeatEvery)
+		} else if err := s.recover(ctx); err != nil {
+			s.Damped.Warn(ctx, recoveryFailed, telemetry.Err, s.DBError(err))
+			s.Due.again(false, true, time.Second)
+		} else {
+			s.Damped.Over(ctx, recoveryFailed)
+		}
+	}
+	if promote {
+		const most = 500
+		promoted, err := s.Store.Promote(ctx, most)
+		switch {
+		case err != nil:
+			s.Damped.Warn(ctx, promotionFailed, telemetry.Err, s.DBError(err))
+			s.Due.again(true, false, time.Second)
+		case promoted == most:
+			more = true
+			s.Due.again(true, false, 0)
+		}
+		if err == nil {
+			s.Damped.Over(ctx, promotionFailed)
+		}
+		if promoted > 0 {
+			s.WakePeers() // claims of a moment ago found them locked by us, and we may not be able to run them
+		}
+	}
+	claimed, err := s.claims.claim(ctx, s.look.Swap(false) || promote || recover)
+	if err != nil {
+		s.Damped.Warn(ctx, claimFailed, telemetry.Err, s.DBError(err))
+		time.AfterFunc(time.Second, s.Wake)
+		return false
+	}
+	s.Damped.Over(ctx, claimFailed)
+	return more || claimed
+}
+
+// recoverPage is how many rows of live one statement of a recovery looks at.
+const recoverPage = 5000
+
+// recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
+// handlers, for every pod can do it for all.
+func (s *sweeper) recover(ctx context.Context) error {
+	spared, left := s.Lease.spared(s.Opts.LeaseFor)
+	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		s.Due.again(false, true, left)
+	}
+	boots, err := store.SweepsDue(ctx, s.Store)
+	if err != nil || len(boots) == 0 {
+		return err
+	}
+	recovered, passed, crashed := 0, 0, 0
+	for after := int64(0); ; {
+		page, err := store.RecoverPage(ctx, s.Store, boots, after, recoverPage, s.Opts.MaxCrashes)
+		if err != nil {
+			return err
+		}
+		_ = failpoint.Hit(failpoint.RecoverPage)
+		s.Count.Ends.Count(job.Failed, job.ClassCrashLimit, page.Crashed...)
+		s.Count.Ends.Count(job.Cancelled, "", page.Cancelled...)
+		crashed += len(page.Crashed)
+		recovered += page.Pending + len(page.Crashed) + len(page.Cancelled)
+		passed += page.Passed
+		after = page.Last
+		if page.Seen < recoverPage {
+			break
+		}
+	}
+	if passed > 0 {
+		s.Due.again(false, true, time.Second) // other transactions lock their rows: this was not the last sweep
+	} else {
+		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
+			return err
+		} else if len(lanes) > 0 {
+			s.claims.heard.Store(true)
+			s.WakePeers()
+		}
+		if err := store.Swept(ctx, s.Store, boots); err != nil {
+			return err
+		}
+	}
+	for _, l := range lapsed {
+		s.Log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.Boot, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
+		s.Metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
+	}
+	if crashed > 0 {
+		s.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, crashed, telemetry.ErrorClass, job.ClassCrashLimit)
+	}
+	if recovered > 0 {
+		s.Count.Recovered.Add(float64(recovered))
+		s.Log.WarnContext(ctx, "orphans recovered", telemetry.Jobs, recovered)
+		s.WakePeers()
+	}
+	return nil
+}

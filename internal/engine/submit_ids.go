@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+)
+
+// idTries is the number of times that jobs get other ids because theirs are in use. Each time the ids come from a new block.
+const idTries = 3
+
+// renumber gives new jobs other ids, after one of theirs was found in use: by a job that another pod submitted under it, as after a failover
+// that lost commits and that PostgreSQL does not report.
+func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
+	sub.Log.WarnContext(ctx, "job ids are in use already: others are taken", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
+	sub.Commands.DropIDs()
+	sub.Store.DropIDs()
+	ids, err := sub.Commands.NewIDs(ctx, len(jobs))
+	if err != nil {
+		return sub.DBError(err)
+	}
+	sub.rename(jobs, ids)
+	return nil
+}
+
+// renumberNext is renumber for the next steps of a claim, as long as the claim is ours.
+func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
+	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
+}
+
+func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
+	for i, n := range jobs {
+		if sub.inFlight.has(n.ID) {
+			sub.inFlight.add(ids[i])
+			sub.inFlight.remove(n.ID)
+		}
+		n.ID = ids[i]
+	}
+}
+
+// each are pointers to the elements of a list.
+func each(list []store.NewJob) []*store.NewJob {
+	all := make([]*store.NewJob, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
+}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+)
+
+// staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
+func (i *Identity) staleAfter(one *Run) time.Duration {
+	if one.kind.StaleAfter != nil {
+		return *one.kind.StaleAfter
+	}
+	if after, set := i.Lanes.StaleAfter(one.Claimed.Lane); set {
+		return after
+	}
+	return i.Opts.StaleAfter
+}
+
+// linkWithin bounds the read of what a join is to be linked to: its handler waits for it.
+const linkWithin = time.Second
+
+// linkJoin links the span of a join to the fan-out and the first of its children. A join is the one job with a parent that has no context
+// of its own.
+func (x *executor) linkJoin(one *Run) {
+	c := &one.Claimed
+	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(one.Ctx, linkWithin)
+	defer cancel()
+	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
+	if err != nil {
+		_ = x.DBError(err) // the trace is poorer, the job is not
+	}
+	one.span.Link(found...)
+}
+
+// watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
+// it. The handler keeps its slot until it returns, for it still uses this process.
+func (x *executor) watchStuck(one *Run) {
+	timer := time.NewTimer(x.Opts.StuckAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-one.Ended:
+		return
+	}
+	if !one.Settled.CompareAndSwap(false, true) {
+		return
+	}
+	cause := context.Cause(one.Ctx)
+	x.Metrics.Stuck.Inc()
+	x.Log.ErrorContext(one.Ctx, "handler ignores the end of its context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
+	one.Events.Close()
+	x.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", x.Opts.StuckAfter, cause))
+}
+
+func stacks() string {
+	buf := make([]byte, 64<<10)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// startWatchdog watches over the signs of life of a run from now on, if its kind or its lane sets a limit.
+func (one *Run) startWatchdog() {
+	after := one.exec.staleAfter(one)
+	one.watchdog.Start(one.cancel, after)
+	if now := one.exec.staleAfter(one); now != after { // its lane says otherwise since, and may have said it before the watch began
+		one.watchdog.Limit(now)
+	}
+}

@@ -1,0 +1,153 @@
+// Package tracing makes the spans of submissions and runs, and hides what OpenTelemetry needs for them. The engine and the code that submits
+// jobs call it; without a tracer provider nothing is made, stored or allocated.
+package tracing
+
+import (
+	"context"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// Tracer makes the spans of submissions and runs. A submission is a producer's span, whose context is stored with the job;
+// a run is a consumer's span. What starts at once is in the trace that it comes from:
+//
+//	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
+//
+// What does not start at once has a trace of its own with a link to the stored context: a run after a retry, a takeover or
+// a wait of a minute; a child of a fan-out, which links to the run that fanned out; and a join, which links to the
+// children. So no trace is open for hours, and none has ten thousand branches.
+type Tracer struct {
+	Provider trace.TracerProvider // nil: the global one of the moment
+}
+
+const (
+	tracerName = "github.com/trapeze-run/trapeze/runner"
+	// MaxLinks bounds the links from a fan-out to its children, and from its join.
+	MaxLinks = 32
+)
+
+// unset is the global provider as long as no program has set one; nil when one was set before this package came to be.
+var unset = func() trace.TracerProvider {
+	p := otel.GetTracerProvider()
+	if t := reflect.TypeOf(p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global") {
+		return p
+	}
+	return nil
+}()
+
+// tracer returns nil when no provider is set.
+func (t Tracer) tracer() trace.Tracer {
+	p := t.Provider
+	if p == nil {
+		p = otel.GetTracerProvider()
+	}
+	if _, off := p.(noop.TracerProvider); off || p == unset {
+		return nil
+	}
+	return p.Tracer(tracerName, trace.WithSchemaURL(semconv.SchemaURL))
+}
+
+// StartSubmission begins the span of a submission. It returns nil without a provider.
+func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	tracer := t.tracer()
+	if tracer == nil {
+		return ctx, nil
+	}
+	about := append(operation("enqueue", kind, lane), semconv.MessagingOperationTypeSend)
+	if jobs > 1 {
+		about = append(about, semconv.MessagingBatchMessageCount(jobs))
+	}
+	return tracer.Start(ctx, "enqueue "+kind, append(options, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(about...))...)
+}
+
+// EndSubmission ends the span of a submission; id is its job, 0 for many.
+func EndSubmission(span trace.Span, id int64, err error) {
+	if span == nil {
+		return
+	}
+	switch {
+	case err != nil:
+		failed(span, "submission", err)
+	case id != 0:
+		span.SetAttributes(identity(id)...)
+	}
+	span.End()
+}
+
+// StartRun begins the span of a claim.
+func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context, Span) {
+	tracer := t.tracer()
+	if tracer == nil {
+		return ctx, Span{}
+	}
+	about := append(operation("run", c.Kind, c.Lane), identity(c.ID)...)
+	about = append(about, semconv.MessagingOperationTypeProcess, attribute.Int("trapeze.attempt", c.Attempt),
+		attribute.Int64("trapeze.fence", c.Fence), attribute.Int64("trapeze.pipeline.id", c.PipelineID),
+		attribute.Int("trapeze.step", c.Step), attribute.String("trapeze.path", c.Path))
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
+	if from := traceOf(c.Trace); !from.IsValid() {
+		options = append(options, trace.WithNewRoot())
+	} else if c.FirstClaim() && !c.Late {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
+	} else {
+		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from}))
+	}
+	ctx, span := tracer.Start(ctx, "run "+c.Kind, options...)
+	return ctx, Span{span}
+}
+
+// Child makes the span of the submission of a fan-out's child: the beginning of a trace, linked both ways to the run that
+// fans out. It returns what is to be stored with the child.
+func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
+	if from.span == nil {
+		return ""
+	}
+	_, span := t.StartSubmission(ctx, n.Kind, n.Lane, 1, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from.span.SpanContext()}))
+	if span == nil {
+		return ""
+	}
+	if n.No != nil && *n.No <= MaxLinks {
+		from.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
+	}
+	EndSubmission(span, n.ID, nil)
+	return Traceparent(span)
+}
+
+// operation names an operation and its destination, the kind: handlers are registered for kinds.
+func operation(name, kind, lane string) []attribute.KeyValue {
+	return []attribute.KeyValue{semconv.MessagingSystemKey.String("trapeze"), semconv.MessagingOperationName(name),
+		semconv.MessagingDestinationName(kind), attribute.String("trapeze.kind", kind), attribute.String("trapeze.lane", lane)}
+}
+
+func identity(id int64) []attribute.KeyValue {
+	return []attribute.KeyValue{semconv.MessagingMessageID(strconv.FormatInt(id, 10)), attribute.Int64("trapeze.job.id", id)}
+}
+
+// Traceparent returns the position of a span as it is stored: empty for none.
+func Traceparent(span trace.Span) string {
+	if span == nil {
+		return ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), span), carrier)
+	return carrier.Get("traceparent")
+}
+
+// traceOf reads what Traceparent wrote; what it does not understand is no trace.
+func traceOf(traceparent string) trace.SpanContext {
+	if traceparent == "" {
+		return trace.SpanContext{}
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	return trace.SpanContextFromContext(ctx)
+}

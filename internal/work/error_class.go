@@ -1,0 +1,49 @@
+package work
+
+import (
+	"context"
+	"errors"
+
+	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ErrorOf returns the class of an error that a handler returned, and its code: panic, database with the SQLSTATE, or error. A code of the
+// handler's own wins over an SQLSTATE, so that a code of the class database is always one.
+func ErrorOf(err error) (job.ErrorClass, string) {
+	if r, ok := errors.AsType[*reportedError](err); ok {
+		return r.class, r.code
+	}
+	code := job.CodeOf(err)
+	if _, ok := errors.AsType[*guard.Panic](err); ok || errors.Is(err, guard.ErrExited) {
+		return job.ClassPanic, code
+	}
+	if state := job.SQLStateOf(err); state != "" && code == "" {
+		return job.ClassDatabase, state
+	}
+	return job.ClassError, code
+}
+
+// readOnce calls the methods of a handler's error that are called again where a panic would be the runner's own.
+func ReadError(err error) {
+	_, _ = err.Error(), errors.Is(err, context.Canceled)
+	_, _ = ErrorOf(err)
+}
+
+// reportedError is an error of a handler on a remote worker, whose class and code the worker reports.
+type reportedError struct {
+	error
+	class job.ErrorClass
+	code  string
+}
+
+func (r *reportedError) Unwrap() error { return r.error }
+
+// reported returns a handler's error as a remote worker reports it. A worker decides only between the classes of [ErrorOf]; it may be of a
+// version that reports none.
+func ReportedError(err error, class job.ErrorClass, code string) error {
+	if class != job.ClassPanic && class != job.ClassDatabase {
+		class = job.ClassError
+	}
+	return &reportedError{err, class, job.CleanCode(code)}
+}

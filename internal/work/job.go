@@ -1,0 +1,96 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Job is one claim of a job, as its handler gets it. It is safe for concurrent use.
+type Job struct {
+	Claimed store.Claimed
+	Lease   job.Lease
+	Pod     string // display name
+	Writer  Writer
+	kept    atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil: none
+}
+
+// Writer takes the writes and reads of a handler to the database: directly on a pod, through the network on a remote worker.
+// Texts are storable and JSON is valid and of bounded size; [Job.Emit] ensures the former.
+type Writer interface {
+	// Tx runs write in a transaction that holds the job's lease, and commits it together with the checkpoint that encode returns then.
+	// Both run again when the transaction is tried again. encode may be nil: no checkpoint.
+	Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error
+	// Progress notes how far the job is. It does not wait.
+	Progress(p job.Progress)
+	// Emit appends an event to the job's history.
+	Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error
+	// Checkpoint keeps a checkpoint.
+	Checkpoint(ctx context.Context, v json.RawMessage) error
+	// ParentResult reads the result of the job's parent: nil when it has none.
+	ParentResult(ctx context.Context) (json.RawMessage, error)
+	// Branches reads the branches that the job joins.
+	Branches(ctx context.Context) iter.Seq2[job.Branch, error]
+	// CompletionToken returns the secret with which parts of the job are completed.
+	CompletionToken(ctx context.Context) (string, error)
+}
+
+// TxFunc writes in a transaction.
+type TxFunc func(tx pgx.Tx) error
+
+// Tx calls [Writer.Tx] and keeps the checkpoint that was committed.
+func (j *Job) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error {
+	if encode == nil {
+		return j.Writer.Tx(ctx, write, nil)
+	}
+	var latest json.RawMessage // of the latest try
+	err := j.Writer.Tx(ctx, write, func() (_ json.RawMessage, err error) {
+		latest, err = encode()
+		return latest, err
+	})
+	if err == nil {
+		j.kept.Store(&latest)
+	}
+	return err
+}
+
+// Checkpoint calls [Writer.Checkpoint] and keeps v.
+func (j *Job) Checkpoint(ctx context.Context, v json.RawMessage) error {
+	if err := j.Writer.Checkpoint(ctx, v); err != nil {
+		return err
+	}
+	j.kept.Store(&v)
+	return nil
+}
+
+// LastCheckpoint returns the latest checkpoint, of this run or else of an earlier one: nil when there is none.
+func (j *Job) LastCheckpoint() json.RawMessage {
+	if kept := j.kept.Load(); kept != nil {
+		return *kept
+	}
+	return j.Claimed.Checkpoint
+}
+
+// Emit calls [Writer.Emit] with texts that can be stored.
+func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
+	return j.Writer.Emit(ctx, job.Storable(event, 100), job.Storable(level, 20), job.Storable(message, job.MaxErrorBytes), fields)
+}
+
+// Parent returns the result of the job's parent. It returns [job.ErrNotFound] when there is none.
+func (j *Job) Parent(ctx context.Context) (json.RawMessage, error) {
+	if j.Claimed.ParentID == nil {
+		return nil, fmt.Errorf("read the parent of job %d: %w", j.Claimed.ID, job.ErrNotFound)
+	}
+	result, err := j.Writer.ParentResult(ctx)
+	if err == nil && result == nil {
+		err = fmt.Errorf("job %d ended without a result: %w", *j.Claimed.ParentID, job.ErrNotFound)
+	}
+	return result, err
+}

@@ -1,0 +1,192 @@
+// Package work holds the forms in which a job passes between programs and the engine: [Submission] on its way in, [Job] as its handler gets
+// it, [Outcome] as the handler returns it; encoded, bounded, and free of the types of applications. Package runner makes them from an
+// application's values, the packages of remote workers from the wire, and the engine works with them alone.
+package work
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Submission is a job on its way in: one that a program submits, the next step of a pipeline, or a child of a fan-out.
+type Submission struct {
+	Kind           string
+	Args           json.RawMessage // encoded by [EncodeArgs]
+	Planned        []Step          // follow it
+	Plan           json.RawMessage // Planned, encoded by EncodePlan
+	Subject        *string
+	Lane           string // empty: the kind's
+	Priority       *int
+	Delay          time.Duration
+	MaxAttempts    *int // nil: as the kind says
+	MaxCrashes     *int // the kind's limit, where this program knows the kind
+	UniqueKey      *string
+	UniqueWhile    *string // WhilePending or WhileActive
+	IdempotencyKey string
+	Submitter      string
+	Foreign        bool // its kind, and the kinds of the steps after it, need not be known here
+	Pipeline       string
+	Approval       bool
+}
+
+// The values of Submission.UniqueWhile: until the job starts, and until it has ended.
+const (
+	WhilePending = "pending"
+	WhileActive  = "active"
+)
+
+// Step is a planned step before it is stored.
+type Step struct {
+	job.Step
+	Foreign bool `json:"-"` // its kind need not be known here
+}
+
+// Submitted is a job that was submitted, or the job of an earlier submission with the same key.
+type Submitted struct {
+	ID         int64
+	PipelineID int64
+	State      job.State
+	Duplicate  bool
+}
+
+// FromPlan returns the submission of the first of some planned steps, which the others follow.
+func FromPlan(steps []Step) *Submission {
+	s := steps[0]
+	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
+}
+
+// Steps returns the submission and the steps after it as steps that are planned after another job. It refuses options that a step cannot have.
+func (w *Submission) Steps() ([]Step, error) {
+	if err := w.Validate(); err != nil {
+		return nil, fmt.Errorf("plan step %s: %w", w.Kind, err)
+	}
+	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
+		return nil, fmt.Errorf("plan step %s: a step takes a subject, a lane and a priority only: %w", w.Kind, job.ErrInvalid)
+	}
+	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority}
+	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
+}
+
+// Then plans a step, and the steps after it, after those that are planned already.
+func (w *Submission) Then(next *Submission) error {
+	steps, err := next.Steps()
+	w.Planned = append(w.Planned, steps...)
+	return err
+}
+
+// EncodePlan encodes the steps that follow. Args that are nested as deep as they may be are too deep within them.
+func (w *Submission) EncodePlan() (err error) {
+	w.Plan, err = EncodePlan(w.Kind, w.Planned)
+	return err
+}
+
+// EncodePlan encodes the steps that follow a job of a kind: nil when there are none.
+func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	plan, err := asItIs(steps)
+	if err != nil {
+		return nil, fmt.Errorf("plan the steps after %s: %w: %w", kind, job.ErrInvalidArgs, err)
+	}
+	return plan, nil
+}
+
+// DecodePlan decodes the steps that are planned after a job.
+func DecodePlan(id int64, plan json.RawMessage) (steps []Step, err error) {
+	if plan == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(plan, &steps); err != nil {
+		return nil, fmt.Errorf("decode the planned steps of job %d: %w", id, err)
+	}
+	return steps, nil
+}
+
+// Validate reports every problem at once, [job.ErrInvalid] each.
+func (w *Submission) Validate() error {
+	var errs []error
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format+": %w", append(args, job.ErrInvalid)...))
+		}
+	}
+	text := func(name string, s string, limit int) {
+		if len(s) > limit {
+			complain(false, "%s of %d bytes, at most %d", name, len(s), limit)
+		}
+		if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+			complain(false, "%s holds bytes that are no text", name)
+		}
+	}
+	if err := job.ValidateKind(w.Kind); err != nil {
+		errs = append(errs, err)
+	}
+	text("lane", w.Lane, 100)
+	text("submitter", w.Submitter, 200)
+	text("pipeline", w.Pipeline, 200)
+	text("idempotency key", w.IdempotencyKey, job.MaxKeyBytes)
+	if w.Subject != nil {
+		text("subject", *w.Subject, job.MaxSubjectBytes)
+	}
+	if w.UniqueKey != nil {
+		text("unique key", *w.UniqueKey, job.MaxKeyBytes)
+		complain(*w.UniqueKey != "", "empty unique key")
+		complain(*w.UniqueWhile == WhilePending || *w.UniqueWhile == WhileActive, "unique while %q", *w.UniqueWhile)
+	}
+	if w.Priority != nil {
+		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
+	}
+	complain(w.Delay >= 0, "delay of %s is negative", w.Delay)
+	complain(w.MaxAttempts == nil || *w.MaxAttempts > 0, "max attempts below 1")
+	complain(w.MaxAttempts == nil || *w.MaxAttempts <= math.MaxInt32, "max attempts above %d", math.MaxInt32)
+	return errors.Join(errs...)
+}
+
+// Key returns the idempotency key as it is stored; empty: there is none. With a submitter it is a hash of both, so that two submitters may
+// use the same words, and the stored key stays short.
+func (w *Submission) Key() string {
+	if w.IdempotencyKey == "" || w.Submitter == "" {
+		return w.IdempotencyKey
+	}
+	sum := sha256.Sum256([]byte(w.Submitter + "\x00" + w.IdempotencyKey)) // no submitter holds a NUL
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// First makes the row of a job that begins a pipeline. Its plan is encoded.
+func (w *Submission) First(id int64, lane string) store.NewJob {
+	n := w.Row(id, lane)
+	if w.Pipeline != "" || len(w.Planned) > 0 {
+		n.Pipeline = &w.Pipeline
+	}
+	return n
+}
+
+// Row makes the row of a job whose plan is encoded.
+func (w *Submission) Row(id int64, lane string) store.NewJob {
+	n := store.NewJob{
+		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,
+		MaxAttempts: w.MaxAttempts, MaxCrashes: w.MaxCrashes, UniqueKey: w.UniqueKey, UniqueWhile: w.UniqueWhile,
+		DelayMillis: w.Delay.Milliseconds(), NeedsApproval: w.Approval, Planned: w.Plan,
+	}
+	if w.Delay > 0 && n.DelayMillis == 0 {
+		n.DelayMillis = 1
+	}
+	if w.Subject != nil {
+		n.Subject = *w.Subject
+	}
+	if w.Priority != nil {
+		n.Priority = *w.Priority
+	}
+	return n
+}
