@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,13 +77,15 @@ func (one *Run) Loss() error {
 }
 
 // orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause. A write that
-// was refused while that context ended could not ask for the reason.
+// was refused, or whose statement was cancelled, while that context ended could not ask for the reason.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
 		one.lose(job.ErrGone)
 	case errors.Is(err, job.ErrLeaseLost) && one.IsLost() && one.gone:
 		return job.ErrGone
+	case errors.Is(err, context.Canceled) && one.IsLost():
+		return fmt.Errorf("%w: %w", one.Loss(), err)
 	}
 	return err
 }
