@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -75,12 +74,12 @@ func cleaned(p job.Progress) job.Progress {
 
 // leave closes the row of a worker that stops. What it has not reported is left to the net, which knows of it by the row.
 func (g *Session) leave(ctx context.Context) error {
-	g.engine.Runs.Wait(g.host.pod.opts.LeaseFor/4, nil)
-	if err := g.host.pod.remoteStore.Leave(ctx, g.opts.ID); err != nil {
+	g.engine.Runs.Wait(g.host.pod.Opts.LeaseFor/4, nil)
+	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
 		return g.host.pod.DBError(err)
 	}
 	g.finish(nil)
-	if lanes, err := store.VoidSlots(ctx, g.host.pod.remoteStore, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
+	if lanes, err := store.VoidSlots(ctx, g.host.pod.RemoteStore, []string{g.opts.ID}); err == nil && len(lanes) > 0 {
 		g.host.pod.WakePeers()
 	}
 	return nil
@@ -98,7 +97,7 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b SessionBe
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
-	held, err := store.Adopt(ctx, h.pod.remoteStore, id, leases)
+	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, leases)
 	if err != nil {
 		return nil, h.pod.DBError(err)
 	}
@@ -108,7 +107,7 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b SessionBe
 		known[engine.ClaimKey{ID: h.ID, Fence: h.Fence}] = h
 		leases = append(leases, job.Lease{JobID: h.ID, Fence: h.Fence, Pod: id})
 	}
-	if err := store.Acknowledge(ctx, h.pod.remoteStore, id, leases); err != nil {
+	if err := store.Acknowledge(ctx, h.pod.RemoteStore, id, leases); err != nil {
 		return nil, h.pod.DBError(err)
 	}
 	list := make([]SessionVerdict, len(b.Running))
@@ -121,11 +120,11 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b SessionBe
 		case mine.CancelRequested:
 			list[i].Cause = job.ErrCancelled
 		case l.Progress != nil:
-			_ = h.pod.remoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
+			_ = h.pod.RemoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
 		}
 	}
 	if b.Leaving {
-		return list, h.pod.DBError(h.pod.remoteStore.Leave(ctx, id))
+		return list, h.pod.DBError(h.pod.RemoteStore.Leave(ctx, id))
 	}
 	return list, nil
 }
@@ -140,7 +139,7 @@ func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) 
 		if !row.Open {
 			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrSessionClosed)
 		}
-		beat, err := store.GuestHeartbeat(ctx, h.pod.remoteStore, id, h.pod.opts.LeaseFor, draining, row.Stream, true)
+		beat, err := store.GuestHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
 			return row, h.pod.DBError(err)
 		}
@@ -156,7 +155,7 @@ func (h *Host) guestRow(ctx context.Context, id, owner string) (store.GuestRow, 
 	if !isWorker(id) {
 		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
 	}
-	row, err := store.Guest(ctx, h.pod.remoteStore, id)
+	row, err := store.Guest(ctx, h.pod.RemoteStore, id)
 	switch {
 	case errors.Is(err, job.ErrNotFound):
 	case err != nil:

@@ -64,8 +64,8 @@ func (h *Host) countReport(duplicate bool, err error) {
 	}
 }
 
-// connected implements [workerSessions].
-func (h *Host) connected() (n int) {
+// Connected implements [workerSessions].
+func (h *Host) Connected() (n int) {
 	for _, g := range h.list() {
 		select {
 		case <-g.claims:

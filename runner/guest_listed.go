@@ -1,11 +1,10 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -68,7 +67,7 @@ func (g *Session) giveBackUnsent() {
 func (g *Session) listedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
-	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
+	row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID)
 	if err != nil {
 		return false
 	}
@@ -121,7 +120,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	for key := range claims {
 		leases = append(leases, job.Lease{JobID: key.ID, Fence: key.Fence, Pod: g.opts.ID})
 	}
-	held, err := store.Adopt(ctx, g.host.pod.remoteStore, g.opts.ID, leases)
+	held, err := store.Adopt(ctx, g.host.pod.RemoteStore, g.opts.ID, leases)
 	if err != nil {
 		return false // nobody knows
 	}

@@ -1,12 +1,11 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"errors"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -20,7 +19,7 @@ func (g *Session) Open(context.Context) error { return ErrSessionClosed }
 // Heartbeat renews the lease only when the worker was heard of since the last one.
 func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := store.GuestHeartbeat(ctx, g.host.pod.remoteStore, boot, g.host.pod.opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
+	b, err := store.GuestHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -35,7 +34,7 @@ func (g *Session) Apply(store.Beat) {}
 // LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Session) LeaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
-	if row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+	if row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrSessionClosed
 		g.host.pod.Metrics.LeasesLost.Inc()
 	}
@@ -73,7 +72,7 @@ func (g *Session) ClaimsCompared(context.Context) {}
 
 // MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
 func (g *Session) MarkLimit() (time.Duration, func()) {
-	return g.host.pod.opts.PollEvery, g.host.pod.Wake
+	return g.host.pod.Opts.PollEvery, g.host.pod.Wake
 }
 
 // current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
@@ -83,6 +82,6 @@ func (g *Session) current(ctx context.Context) bool {
 }
 
 func (g *Session) serves(ctx context.Context) (bool, error) {
-	row, err := store.Guest(ctx, g.host.pod.remoteStore, g.opts.ID)
+	row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID)
 	return err == nil && row.Open && row.Stream == g.stream, err
 }

@@ -72,7 +72,7 @@ func (o SessionOptions) withDefaults(h *Host) (SessionOptions, error) {
 		o.Name = o.ID
 	}
 	o.Version = job.Storable(o.Version, 100)
-	set(&o.AckWithin, 2*h.pod.opts.HeartbeatEvery)
+	set(&o.AckWithin, 2*h.pod.Opts.HeartbeatEvery)
 	return o, errors.Join(errs...)
 }
 

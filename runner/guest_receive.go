@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -45,7 +44,7 @@ func (h *Host) Receive(ctx context.Context, o SessionOptions) (g *Session, err e
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots}
-	row, err := store.OpenGuest(ctx, h.pod.remoteStore, info, o.Owner, key, policies, h.pod.opts.LeaseFor)
+	row, err := store.OpenGuest(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrSessionClosed)
 	}
@@ -66,13 +65,13 @@ func (h *Host) Receive(ctx context.Context, o SessionOptions) (g *Session, err e
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := store.GuestHeartbeat(ctx, h.pod.remoteStore, o.ID, h.pod.opts.LeaseFor, false, g.stream, true)
+	b, err := store.GuestHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
-		adopted, err = store.Adopt(ctx, h.pod.remoteStore, o.ID, g.known(o.Running))
+		adopted, err = store.Adopt(ctx, h.pod.RemoteStore, o.ID, g.known(o.Running))
 		g.crowded(len(g.known(o.Running)) - len(adopted))
 	}
 	if err != nil {
@@ -93,7 +92,7 @@ func (h *Host) Receive(ctx context.Context, o SessionOptions) (g *Session, err e
 // newEngine gives a session its engine.
 func (g *Session) newEngine() {
 	host, o := g.host, g.opts
-	opts := host.pod.opts.Options
+	opts := host.pod.Opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, sessionPollEvery, false
 	opts.Boot, opts.MayUse = o.ID, o.Lane
 	g.engine = engine.New(host.pod.Services, opts, g)
@@ -110,7 +109,7 @@ func (g *Session) newEngine() {
 
 // proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
 func (g *Session) proxied(told SessionKind, known *engine.Kind) *engine.Kind {
-	k := &engine.Kind{Name: told.Name, Timeout: g.host.pod.opts.Timeout}
+	k := &engine.Kind{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {
 		*k = *known
 	}

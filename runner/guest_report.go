@@ -151,7 +151,7 @@ func sameResult(reported, kept json.RawMessage) bool {
 // and what follows are written as anywhere else.
 func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report SessionReport) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
-	held, err := store.Adopt(ctx, h.pod.remoteStore, id, []job.Lease{lease})
+	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
 	if err != nil {
 		return false, h.pod.DBError(err)
 	}
@@ -178,7 +178,7 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Guest
 // policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
 // said nothing: that is as the pod says.
 func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []SessionKind, err error) {
-	raw, err := store.GuestPolicies(ctx, h.pod.remoteStore, id)
+	raw, err := store.GuestPolicies(ctx, h.pod.RemoteStore, id)
 	if err != nil {
 		return nil, h.pod.DBError(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -16,7 +17,7 @@ import (
 // Host serves remote workers on a pod: it has a session for each whose stream the pod serves, and takes heartbeats, reports and notes of
 // those that other pods serve.
 type Host struct {
-	pod *pod
+	pod *pod.Pod
 
 	mu   sync.Mutex
 	byID map[string]*Session
@@ -29,7 +30,7 @@ type Host struct {
 
 // HostOf returns the host of the remote workers of a pod, which has one.
 func HostOf(r *Runner) *Host {
-	return r.pod.serveWorkers(func() workerSessions {
+	return r.pod.ServeWorkers(func() pod.WorkerSessions {
 		registerCounts(r.pod.Metrics)
 		return &Host{pod: r.pod, adoptions: newAdoptions(r.pod.Store.Held)}
 	}).(*Host)
@@ -37,11 +38,11 @@ func HostOf(r *Runner) *Host {
 
 // Times are for how long a remote worker's lease lasts, and how often it is to be heard of.
 func (h *Host) Times() (lease, every time.Duration) {
-	return h.pod.opts.LeaseFor, h.pod.opts.HeartbeatEvery
+	return h.pod.Opts.LeaseFor, h.pod.Opts.HeartbeatEvery
 }
 
 // PodName returns the display name of the pod.
-func (h *Host) PodName() string { return h.pod.opts.Name }
+func (h *Host) PodName() string { return h.pod.Opts.Name }
 
 // ran measures a run of a kind that only remote workers have.
 func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
@@ -98,26 +99,23 @@ func (h *Host) list() []*Session {
 	return slices.Collect(maps.Values(h.byID))
 }
 
-// each implements [workerSessions].
-func (h *Host) each(do func(*engine.Engine)) {
+// Each implements [workerSessions].
+func (h *Host) Each(do func(*engine.Engine)) {
 	for _, g := range h.list() {
 		do(g.engine)
 	}
 }
 
-// engine implements [workerSessions].
-func (h *Host) engine(boot string) *engine.Engine {
+// Engine implements [workerSessions].
+func (h *Host) Engine(boot string) *engine.Engine {
 	if g := h.find(boot); g != nil {
 		return g.engine
 	}
 	return nil
 }
 
-// wake has the engine of each session look for jobs.
-func (h *Host) wake() { h.each((*engine.Engine).WakeForPeers) }
-
-// leave implements [workerSessions]. The workers go on, and come back to other pods.
-func (h *Host) leave() {
+// Leave implements [workerSessions]. The workers go on, and come back to other pods.
+func (h *Host) Leave() {
 	h.mu.Lock()
 	h.shut = true
 	h.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -37,7 +38,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
-	host := &Host{pod: &pod{Engine: &engine.Engine{}, opts: podOptions{Options: engine.Options{PollEvery: time.Minute}}}}
+	host := &Host{pod: &pod.Pod{Engine: &engine.Engine{Opts: engine.Options{PollEvery: time.Minute}}}}
 	guest := func(id string, kinds ...string) *Session {
 		g := &Session{engine: &engine.Engine{HandledKinds: kinds, Marks: host.marksFor(kinds), Opts: engine.Options{PollEvery: sessionPollEvery}}, host: host, opts: SessionOptions{ID: id}}
 		g.engine.Member = g

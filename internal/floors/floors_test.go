@@ -69,10 +69,11 @@ var plan = []floor{
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
-	{folder: "internal/inside", imports: "internal/feed internal/store"}, // parts of a Runner that only our own packages need
 	// the engine
-	{folder: "internal/engine", imports: "job internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"}, // claim, run, finish, hand on and recover the jobs of one identity
-	{folder: "runner", imports: "job internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/journal internal/slots internal/calendar internal/maintenance poller scheduler"},
+	{folder: "internal/engine", imports: "job internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                                                          // claim, run, finish, hand on and recover the jobs of one identity
+	{folder: "internal/pod", imports: "job internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/migrate internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only our own packages need
+	{folder: "runner", imports: "job internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
 
 	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner", testOnly: true}, // for our users' tests
 

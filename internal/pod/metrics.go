@@ -1,20 +1,22 @@
-package runner
+package pod
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
+// Collector returns the metrics of the pod.
+func (p *Pod) Collector() prometheus.Collector { return instruments{p} }
+
 // instruments are the pod's metrics; what is a state and not an event is read when they are collected.
-type instruments struct{ p *pod }
+type instruments struct{ p *Pod }
 
 // Describe implements [prometheus.Collector].
 func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.p.Metrics.Describe(ch) }
@@ -26,7 +28,7 @@ func (i instruments) Collect(ch chan<- prometheus.Metric) {
 	defer p.collecting.Unlock()
 	p.observe(p.Metrics.LaneSlots)
 	m := p.Metrics
-	m.RemoteWorkers.Set(float64(p.sessions().connected()))
+	m.RemoteWorkers.Set(float64(p.sessions().Connected()))
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()
@@ -68,10 +70,10 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 }
 
 // observe sets the slots of each lane that are used here, and their limit here: in this pod and in the remote workers that it serves.
-func (p *pod) observe(gauge *prometheus.GaugeVec) {
+func (p *Pod) observe(gauge *prometheus.GaugeVec) {
 	sum := map[string]slots.Use{}
 	p.Lanes.AddUse(sum)
-	p.sessions().each(func(e *engine.Engine) { e.Lanes.AddUse(sum) })
+	p.sessions().Each(func(e *engine.Engine) { e.Lanes.AddUse(sum) })
 	most := p.Lanes.Shared()
 	gauge.Reset()
 	for name, use := range sum {

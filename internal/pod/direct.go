@@ -1,4 +1,4 @@
-package runner
+package pod
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const directWithin = 5 * time.Second
 // direct connects to the primary, without a pooler in between. The hooks of the host's pool that make its connections are
 // called, for what they know: a password that is a token of some minutes, a role. A DirectURL with a password of its own
 // keeps it.
-func (p *pod) direct(ctx context.Context) (*pgx.Conn, error) {
+func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 	pool := p.Pool.Config()
 	config, own := pool.ConnConfig, false
 	if p.opts.DirectURL != "" {

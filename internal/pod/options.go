@@ -1,24 +1,23 @@
-package runner
+package pod
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"log/slog"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// podOptions configure a pod: see [Options].
-type podOptions struct {
+// Options configure a pod: see runner.Options.
+type Options struct {
 	engine.Options
 	Schema                                                       string
 	BehindPooler                                                 bool
-	Timeout                                                      time.Duration
 	MaxAge, ApprovalTTL                                          time.Duration
 	MinScheduleInterval                                          time.Duration
+	PassEvery                                                    time.Duration // about so long between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	Lanes                                                        []admin.BootLane
 	TracerProvider                                               trace.TracerProvider

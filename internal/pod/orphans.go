@@ -1,12 +1,11 @@
-package runner
+package pod
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"math/rand/v2"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -21,10 +20,9 @@ import (
 // Orphaned claims are searched at once after a failed heartbeat or a lost reply. No index of live has the pod in it, so that claims
 // are cheap; without such a cause a slow pass finds orphaned claims, one page of live a heartbeat.
 const (
-	passEvery = time.Minute      // between two passes over live
-	passPage  = 5000             // rows of live that are read after one heartbeat
-	passAge   = 30 * time.Second // claims that are younger may be on their way here
-	knownAge  = 20 * time.Second // claims that were worked on for so long are counted in the pod's row
+	passPage = 5000             // rows of live that are read after one heartbeat
+	passAge  = 30 * time.Second // claims that are younger may be on their way here
+	knownAge = 20 * time.Second // claims that were worked on for so long are counted in the pod's row
 )
 
 // slowPass is a pass over live. Of one goroutine alone.
@@ -51,9 +49,9 @@ func (p *slowPass) rest() {
 
 // findOrphaned reads the next page of live and raises a doubt where it has claims that neither the pod nor its remote workers know. A
 // claim that ended or began while the page was read is known before or after.
-func (p *pod) findOrphaned(ctx context.Context) error {
+func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
-	p.sessions().each(func(e *engine.Engine) {
+	p.sessions().Each(func(e *engine.Engine) {
 		boots = append(boots, e.Boot())
 		of[e.Boot()] = e
 	})

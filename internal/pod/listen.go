@@ -1,8 +1,6 @@
-package runner
+package pod
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"fmt"
 	"sync"
@@ -10,13 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
-func (p *pod) listen(ctx context.Context) {
+func (p *Pod) listen(ctx context.Context) {
 	if p.Deaf() || p.opts.Disabled {
 		return
 	}
@@ -36,7 +35,7 @@ func (p *pod) listen(ctx context.Context) {
 	}
 }
 
-func (p *pod) listenOnce(ctx context.Context, connected func()) error {
+func (p *Pod) listenOnce(ctx context.Context, connected func()) error {
 	until := p.Commands.UntilReset()
 	conn, err := p.direct(ctx)
 	if err != nil {
@@ -90,22 +89,22 @@ func (p *pod) listenOnce(ctx context.Context, connected func()) error {
 }
 
 // readAnew asks for a heartbeat of the pod and of each remote worker now.
-func (p *pod) readAnew() {
+func (p *Pod) readAnew() {
 	p.ReadSettings()
-	p.sessions().each((*engine.Engine).ReadSettings)
+	p.sessions().Each((*engine.Engine).ReadSettings)
 }
 
 // answer looks when somebody knocks, until ctx ends.
-func (p *pod) answer(ctx context.Context, knock wait.Signal) {
+func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-knock:
 		}
-		p.feed.Wake()
+		p.Feed.Wake()
 		p.WakeForPeers()
-		p.sessions().each((*engine.Engine).WakeForPeers)
+		p.sessions().Each((*engine.Engine).WakeForPeers)
 		if !wait.For(ctx, engine.MinWakeInterval) {
 			return
 		}
@@ -113,8 +112,8 @@ func (p *pod) answer(ctx context.Context, knock wait.Signal) {
 }
 
 // notifyOthers wakes the sessions of remote workers here, and asks for a wake-up of the other pods.
-func (p *pod) notifyOthers() {
-	p.sessions().each((*engine.Engine).WakeForPeers)
+func (p *Pod) notifyOthers() {
+	p.sessions().Each((*engine.Engine).WakeForPeers)
 	if p.Deaf() {
 		return
 	}
@@ -130,7 +129,7 @@ func (p *pod) notifyOthers() {
 
 // notifyPeers sends the wake-ups that were asked for, in transactions of their own: a commit with a notification takes a
 // lock of the whole server.
-func (p *pod) notifyPeers(ctx context.Context) {
+func (p *Pod) notifyPeers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -149,7 +148,7 @@ func (p *pod) notifyPeers(ctx context.Context) {
 }
 
 // lastWord sends a wake-up that was asked for just before the end, as for the jobs that a shutdown hands back.
-func (p *pod) lastWord(ctx context.Context) {
+func (p *Pod) lastWord(ctx context.Context) {
 	if !p.peers.Clear() {
 		return
 	}
@@ -159,7 +158,7 @@ func (p *pod) lastWord(ctx context.Context) {
 }
 
 // beatAfterReset sends a heartbeat when the pools were reset: its connection leads to the same address as theirs did.
-func (p *pod) beatAfterReset(ctx context.Context) {
+func (p *Pod) beatAfterReset(ctx context.Context) {
 	for seen := 0; ; {
 		until := p.Heartbeats.UntilReset()
 		if resets := p.Heartbeats.Resets(); resets != seen {

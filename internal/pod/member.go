@@ -1,21 +1,20 @@
-package runner
+package pod
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podMember is the pod as the [member] of its engine: its row in the table of pods, and the remote workers that it serves.
-type podMember struct{ p *pod }
+// podMember is the pod as the [engine.Member] of its engine: its row in the table of pods, and the remote workers that it serves.
+type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
@@ -25,7 +24,7 @@ func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, erro
 
 func (m podMember) Apply(b store.Beat) {
 	m.p.Due.Apply(b)
-	m.p.calendar.Apply(b.Now, b.NextFire)
+	m.p.Calendar.Apply(b.Now, b.NextFire)
 	if m.p.Lanes.LostOne(strandedFor) {
 		m.p.maintenance.MoveStranded()
 	}
@@ -48,14 +47,14 @@ func (m podMember) HistoryChanged() {
 	m.p.Metrics.HistoryChanges.Inc()
 	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
 		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.Boot())
-	m.p.feed.Wake()
+	m.p.Feed.Wake()
 }
 
 func (m podMember) WakePeers() { m.p.notifyOthers() }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	m.p.CancelClaim(claim, why)
-	if e := m.p.sessions().engine(claim.Pod); e != nil {
+	if e := m.p.sessions().Engine(claim.Pod); e != nil {
 		e.CancelClaim(claim, why)
 	}
 }
@@ -83,7 +82,7 @@ func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEve
 var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
 
 // register opens the pod's row and learns what a heartbeat tells.
-func (p *pod) register(ctx context.Context) error {
+func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
 	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Before: p.Lease.IdBefore()}
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
@@ -101,6 +100,6 @@ func (p *pod) register(ctx context.Context) error {
 	return nil
 }
 
-func (p *pod) checkSchema(ctx context.Context) error {
+func (p *Pod) checkSchema(ctx context.Context) error {
 	return migrate.Check(ctx, p.Heartbeats.Pool(), p.opts.Schema)
 }

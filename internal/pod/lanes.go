@@ -1,4 +1,4 @@
-package runner
+package pod
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // bootstrap makes the lanes that the program names and the database does not know.
-func (p *pod) bootstrap(ctx context.Context) error {
+func (p *Pod) bootstrap(ctx context.Context) error {
 	for _, l := range p.opts.Lanes {
 		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
 		if err != nil {
@@ -28,7 +28,7 @@ func (p *pod) bootstrap(ctx context.Context) error {
 }
 
 // housed returns an error when a kind that this pod runs has no lane that exists: its jobs would wait for ever.
-func (p *pod) housed() error {
+func (p *Pod) housed() error {
 	var errs []error
 	for _, kind := range p.HandledKinds {
 		lane, _, _ := p.Lanes.Lookup(kind, "")

@@ -1,4 +1,4 @@
-package runner
+package pod
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 )
 
 // newCalendar returns the calendar of this pod, which submits the jobs of schedules through p.
-func newCalendar(p *pod) *calendar.Calendar {
+func newCalendar(p *Pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
@@ -34,15 +34,15 @@ const alarmWithin = time.Minute
 
 // scheduledKinds lists the kinds whose schedules fire here: those that this program has handlers of, also where it does not run them, and
 // those of the remote workers whose streams it serves.
-func (p *pod) scheduledKinds() []string {
+func (p *Pod) scheduledKinds() []string {
 	kinds := slices.Collect(maps.Keys(p.Kinds))
-	p.sessions().each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
+	p.sessions().Each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
 }
 
 // bootIfRegistered returns the id of this pod; nil when it is none.
-func (p *pod) bootIfRegistered() *string {
+func (p *Pod) bootIfRegistered() *string {
 	if !p.Lease.Registered() {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (p *pod) bootIfRegistered() *string {
 }
 
 // prepareScheduled makes the jobs of a schedule, with their lane: see [calendar.Options].
-func (p *pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
+func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
 	w, err := p.scheduled(s)
 	if err != nil {
 		return nil, err, nil
@@ -75,7 +75,7 @@ func (p *pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 
 // scheduled returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
 // program without handlers.
-func (p *pod) scheduled(s job.Schedule) (*engine.Submission, error) {
+func (p *Pod) scheduled(s job.Schedule) (*engine.Submission, error) {
 	args, err := engine.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {
 		return nil, err
@@ -88,24 +88,24 @@ func (p *pod) scheduled(s job.Schedule) (*engine.Submission, error) {
 	return w, p.CheckSubmission(w)
 }
 
-// declaredSchedule is a schedule as the program declares it.
-type declaredSchedule struct {
-	name string
-	set  job.ScheduleSetting
+// Schedule is a schedule as the program declares it.
+type Schedule struct {
+	Name string
+	Set  job.ScheduleSetting
 }
 
 // declare writes the declared schedules into the database.
-func (p *pod) declare(ctx context.Context, schedules []declaredSchedule) error {
+func (p *Pod) declare(ctx context.Context, schedules []Schedule) error {
 	for _, d := range schedules {
-		changed, err := admin.DeclareSchedule(ctx, p.Commands, d.name, d.set)
+		changed, err := admin.DeclareSchedule(ctx, p.Commands, d.Name, d.Set)
 		if err != nil {
 			return err
 		}
 		if len(changed) > 0 {
-			if _, err := p.calendar.Parse(d.set, time.Now()); errors.Is(err, scheduler.ErrOver) {
-				p.Log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.name, telemetry.Err, err)
+			if _, err := p.Calendar.Parse(d.Set, time.Now()); errors.Is(err, scheduler.ErrOver) {
+				p.Log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.Name, telemetry.Err, err)
 			}
-			p.Log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.name, telemetry.Settings, changed)
+			p.Log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.Name, telemetry.Settings, changed)
 		}
 	}
 	return nil

@@ -1,8 +1,6 @@
-package runner
+package pod
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -21,17 +20,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// pod is the process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
+// Pod is the process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
 // remote workers.
-type pod struct {
+type Pod struct {
 	*engine.Engine
-	opts podOptions
+	opts Options
 
-	remoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
+	RemoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
 	feedStore   *store.Store // of the feed
-	feed        *feed.Feed   // on connections of its own, while a client streams
+	Feed        *feed.Feed   // on connections of its own, while a client streams
 
-	calendar    *calendar.Calendar
+	Calendar    *calendar.Calendar
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
@@ -41,38 +40,38 @@ type pod struct {
 	known knownClaims // counted for doctor
 
 	hosting sync.Mutex
-	workers workerSessions
+	workers WorkerSessions
 }
 
-// workerSessions are the sessions of the remote workers that a pod serves, each with an engine.
-type workerSessions interface {
-	// each calls do for the engine of each session.
-	each(do func(*engine.Engine))
-	// engine returns the engine of a boot id; nil: no session has it.
-	engine(boot string) *engine.Engine
-	// connected returns the number of sessions that have a stream.
-	connected() int
-	// leave ends all sessions for the shutdown of the pod, and blocks until they have ended.
-	leave()
+// WorkerSessions are the sessions of the remote workers that a pod serves, each with an engine.
+type WorkerSessions interface {
+	// Each calls do for the engine of each session.
+	Each(do func(*engine.Engine))
+	// Engine returns the engine of a boot id; nil: no session has it.
+	Engine(boot string) *engine.Engine
+	// Connected returns the number of sessions that have a stream.
+	Connected() int
+	// Leave ends all sessions for the shutdown of the pod, and blocks until they have ended.
+	Leave()
 }
 
 // noSessions are those of a pod that does not serve remote workers.
 type noSessions struct{}
 
-func (noSessions) each(func(*engine.Engine))    {}
-func (noSessions) engine(string) *engine.Engine { return nil }
-func (noSessions) connected() int               { return 0 }
-func (noSessions) leave()                       {}
+func (noSessions) Each(func(*engine.Engine))    {}
+func (noSessions) Engine(string) *engine.Engine { return nil }
+func (noSessions) Connected() int               { return 0 }
+func (noSessions) Leave()                       {}
 
 // sessions returns the sessions of remote workers.
-func (p *pod) sessions() workerSessions {
+func (p *Pod) sessions() WorkerSessions {
 	p.hosting.Lock()
 	defer p.hosting.Unlock()
 	return p.workers
 }
 
-// serveWorkers registers the sessions that open returns, unless the pod has some already, and returns the registered ones.
-func (p *pod) serveWorkers(open func() workerSessions) workerSessions {
+// ServeWorkers registers the sessions that open returns, unless the pod has some already, and returns the registered ones.
+func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	p.hosting.Lock()
 	defer p.hosting.Unlock()
 	if p.workers == (noSessions{}) {
@@ -90,13 +89,17 @@ const (
 	afarConnections  = 3
 	directLines      = 2 // LISTEN and the lock of the maintenance
 	exports          = 2 // at once, a connection each
+
+	// Connections are those that a pod opens at most beside the host's pool, RemoteConnections those for remote workers.
+	Connections       = storeConnections + frontConnections + heartConnections + watchConnections + directLines + exports
+	RemoteConnections = afarConnections
 )
 
-// newPod returns a pod on the host's pool, of which it copies the configuration for connections of its own. It does not connect.
-func newPod(pool *pgxpool.Pool, o podOptions) (*pod, error) {
+// New returns a pod on the host's pool, of which it copies the configuration for connections of its own. It does not connect.
+func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	ctx := context.Background()
 	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, Connections: storeConnections,
-		PodConnections: PodConnections})
+		PodConnections: Connections})
 	if err != nil {
 		return nil, err
 	}
@@ -118,19 +121,19 @@ func newPod(pool *pgxpool.Pool, o podOptions) (*pod, error) {
 	}
 	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
 	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider)
-	p := &pod{
+	p := &Pod{
 		opts:        o,
-		remoteStore: afar, feedStore: watch, feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
-		peers: wait.NewSignal(), pass: slowPass{every: passEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
+		RemoteStore: afar, feedStore: watch, Feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
+		peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
 	p.Engine = engine.New(shared, o.Options, podMember{p})
-	p.calendar = newCalendar(p)
+	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
 	return p, nil
 }
 
-// run runs jobs of some kinds, and schedules, until ctx ends, then drains.
-func (p *pod) run(ctx context.Context, kinds []string, schedules []declaredSchedule) error {
+// Run runs jobs of some kinds, and schedules, until ctx ends, then drains.
+func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
 	if err := p.start(ctx, kinds, schedules); err != nil {
 		return err
 	}
@@ -138,25 +141,25 @@ func (p *pod) run(ctx context.Context, kinds []string, schedules []declaredSched
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
-	life.Go(func() { p.WatchTrust(alive, p.feed.Interrupt) })
+	life.Go(func() { p.WatchTrust(alive, p.Feed.Interrupt) })
 	life.Go(func() { p.notifyPeers(alive) })
 	life.Go(func() { p.beatAfterReset(alive) })
 	p.pass.rest()
 	claimers.Go(func() { p.listen(ctx) })
 	claimers.Go(func() { p.maintenance.Run(ctx) })
-	claimers.Go(func() { p.calendar.Run(ctx) })
+	claimers.Go(func() { p.Calendar.Run(ctx) })
 	claimers.Go(func() { p.warm(ctx) })
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
-		p.feed.Close() // its clients go on elsewhere, and keep no server from stopping
+		p.Feed.Close() // its clients go on elsewhere, and keep no server from stopping
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Count())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
 	// On shutdown: first everything that starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
 	p.Live(ctx, func(alive context.Context) {
 		claimers.Wait()
-		p.sessions().leave() // their workers go on, and come back to other pods
+		p.sessions().Leave() // their workers go on, and come back to other pods
 		p.Drain(alive)
 	})
 	die()
@@ -167,7 +170,7 @@ func (p *pod) run(ctx context.Context, kinds []string, schedules []declaredSched
 }
 
 // leave closes the pod's row and wakes the other pods for the slots that it had.
-func (p *pod) leave(ctx context.Context) {
+func (p *Pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
@@ -178,7 +181,7 @@ func (p *pod) leave(ctx context.Context) {
 }
 
 // start registers the pod; it waits for the database as long as ctx lasts.
-func (p *pod) start(ctx context.Context, kinds []string, schedules []declaredSchedule) error {
+func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) error {
 	if p.opts.Disabled {
 		kinds = []string{}
 	}
@@ -201,7 +204,7 @@ func (p *pod) start(ctx context.Context, kinds []string, schedules []declaredSch
 }
 
 // open prepares the database for the pod and registers it.
-func (p *pod) open(ctx context.Context, schedules []declaredSchedule) error {
+func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	if err := p.checkSchema(ctx); err != nil {
 		return err
 	}
@@ -218,7 +221,7 @@ func (p *pod) open(ctx context.Context, schedules []declaredSchedule) error {
 }
 
 // sayDrained warns of what would otherwise look like a pod that does not work.
-func (p *pod) sayDrained(ctx context.Context) {
+func (p *Pod) sayDrained(ctx context.Context) {
 	if p.Lanes.Drained() {
 		p.Log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, p.opts.Name)
 	}
@@ -230,7 +233,7 @@ const warmAfter = 500 * time.Millisecond
 // warm opens connections and has the hot statements planned on them, so that the first jobs of an idle pod are as fast as
 // the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
 // once is warm by then.
-func (p *pod) warm(ctx context.Context) {
+func (p *Pod) warm(ctx context.Context) {
 	for wait.For(ctx, warmAfter) {
 		if p.opts.Disabled {
 			return
@@ -251,9 +254,9 @@ func (p *pod) warm(ctx context.Context) {
 	}
 }
 
-// follow has the engines of this pod and of its sessions apply a command, without waiting for a notification: what is submitted here
+// Follow has the engines of this pod and of its sessions apply a command, without waiting for a notification: what is submitted here
 // afterwards meets it.
-func (p *pod) follow(ctx context.Context) {
+func (p *Pod) Follow(ctx context.Context) {
 	if !p.Lease.Registered() {
 		return
 	}
@@ -262,18 +265,18 @@ func (p *pod) follow(ctx context.Context) {
 	now := time.Now()
 	follow := func(e *engine.Engine) { e.Following.After(ctx, now, e.ReadSettings) }
 	follow(p.Engine)
-	p.sessions().each(follow)
+	p.sessions().Each(follow)
 }
 
 // followWithin is how long a command waits at most for this pod's own heartbeat.
 const followWithin = time.Second
 
-// close closes the pod's connections.
-func (p *pod) close() {
-	p.feed.Close()
+// Close closes the pod's connections.
+func (p *Pod) Close() {
+	p.Feed.Close()
 	p.feedStore.Close()
 	p.Store.Close()
 	p.Commands.Close()
 	p.Heartbeats.Close()
-	p.remoteStore.Close()
+	p.RemoteStore.Close()
 }
