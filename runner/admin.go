@@ -1,9 +1,13 @@
 package runner
 
+import (
+	"github.com/trapeze-run/trapeze/internal/pod"
+)
+
 // Admin reads and changes what operators are responsible for: jobs, pipelines, lanes, pods, the queue state, schedules and retention. The
 // CLI, the API and a host's own tools use it. Every change is written to the audit log under the name of its actor. Get one from
 // [Runner.Admin]; its methods are safe for concurrent use, and need no running pod.
-type Admin struct{ pod *pod }
+type Admin struct{ pod *pod.Pod }
 
 // Admin returns the operator's side of the runner.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }

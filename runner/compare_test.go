@@ -114,25 +114,3 @@ func TestAClaimThatItsPodDoesNotKnowIsHandedBackAfterAFailedHeartbeat(t *testing
 	is.True(slices.Contains(told(t, direct, id), "job.handed_back"))
 	is.Equal(get(t, direct, id).Attempt, 0) // unspent
 }
-
-func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
-	pool := inside.Of(r).Store.Pool()
-	id := foreign(t, r, of("far"))
-	first := w.takes(t, r)
-	exec(t, pool, forgetsClaim, id)
-	pgtest.Wait(t, "the worker is told", func() bool {
-		verdict, listed := w.beats(t, r)[id]
-		return listed && verdict.Lost && errors.Is(verdict.Cause, job.ErrLeaseLost)
-	})
-	w.mu.Lock()
-	delete(w.runs, id)
-	w.mu.Unlock()
-	again := w.takes(t, r) // in its only slot
-	is.True(again.Fence > first.Fence)
-	_, err := w.reports(t, r, again, runner.Done("accepted"), nil)
-	is.NoErr(err)
-	is.Equal(string(ended(t, r, id).Result), `"accepted"`)
-}

@@ -155,25 +155,6 @@ func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	allCounted(t, direct, r)
 }
 
-func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	a, b := start(t, pool, runner.Options{Name: "a"}, noKinds), start(t, pool, runner.Options{Name: "b"}, noKinds)
-	w := newFar()
-	w.connect(t, a, 1, "far")
-	w.keepBeating(t, a)
-	id := foreign(t, a, of("far"))
-	claim := w.takes(t, a)
-	_, err := w.reports(t, b, claim, runner.Done(1), nil) // the stream is a's
-	is.NoErr(err)
-	ended(t, a, id)
-	_, err = w.reports(t, a, claim, runner.Done(1), nil) // and again, which finds the end
-	is.NoErr(err)
-	allCounted(t, pool, a, b)
-	is.Equal(finished(t, b), map[endOf]int{{"", "far", "succeeded"}: 1})
-}
-
 func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

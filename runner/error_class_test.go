@@ -163,28 +163,6 @@ func TestATryThatFailedSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 	is.Equal(fields["error_code"], "busy")
 }
 
-func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	r, w := served(t, 1, runner.Options{})
-	for _, c := range []struct{ class, code, want, wantCode string }{
-		{"panic", "", "panic", ""}, {"database", "23505", "database", "23505"}, {"error", "card_declined", "error", "card_declined"},
-		{"", "", "error", ""},                     // of an earlier version
-		{"crash_limit", "a\x00b", "error", "a_b"}, // what only a pod decides
-	} {
-		id := foreign(t, r, of("far"))
-		a := w.takes(t, r)
-		_, err := runner.HostOf(r).Report(t.Context(), w.id, owner, runner.SessionReport{SessionClaim: claimOf(a), Err: errors.New("no"), Class: job.ErrorClass(c.class), Code: c.code})
-		is.NoErr(err)
-		w.mu.Lock()
-		delete(w.runs, a.ID)
-		w.mu.Unlock()
-		j := ended(t, r, id)
-		is.Equal(string(*j.ErrorClass), c.want)
-		is.Equal(text(j.ErrorCode), c.wantCode)
-	}
-}
-
 func TestALogLineOfAFailureHasItsErrorAndTheStackOfAPanic(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

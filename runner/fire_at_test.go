@@ -7,5 +7,5 @@ import (
 
 // FireAt decides what is due at a moment that the database's clock is said to show, on a runner that need not run.
 func (r *Runner) FireAt(ctx context.Context, at time.Time) {
-	r.pod.calendar.FireDue(ctx, &at)
+	r.pod.Calendar.FireDue(ctx, &at)
 }

@@ -1,13 +1,12 @@
 package runner
 
 import (
-	"github.com/trapeze-run/trapeze/internal/engine"
-
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -31,24 +30,6 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	})
 	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
 		t.Errorf("it waited %s: for the poll", waited)
-	}
-}
-
-func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
-	t.Parallel()
-	host := &Host{pod: &pod{Engine: &engine.Engine{}, opts: podOptions{Options: engine.Options{PollEvery: time.Minute}}}}
-	guest := func(id string, kinds ...string) *Session {
-		g := &Session{engine: &engine.Engine{Identity: engine.Identity{HandledKinds: kinds, Marks: host.marksFor(kinds), Opts: engine.Options{PollEvery: sessionPollEvery}}}, host: host, opts: SessionOptions{ID: id}}
-		g.engine.Member = g
-		host.add(g)
-		return g
-	}
-	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")
-	if one.engine.Marks != same.engine.Marks || one.engine.Marks == other.engine.Marks {
-		t.Error("marks are not shared by those of the same kinds, and by those alone")
-	}
-	if most, _ := one.engine.Member.MarkLimit(); most != time.Minute {
-		t.Errorf("they count for %s at most", most)
 	}
 }
 

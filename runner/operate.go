@@ -35,7 +35,7 @@ func (a Admin) operated(ctx context.Context, err error) error {
 		return a.pod.DBError(err)
 	}
 	if a.pod.Lease.Registered() {
-		a.pod.follow(ctx)
+		a.pod.Follow(ctx)
 	}
 	return nil
 }

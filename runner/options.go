@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -153,16 +154,16 @@ func (o Options) validate() error {
 }
 
 // pod returns the options of the pod.
-func (o Options) pod() podOptions {
-	p := podOptions{
+func (o Options) pod() pod.Options {
+	p := pod.Options{
 		Options: engine.Options{
 			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
 			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
-			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL,
+			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,
 		},
-		Schema: o.Schema, BehindPooler: o.BehindPooler, Timeout: o.Timeout, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL,
+		Schema: o.Schema, BehindPooler: o.BehindPooler, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL,
 		MinScheduleInterval: o.MinScheduleInterval, RetainSucceeded: o.RetainSucceeded, RetainFailed: o.RetainFailed,
-		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, TracerProvider: o.TracerProvider, Logger: o.Logger,
+		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, TracerProvider: o.TracerProvider, Logger: o.Logger, PassEvery: time.Minute,
 	}
 	for _, l := range o.Lanes {
 		p.Lanes = append(p.Lanes, admin.BootLane(l))

@@ -8,12 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/pod"
 )
 
 // Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call
 // [Runner.Run]. Its methods are safe for concurrent use.
 type Runner struct {
-	pod  *pod
+	pod  *pod.Pod
 	opts Options
 
 	mu       sync.Mutex
@@ -27,8 +29,8 @@ type Runner struct {
 // PodConnections is how many connections a pod opens at most beside the host's pool, RemoteConnections how many more while it
 // serves remote workers.
 const (
-	PodConnections    = storeConnections + frontConnections + heartConnections + watchConnections + directLines + exports
-	RemoteConnections = afarConnections
+	PodConnections    = pod.Connections
+	RemoteConnections = pod.RemoteConnections
 )
 
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
@@ -38,7 +40,7 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("runner options: %w", err)
 	}
-	p, err := newPod(pool, o.pod())
+	p, err := pod.New(pool, o.pod())
 	if err != nil {
 		return nil, err
 	}
@@ -53,11 +55,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.pod.run(ctx, kinds, schedules)
+	return r.pod.Run(ctx, kinds, schedules)
 }
 
 // begin checks the wiring, after which nothing can be registered or declared, and returns the kinds and the schedules to run.
-func (r *Runner) begin() (kinds []string, schedules []declaredSchedule, err error) {
+func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.started {
@@ -77,7 +79,7 @@ func (r *Runner) begin() (kinds []string, schedules []declaredSchedule, err erro
 }
 
 // Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
-func (r *Runner) Close() { r.pod.close() }
+func (r *Runner) Close() { r.pod.Close() }
 
 // Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
 func (r *Runner) Boot() string { return r.pod.Boot() }
@@ -86,7 +88,7 @@ func (r *Runner) Boot() string { return r.pod.Boot() }
 func (r *Runner) PodName() string { return r.opts.Name }
 
 // Metrics are the pod's instruments, to be registered where the host's are.
-func (r *Runner) Metrics() prometheus.Collector { return instruments{r.pod} }
+func (r *Runner) Metrics() prometheus.Collector { return r.pod.Collector() }
 
 // Running is the number of jobs that run in this process.
 func (r *Runner) Running() int { return r.pod.Runs.Count() }
@@ -115,7 +117,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 
 // Maintain does every task of the maintenance once, now; a runner that is run does them by itself, by the minute. It is for tools and tests that
 // must not wait for that. It goes on after an error and returns the errors of all tasks. Safe for concurrent use.
-func (r *Runner) Maintain(ctx context.Context) error { return r.pod.maintenance.RunOnce(ctx) }
+func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
 // HandBackNow ends the grace of a shutdown that is under way: contexts are cancelled now and jobs handed back.
 func (r *Runner) HandBackNow() { r.pod.HurryDrain() }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
@@ -16,7 +17,7 @@ type ScheduleOption interface{ schedule(d *declaration) }
 
 type scheduleOption func(s *job.ScheduleSetting)
 
-func (o scheduleOption) schedule(d *declaration) { o(&d.set) }
+func (o scheduleOption) schedule(d *declaration) { o(&d.Set) }
 
 func (o EnqueueOption) schedule(d *declaration) { o(&d.job) }
 
@@ -42,7 +43,7 @@ func SkipOverlap() ScheduleOption {
 
 // declaration is a schedule as the program has it.
 type declaration struct {
-	declaredSchedule
+	pod.Schedule
 	args job.Args
 	job  submission // what its options say of its jobs
 }
@@ -62,12 +63,12 @@ func (r *Runner) Schedule(name, expression string, args job.Args, options ...Sch
 		panic(fmt.Sprintf("runner: schedule %q is declared after Run", name))
 	}
 	for _, d := range r.declared {
-		if d.name == name {
+		if d.Name == name {
 			panic(fmt.Sprintf("runner: schedule %q is declared twice", name))
 		}
 	}
-	d := declaration{declaredSchedule: declaredSchedule{name, job.DefaultSchedule()}, args: args}
-	d.set.Expression = expression
+	d := declaration{Schedule: pod.Schedule{Name: name, Set: job.DefaultSchedule()}, args: args}
+	d.Set.Expression = expression
 	for _, o := range options {
 		o.schedule(&d)
 	}
@@ -75,14 +76,14 @@ func (r *Runner) Schedule(name, expression string, args job.Args, options ...Sch
 }
 
 // checkDeclared returns the declarations, and reports every mistake in them at once.
-func (r *Runner) checkDeclared() (list []declaredSchedule, err error) {
+func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	var errs []error
 	for i := range r.declared {
 		d := &r.declared[i]
 		if err := r.complete(d); err != nil {
-			errs = append(errs, fmt.Errorf("schedule %q: %w", d.name, err))
+			errs = append(errs, fmt.Errorf("schedule %q: %w", d.Name, err))
 		}
-		list = append(list, d.declaredSchedule)
+		list = append(list, d.Schedule)
 	}
 	return list, errors.Join(errs...)
 }
@@ -98,7 +99,7 @@ func (r *Runner) complete(d *declaration) error {
 		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
 		return fmt.Errorf("its jobs take a subject, a lane, a priority and a unique key while active only: %w", job.ErrInvalidSchedule)
 	}
-	s := &d.set
+	s := &d.Set
 	var err error
 	if s.Kind = d.args.Kind(); r.pod.Kinds[s.Kind] == nil {
 		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
@@ -116,8 +117,8 @@ func (r *Runner) complete(d *declaration) error {
 	if w.UniqueKey != nil {
 		s.UniqueKey = *w.UniqueKey
 	}
-	if _, err = r.pod.calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
+	if _, err = r.pod.Calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
 		err = nil // a program that starts again after the moment of an @at is not wrong
 	}
-	return errors.Join(job.ValidateScheduleName(d.name), s.Validate(), err)
+	return errors.Join(job.ValidateScheduleName(d.Name), s.Validate(), err)
 }

@@ -9,7 +9,7 @@ import (
 
 // PreviewSchedule is the function of this name for what may be set here: nothing that fires more often than Options.MinScheduleInterval.
 func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
-	if _, err := a.pod.calendar.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
+	if _, err := a.pod.Calendar.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
 		return job.SchedulePreview{}, err
 	}
 	return PreviewSchedule(expression, zone, after, n)

@@ -21,7 +21,7 @@ type Options struct {
 	PollEvery                          time.Duration
 	LeaseFor, HeartbeatEvery           time.Duration
 	ShutdownGrace, StuckAfter          time.Duration
-	StaleAfter                         time.Duration
+	Timeout, StaleAfter                time.Duration
 	MaxAttempts, MaxCrashes, MaxFanOut int
 	DirectURL                          string
 }

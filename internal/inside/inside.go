@@ -1,15 +1,17 @@
 // Package inside gives packages of this module the parts of a *runner.Runner that hosts have no use for: the API reads its store and its
-// feed, the command line wakes the pods, tests look into the tables. Package runner sets the hook; see ADR 0029. Before a new use,
+// feed, the command line wakes the pods, remote workers are served by its pod, tests look into the tables. Package runner sets the hook; see ADR 0029. Before a new use,
 // consider a method of runner.Admin.
 package inside
 
 import (
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // Parts are the insides of a runner.
 type Parts struct {
+	Pod   *pod.Pod
 	Store *store.Store // for short reads and commands
 	Feed  *feed.Feed   // reads nothing while no client streams
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +13,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // maxListed bounds the jobs of a heartbeat: those of all slots that a worker may have, and as many whose reports are under way.
@@ -23,9 +24,9 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 	if len(m.GetRunning()) > maxListed {
 		return nil, wrong(ctx, fmt.Errorf("heartbeat: %d running jobs, want at most %d: %w", len(m.GetRunning()), maxListed, job.ErrTooLarge))
 	}
-	beat := runner.SessionBeat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
+	beat := host.Beat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
 	for _, r := range m.GetRunning() {
-		l := runner.SessionListed{SessionClaim: claim(r.GetJobId(), r.GetFence(), r.GetToken())}
+		l := host.Listed{Claim: claim(r.GetJobId(), r.GetFence(), r.GetToken())}
 		if p := r.GetProgress(); p != nil {
 			l.Progress = &job.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
 		}
@@ -43,7 +44,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 	return connect.NewResponse(out), nil
 }
 
-func verdict(v runner.SessionVerdict) *remotepb.JobVerdict {
+func verdict(v host.Verdict) *remotepb.JobVerdict {
 	m := &remotepb.JobVerdict{JobId: v.ID, Fence: v.Fence, Verdict: remotepb.JobVerdict_VERDICT_OK, Cause: cause(v.Cause)}
 	switch {
 	case v.Lost:
@@ -77,7 +78,7 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 	if err != nil {
 		return nil, err
 	}
-	report.SessionClaim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
+	report.Claim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
 	duplicate, err := s.host.Report(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
 	if err != nil {
 		return nil, wrong(ctx, err)

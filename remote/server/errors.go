@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"context"
 	"errors"
 	"log/slog"
@@ -11,7 +13,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // wrong turns an error into that of a call. What a worker acts on begins with a word that does not change. What the driver of the database
@@ -25,11 +26,11 @@ func wrong(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled): // the worker has learned meanwhile what came of it, or is gone: nobody reads the answer
 		return connect.NewError(connect.CodeCanceled, errors.New("the call was given up"))
-	case errors.Is(err, runner.ErrSessionClosed):
+	case errors.Is(err, host.ErrClosed):
 		return says(connect.CodeAborted, "worker_closed")
-	case errors.Is(err, runner.ErrSuperseded):
+	case errors.Is(err, host.ErrSuperseded):
 		return says(connect.CodeAborted, "superseded")
-	case errors.Is(err, runner.ErrWrongToken):
+	case errors.Is(err, host.ErrWrongToken):
 		return says(connect.CodePermissionDenied, "wrong_token")
 	case errors.Is(err, job.ErrLeaseLost):
 		stale := connect.NewError(connect.CodeFailedPrecondition, errors.New("stale_fence: "+short(err.Error())))

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +13,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
@@ -35,7 +36,7 @@ func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
 func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
 	is := is.New(t)
 	for word, cause := range map[string]error{
-		"worker_closed": runner.ErrSessionClosed, "superseded": runner.ErrSuperseded, "wrong_token": runner.ErrWrongToken, "stale_fence": job.ErrLeaseLost,
+		"worker_closed": host.ErrClosed, "superseded": host.ErrSuperseded, "wrong_token": host.ErrWrongToken, "stale_fence": job.ErrLeaseLost,
 		"too_large": job.ErrTooLarge, "invalid": job.ErrInvalidArgs, "not_found": job.ErrNotFound, "unavailable": job.ErrShutdown,
 	} {
 		err := wrong(t.Context(), fmt.Errorf("report job 5: %w", cause))

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"bytes"
 	"errors"
 	"math"
@@ -17,7 +19,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // wire is a message as it goes over the wire.
@@ -78,7 +79,7 @@ func reports() [][]byte {
 }
 
 // takeIn decodes a report as it comes over the wire.
-func takeIn(raw []byte) (report runner.SessionReport, err error) {
+func takeIn(raw []byte) (report host.Report, err error) {
 	var m remotepb.ReportResultRequest
 	if err := (binary{}).Unmarshal(raw, &m); err != nil {
 		return report, err

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,11 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // reportOf reads a report. An outcome that cannot be stored is a failure of the job; the engine checks everything else in it.
-func reportOf(m *remotepb.ReportResultRequest) (r runner.SessionReport, err error) {
+func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 	switch is := m.GetOutcome().(type) {
 	case *remotepb.ReportResultRequest_Done:
 		r.Outcome, err = done(is.Done)

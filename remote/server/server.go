@@ -9,6 +9,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +21,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/time/rate"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -56,7 +59,7 @@ type Caller struct {
 }
 
 type server struct {
-	host *runner.Host
+	host *host.Host
 	opts Options
 
 	mu      sync.Mutex
@@ -91,7 +94,7 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.SendWithin <= 0 {
 		o.SendWithin = 10 * time.Second
 	}
-	s := &server{host: runner.HostOf(r), opts: o, calls: map[string]*rate.Limiter{}, opens: map[string]*rate.Limiter{}, streams: map[string]int{}}
+	s := &server{host: host.Of(inside.Of(r).Pod), opts: o, calls: map[string]*rate.Limiter{}, opens: map[string]*rate.Limiter{}, streams: map[string]int{}}
 	path, served := remotepb.NewWorkersHandler(s, connect.WithReadMaxBytes(o.MaxBytes), connect.WithCodec(binary{}),
 		connect.WithCodec(text{"json"}), connect.WithCodec(text{"json; charset=utf-8"}))
 	return path, s.guard(served)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/trapeze-run/trapeze/remote/host"
+
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // StreamJobs implements [remotepb.WorkersHandler].
@@ -36,9 +39,9 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	bound.now.Store(&caller.Caller)
 	// As many as the worker has slots are on their way at most, and those that were given back meanwhile.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
-	o := runner.SessionOptions{
+	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
-		Send: func(a runner.Assignment) error {
+		Send: func(a engine.Assignment) error {
 			select {
 			case sending <- assignment(a):
 				return nil
@@ -112,7 +115,7 @@ func (b *binding) lane(name string) bool {
 }
 
 // renew asks again who has opened a stream. Its error is that he may not have it any more: that nobody can tell now is none.
-func (b *binding) renew(by admitted, kinds []runner.SessionKind) error {
+func (b *binding) renew(by admitted, kinds []engine.RemoteKind) error {
 	caller, err := by.again()
 	switch {
 	case err != nil && connect.CodeOf(err) == connect.CodeUnavailable:
@@ -144,9 +147,9 @@ func (c Caller) mayRun(kind string) error {
 }
 
 // kindsOf are the kinds that a worker is to be sent, with what holds for them: topics of all it registered, or all of those.
-func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []runner.SessionKind, err error) {
+func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []engine.RemoteKind, err error) {
 	topics := m.GetTopics()
-	known := map[string]runner.SessionKind{}
+	known := map[string]engine.RemoteKind{}
 	for _, k := range m.GetKinds() {
 		known[k.GetName()] = kind(k)
 		if len(m.GetTopics()) == 0 {
@@ -165,8 +168,8 @@ func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []runner.Sessi
 	return kinds, nil
 }
 
-func kind(k *remotepb.Kind) runner.SessionKind {
-	told := runner.SessionKind{Name: k.GetName(), MaxAttempts: int(k.GetMaxAttempts()), MaxCrashes: int(k.GetMaxCrashes())}
+func kind(k *remotepb.Kind) engine.RemoteKind {
+	told := engine.RemoteKind{Name: k.GetName(), MaxAttempts: int(k.GetMaxAttempts()), MaxCrashes: int(k.GetMaxCrashes())}
 	if k.Timeout != nil {
 		timeout := k.GetTimeout().AsDuration()
 		told.Timeout = &timeout
@@ -182,7 +185,7 @@ func kind(k *remotepb.Kind) runner.SessionKind {
 }
 
 // #nosec G115 -- small numbers that came from columns of 32 bits
-func assignment(a runner.Assignment) *remotepb.Assignment {
+func assignment(a engine.Assignment) *remotepb.Assignment {
 	m := &remotepb.Assignment{
 		JobId: a.ID, Fence: a.Fence, Attempt: int32(a.Attempt), Kind: a.Kind, Args: a.Args, Lane: a.Lane, Subject: a.Subject, Token: a.Token,
 		Priority: int32(a.Priority), Crashes: int32(a.Crashes), PipelineId: a.PipelineID, Step: int32(a.Step), ParentId: a.ParentID,
@@ -195,6 +198,6 @@ func assignment(a runner.Assignment) *remotepb.Assignment {
 	return m
 }
 
-func claim(id, fence int64, token []byte) runner.SessionClaim {
-	return runner.SessionClaim{ID: id, Fence: fence, Token: token}
+func claim(id, fence int64, token []byte) host.Claim {
+	return host.Claim{ID: id, Fence: fence, Token: token}
 }

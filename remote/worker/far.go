@@ -19,10 +19,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far is the [engine.Writer] of a job here: it writes through the network.
+// far is the [work.Writer] of a job here: it writes through the network.
 type far struct{ *task }
 
-// Tx implements [engine.Writer]: there is no database here.
+// Tx implements [work.Writer]: there is no database here.
 func (f *far) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
 	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
 }
@@ -135,7 +135,7 @@ func told(err error) error {
 	return err
 }
 
-// ParentResult implements [engine.Writer].
+// ParentResult implements [work.Writer].
 func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_ParentResult_{ParentResult: &remotepb.ReadRequest_ParentResult{}}
@@ -143,7 +143,7 @@ func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	return out.GetValue(), err
 }
 
-// CompletionToken implements [engine.Writer].
+// CompletionToken implements [work.Writer].
 func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_CompletionToken_{CompletionToken: &remotepb.ReadRequest_CompletionToken{}}
@@ -151,7 +151,7 @@ func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	return string(out.GetValue()), err
 }
 
-// Branches implements [engine.Writer].
+// Branches implements [work.Writer].
 func (f *far) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		for read := int32(0); ; {

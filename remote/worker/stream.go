@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -17,7 +19,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // ErrDistrusted says that the pod does not believe the worker's certificate, or the worker the pod's: of another authority, over, or none.
@@ -109,7 +110,7 @@ func (w *Worker) introduction() *remotepb.StreamJobsRequest {
 	return m
 }
 
-func kind(k runner.SessionKind) *remotepb.Kind {
+func kind(k engine.RemoteKind) *remotepb.Kind {
 	m := &remotepb.Kind{Name: k.Name, MaxAttempts: int32(k.MaxAttempts), MaxCrashes: int32(k.MaxCrashes)} // #nosec G115 -- small numbers from the program's own source
 	if k.Timeout != nil {
 		m.Timeout = durationpb.New(*k.Timeout)

@@ -8,11 +8,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 type key struct{ id, fence int64 }
@@ -120,7 +120,7 @@ func (t *task) perform() (*work.Outcome, error) {
 	if t.ctx.Err() != nil { // the job ended while it waited for the slot
 		return nil, context.Cause(t.ctx)
 	}
-	return t.w.r.Perform(t.ctx, t.boot, assignment(t.m), &far{t})
+	return engine.Perform(t.ctx, t.w.engine, t.boot, assignment(t.m), &far{t})
 }
 
 // attrs say which job a line of the log is about.
@@ -193,8 +193,8 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 	}
 }
 
-func assignment(m *remotepb.Assignment) runner.Assignment {
-	a := runner.Assignment{
+func assignment(m *remotepb.Assignment) engine.Assignment {
+	a := engine.Assignment{
 		ID: m.GetJobId(), Fence: m.GetFence(), PipelineID: m.GetPipelineId(), ParentID: m.GetParentId(), Kind: m.GetKind(), Lane: m.GetLane(),
 		Subject: m.GetSubject(), Attempt: int(m.GetAttempt()), Crashes: int(m.GetCrashes()), Step: int(m.GetStep()), PutOff: int(m.GetPutOff()),
 		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),

@@ -27,9 +27,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
+
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
@@ -62,12 +65,12 @@ type Options struct {
 
 // Worker runs jobs that pods send it. Make one with [New] and call [Worker.Run] once.
 type Worker struct {
-	r       *runner.Runner
+	engine  *engine.Engine // has the kinds
 	opts    Options
 	log     *slog.Logger
 	clients []remotepb.WorkersClient
 	servers []string // their addresses
-	kinds   []runner.SessionKind
+	kinds   []engine.RemoteKind
 	keeps   map[string]bool // kinds whose handlers go on while no pod answers
 
 	mu      sync.Mutex
@@ -102,7 +105,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	w := &Worker{r: r, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: wait.NewSignal(), noted: wait.NewSignal(), freed: wait.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
+	w := &Worker{engine: inside.Of(r).Pod.Engine, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: wait.NewSignal(), noted: wait.NewSignal(), freed: wait.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
 	for server := range strings.SplitSeq(o.Server, ",") {
 		server = strings.TrimSpace(server)
 		client, err := o.client(server)
@@ -111,7 +114,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 		}
 		w.clients, w.servers = append(w.clients, client), append(w.servers, server)
 	}
-	if w.kinds = r.Policies(); len(w.kinds) == 0 {
+	if w.kinds = engine.RemoteKinds(w.engine); len(w.kinds) == 0 {
 		return nil, errors.New("remote worker: no handler is registered")
 	}
 	w.keeps = map[string]bool{}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ErrNoDatabase is the error of everything that needs the database, in a program that has none: a remote worker.
+var ErrNoDatabase = errors.New("a remote worker has no database")
+
+// Assignment is a claim on its way to a remote worker.
+type Assignment struct {
+	ID, Fence, PipelineID, ParentID int64 // no parent: 0
+	Kind, Lane, Subject             string
+	Attempt, Crashes, Step, PutOff  int
+	Priority                        int
+	Args, Checkpoint                json.RawMessage
+	Token                           []byte    // proves that the job was assigned
+	Deadline                        time.Time // zero: none
+	ClaimedAt                       time.Time
+	Path, Trace                     string
+}
+
+// RemoteKind is a kind that a remote worker runs. What is nil or 0 is as the pod has it. As JSON it is kept beside the worker's row, for
+// pods that settle a job of a worker whose stream they do not serve.
+type RemoteKind struct {
+	Name        string         `json:"name"`
+	Timeout     *time.Duration `json:"timeout,omitempty"`
+	MaxAttempts int            `json:"max_attempts,omitempty"`
+	MaxCrashes  int            `json:"max_crashes,omitempty"`
+	Backoff     job.Backoff    `json:"backoff,omitzero"`
+	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
+	KeepRunning bool           `json:"-"` // while no pod answers: the worker's affair alone
+}
+
+// RemoteKinds returns the kinds that e has handlers of, for a remote worker to send to its pod.
+func RemoteKinds(e *Engine) (list []RemoteKind) {
+	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
+		k := e.Kinds[name]
+		one := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, Backoff: k.Backoff, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
+		if k.Timeout > 0 {
+			one.Timeout = &k.Timeout
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// Perform calls the handler of an assignment, in a remote worker whose kinds e has, and returns its outcome, encoded and checked. boot is the
+// id of the worker, and w takes the handler's writes.
+func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
+	k := e.Kinds[a.Kind]
+	if k == nil {
+		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
+	}
+	if !a.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
+		defer cancel()
+	}
+	j := &work.Job{Pod: e.Opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
+		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
+		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
+		Checkpoint: a.Checkpoint,
+	}}
+	if a.ParentID != 0 {
+		j.Claimed.ParentID = &a.ParentID
+	}
+	err = guard.Call(func() (err error) {
+		o, err = k.Run(ctx, j)
+		if err != nil {
+			work.ReadError(err) // a panic of it is the handler's
+		}
+		return err
+	})
+	if err == nil && o != nil {
+		err = job.Permanent(e.checkRemote(o))
+	}
+	return o, err
+}
+
+// checkRemote refuses an outcome that no pod would take.
+func (r *Engine) checkRemote(o *work.Outcome) error {
+	if o.InTx != nil {
+		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
+	}
+	if o.Next != nil {
+		if err := r.CheckFollowing("next step", o.Next); err != nil {
+			return err
+		}
+	}
+	if o.Fan == nil {
+		return nil
+	}
+	for i, child := range o.Fan.Children {
+		if err := r.CheckFollowing("child", child); err != nil {
+			return fmt.Errorf("child %d: %w", i+1, err)
+		}
+	}
+	if len(o.Fan.Join) == 0 {
+		return nil
+	}
+	return r.CheckPlanned(o.Fan.Join, o.Fan.Join[0].Foreign)
+}

@@ -1,0 +1,45 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/dburl"
+)
+
+// directWithin bounds the attempt to connect to each host.
+const directWithin = 5 * time.Second
+
+// direct connects to the primary, without a pooler in between. The hooks of the host's pool that make its connections are
+// called, for what they know: a password that is a token of some minutes, a role. A DirectURL with a password of its own
+// keeps it.
+func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
+	pool := p.Pool.Config()
+	config, own := pool.ConnConfig, false
+	if p.opts.DirectURL != "" {
+		var err error
+		if config, err = dburl.Config(p.opts.DirectURL); err != nil {
+			return nil, err
+		}
+		own = config.Password != ""
+	}
+	if config.ConnectTimeout <= 0 || config.ConnectTimeout > directWithin {
+		config.ConnectTimeout = directWithin
+	}
+	dburl.RequireWrites(config, false)
+	if pool.BeforeConnect != nil && !own {
+		if err := pool.BeforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err == nil && pool.AfterConnect != nil && !own {
+		if err = pool.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx)
+			return nil, err
+		}
+	}
+	return conn, err
+}

@@ -1,0 +1,40 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// bootstrap makes the lanes that the program names and the database does not know.
+func (p *Pod) bootstrap(ctx context.Context) error {
+	for _, l := range p.opts.Lanes {
+		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
+		if err != nil {
+			return err
+		}
+		if made {
+			p.Log.InfoContext(ctx, "lane made as configured", telemetry.Lane, l.Name, "kinds", l.Kinds)
+		}
+		if len(left) > 0 {
+			p.Log.WarnContext(ctx, "kinds stay in the lanes that the database has for them", telemetry.Lane, l.Name, "kinds", left)
+		}
+	}
+	return nil
+}
+
+// housed returns an error when a kind that this pod runs has no lane that exists: its jobs would wait for ever.
+func (p *Pod) housed() error {
+	var errs []error
+	for _, kind := range p.HandledKinds {
+		lane, _, _ := p.Lanes.Lookup(kind, "")
+		if _, known, _ := p.Lanes.Lookup(kind, lane); !known {
+			errs = append(errs, fmt.Errorf("kind %q belongs to lane %q, which does not exist: %w", kind, lane, job.ErrUnknownLane))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+package pod
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// identified adds to each line what its context says of where it belongs: the operator's request and the trace.
+type identified struct{ slog.Handler }
+
+// Handle implements [slog.Handler].
+func (h identified) Handle(ctx context.Context, line slog.Record) error {
+	if id := job.OriginOf(ctx).RequestID; id != "" {
+		line.AddAttrs(slog.String(telemetry.RequestID, id))
+	}
+	if at := trace.SpanContextFromContext(ctx); at.IsValid() {
+		line.AddAttrs(slog.String(telemetry.TraceID, at.TraceID().String()), slog.String(telemetry.SpanID, at.SpanID().String()))
+	}
+	return h.Handler.Handle(ctx, line)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h identified) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return identified{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements [slog.Handler].
+func (h identified) WithGroup(name string) slog.Handler { return identified{h.Handler.WithGroup(name)} }

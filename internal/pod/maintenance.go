@@ -1,0 +1,29 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/maintenance"
+)
+
+// newMaintenance returns the maintenance that this pod does its share of.
+func newMaintenance(p *Pod) *maintenance.Maintenance {
+	o := maintenance.Options{
+		Store: p.Commands, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,
+		RetainSucceeded: p.opts.RetainSucceeded, RetainFailed: p.opts.RetainFailed, RetainCancelled: p.opts.RetainCancelled,
+		RetainEvents: p.opts.RetainEvents, ApprovalTTL: p.opts.ApprovalTTL, MaxAge: p.opts.MaxAge,
+		Ended: p.Count.Ends.Count, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
+	}
+	if !p.Deaf() {
+		o.Direct = p.direct
+	}
+	return maintenance.New(o)
+}
+
+// Maintain runs every maintenance task once, now.
+func (p *Pod) Maintain(ctx context.Context) error { return p.maintenance.RunOnce(ctx) }
+
+// strandedFor is the time for which heartbeats ask for the jobs of a deleted lane to be moved: those of transactions that committed later,
+// and those that ran and come back. Later the maintenance finds them, within a minute.
+const strandedFor = 5 * time.Minute

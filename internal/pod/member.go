@@ -1,0 +1,105 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// podMember is the pod as the [engine.Member] of its engine: its row in the table of pods, and the remote workers that it serves.
+type podMember struct{ p *Pod }
+
+func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
+
+func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+	return m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+}
+
+func (m podMember) Apply(b store.Beat) {
+	m.p.Due.Apply(b)
+	m.p.Calendar.Apply(b.Now, b.NextFire)
+	if m.p.Lanes.LostOne(strandedFor) {
+		m.p.maintenance.MoveStranded()
+	}
+	m.p.Poller.Nudge()
+	if b.OffBalance {
+		m.p.Unsettled.CheckAll()
+	}
+}
+
+// LeaseLost starts over as a new pod: others have declared this one dead, and its jobs are theirs.
+func (m podMember) LeaseLost(ctx context.Context) {
+	p := m.p
+	old := p.LoseLease()
+	p.Metrics.LeasesLost.Inc()
+	p.Log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.Boot, old)
+	p.BeatOnce(ctx, true)
+}
+
+func (m podMember) HistoryChanged() {
+	m.p.Metrics.HistoryChanges.Inc()
+	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
+		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.Boot())
+	m.p.Feed.Wake()
+}
+
+func (m podMember) WakePeers() { m.p.notifyOthers() }
+
+func (m podMember) Cancel(claim job.Lease, why job.Reason) {
+	m.p.CancelClaim(claim, why)
+	if e := m.p.sessions().Engine(claim.Pod); e != nil {
+		e.CancelClaim(claim, why)
+	}
+}
+
+func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool, error) {
+	held, err := m.p.Store.Held(ctx, boot)
+	return held, true, err
+}
+
+func (podMember) ClaimMissing(*engine.Run) bool { return false }
+
+// ClaimsCompared searches orphaned claims, of the pod's remote workers too, and notes for doctor how many claims the pod knows.
+func (m podMember) ClaimsCompared(ctx context.Context) {
+	if m.p.pass.due() {
+		if err := m.p.findOrphaned(ctx); err != nil {
+			m.p.Log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, m.p.DBError(err))
+		}
+	}
+	m.p.known.report(ctx, m.p.Engine)
+}
+
+func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
+
+// errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
+var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
+
+// register opens the pod's row and learns what a heartbeat tells.
+func (p *Pod) register(ctx context.Context) error {
+	sent := time.Now()
+	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Before: p.Lease.IdBefore()}
+	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
+		return err
+	}
+	b, err := p.Heartbeats.Heartbeat(ctx, info.Boot, p.opts.LeaseFor, p.Closing.Load(), p.scheduledKinds()...)
+	if err != nil {
+		return err
+	}
+	if !b.Open {
+		p.Lease.Renew() // a closed row never opens again: the next try has one of its own
+		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
+	}
+	p.Begin(sent, b)
+	return nil
+}
+
+func (p *Pod) checkSchema(ctx context.Context) error {
+	return migrate.Check(ctx, p.Heartbeats.Pool(), p.opts.Schema)
+}

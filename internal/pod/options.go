@@ -1,0 +1,25 @@
+package pod
+
+import (
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+)
+
+// Options configure a pod: see runner.Options.
+type Options struct {
+	engine.Options
+	Schema                                                       string
+	BehindPooler                                                 bool
+	MaxAge, ApprovalTTL                                          time.Duration
+	MinScheduleInterval                                          time.Duration
+	PassEvery                                                    time.Duration // about so long between two searches for orphaned claims
+	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
+	Lanes                                                        []admin.BootLane
+	TracerProvider                                               trace.TracerProvider
+	Logger                                                       *slog.Logger
+}

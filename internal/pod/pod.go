@@ -1,0 +1,282 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/calendar"
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/maintenance"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+)
+
+// Pod is the process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
+// remote workers.
+type Pod struct {
+	*engine.Engine
+	opts Options
+
+	RemoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
+	feedStore   *store.Store // of the feed
+	Feed        *feed.Feed   // on connections of its own, while a client streams
+
+	Calendar    *calendar.Calendar
+	maintenance *maintenance.Maintenance
+	fleet       fleet
+	collecting  sync.Mutex
+	peers       wait.Signal // asks for a wake-up of the other pods
+
+	pass  slowPass    // searches orphaned claims
+	known knownClaims // counted for doctor
+
+	hosting sync.Mutex
+	workers WorkerSessions
+}
+
+// WorkerSessions are the sessions of the remote workers that a pod serves, each with an engine.
+type WorkerSessions interface {
+	// Each calls do for the engine of each session.
+	Each(do func(*engine.Engine))
+	// Engine returns the engine of a boot id; nil: no session has it.
+	Engine(boot string) *engine.Engine
+	// Connected returns the number of sessions that have a stream.
+	Connected() int
+	// Leave ends all sessions for the shutdown of the pod, and blocks until they have ended.
+	Leave()
+}
+
+// noSessions are those of a pod that does not serve remote workers.
+type noSessions struct{}
+
+func (noSessions) Each(func(*engine.Engine))    {}
+func (noSessions) Engine(string) *engine.Engine { return nil }
+func (noSessions) Connected() int               { return 0 }
+func (noSessions) Leave()                       {}
+
+// sessions returns the sessions of remote workers.
+func (p *Pod) sessions() WorkerSessions {
+	p.hosting.Lock()
+	defer p.hosting.Unlock()
+	return p.workers
+}
+
+// ServeWorkers registers the sessions that open returns, unless the pod has some already, and returns the registered ones.
+func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
+	p.hosting.Lock()
+	defer p.hosting.Unlock()
+	if p.workers == (noSessions{}) {
+		p.workers = open()
+	}
+	return p.workers
+}
+
+// The sizes of the runner's pools, and what it opens beside them.
+const (
+	storeConnections = 4
+	frontConnections = 3
+	heartConnections = 3 // one beats; a connection that died without a word is given up, and may take 15 s to be gone
+	watchConnections = 2
+	afarConnections  = 3
+	directLines      = 2 // LISTEN and the lock of the maintenance
+	exports          = 2 // at once, a connection each
+
+	// Connections are those that a pod opens at most beside the host's pool, RemoteConnections those for remote workers.
+	Connections       = storeConnections + frontConnections + heartConnections + watchConnections + directLines + exports
+	RemoteConnections = afarConnections
+)
+
+// New returns a pod on the host's pool, of which it copies the configuration for connections of its own. It does not connect.
+func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
+	ctx := context.Background()
+	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, Connections: storeConnections,
+		PodConnections: Connections})
+	if err != nil {
+		return nil, err
+	}
+	front, err := main.Beside(ctx, frontConnections)
+	if err != nil {
+		return nil, err
+	}
+	heart, err := main.Steady(ctx, heartConnections)
+	if err != nil {
+		return nil, err
+	}
+	afar, err := main.Beside(ctx, afarConnections)
+	if err != nil {
+		return nil, err
+	}
+	watch, err := main.Beside(ctx, watchConnections)
+	if err != nil {
+		return nil, err
+	}
+	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
+	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider)
+	p := &Pod{
+		opts:        o,
+		RemoteStore: afar, feedStore: watch, Feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
+		peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
+	}
+	p.Engine = engine.New(shared, o.Options, podMember{p})
+	p.Calendar = newCalendar(p)
+	p.maintenance = newMaintenance(p)
+	return p, nil
+}
+
+// Run runs jobs of some kinds, and schedules, until ctx ends, then drains.
+func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
+	if err := p.start(ctx, kinds, schedules); err != nil {
+		return err
+	}
+	// The loops that keep the pod alive go on until its last handler has ended: they do not end with ctx.
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
+	var claimers, life sync.WaitGroup
+	life.Go(func() { p.WatchTrust(alive, p.Feed.Interrupt) })
+	life.Go(func() { p.notifyPeers(alive) })
+	life.Go(func() { p.beatAfterReset(alive) })
+	p.pass.rest()
+	claimers.Go(func() { p.listen(ctx) })
+	claimers.Go(func() { p.maintenance.Run(ctx) })
+	claimers.Go(func() { p.Calendar.Run(ctx) })
+	claimers.Go(func() { p.warm(ctx) })
+	claimers.Go(func() {
+		<-ctx.Done()
+		p.StopClaims()
+		p.Feed.Close() // its clients go on elsewhere, and keep no server from stopping
+		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Count())
+	})
+	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
+	// On shutdown: first everything that starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
+	p.Live(ctx, func(alive context.Context) {
+		claimers.Wait()
+		p.sessions().Leave() // their workers go on, and come back to other pods
+		p.Drain(alive)
+	})
+	die()
+	life.Wait()
+	p.leave(ctx)
+	p.Log.InfoContext(ctx, "runner stopped", telemetry.Pod, p.opts.Name)
+	return nil
+}
+
+// leave closes the pod's row and wakes the other pods for the slots that it had.
+func (p *Pod) leave(ctx context.Context) {
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
+		p.Log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
+	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.Deaf() {
+		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // a hint; and where the slots were not taken back, a sweep does it
+	}
+}
+
+// start registers the pod; it waits for the database as long as ctx lasts.
+func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) error {
+	if p.opts.Disabled {
+		kinds = []string{}
+	}
+	p.Handle(kinds)
+	for backoff := wait.NewBackoff(); ; {
+		err := p.open(ctx, schedules)
+		if err == nil {
+			if err = p.housed(); err == nil {
+				p.Damped.Over(ctx, engine.NotStarted)
+				p.sayDrained(ctx)
+				return nil
+			}
+			_ = p.Heartbeats.Leave(ctx, p.Boot()) // or its lease runs out
+		}
+		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
+			return fmt.Errorf("start the runner: %w", err)
+		}
+		p.Damped.Warn(ctx, engine.NotStarted, telemetry.Err, err)
+	}
+}
+
+// open prepares the database for the pod and registers it.
+func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
+	if err := p.checkSchema(ctx); err != nil {
+		return err
+	}
+	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); err != nil {
+		return err
+	}
+	if err := p.bootstrap(ctx); err != nil {
+		return err
+	}
+	if err := p.declare(ctx, schedules); err != nil {
+		return err
+	}
+	return p.register(ctx)
+}
+
+// sayDrained warns of what would otherwise look like a pod that does not work.
+func (p *Pod) sayDrained(ctx context.Context) {
+	if p.Lanes.Drained() {
+		p.Log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, p.opts.Name)
+	}
+}
+
+// warmAfter is when a pod that has found nothing to do gets ready for what may come.
+const warmAfter = 500 * time.Millisecond
+
+// warm opens connections and has the hot statements planned on them, so that the first jobs of an idle pod are as fast as
+// the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
+// once is warm by then.
+func (p *Pod) warm(ctx context.Context) {
+	for wait.For(ctx, warmAfter) {
+		if p.opts.Disabled {
+			return
+		}
+		if p.Runs.Count() == 0 {
+			err := p.Commands.Warm(ctx, 1)
+			if err == nil {
+				err = p.Store.Warm(ctx, engine.Flushers+1) // and one that claims
+			}
+			if err != nil && ctx.Err() == nil {
+				p.Log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.Store.Closed():
+		}
+	}
+}
+
+// Follow has the engines of this pod and of its sessions apply a command, without waiting for a notification: what is submitted here
+// afterwards meets it.
+func (p *Pod) Follow(ctx context.Context) {
+	if !p.Lease.Registered() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, followWithin)
+	defer cancel()
+	now := time.Now()
+	follow := func(e *engine.Engine) { e.Following.After(ctx, now, e.ReadSettings) }
+	follow(p.Engine)
+	p.sessions().Each(follow)
+}
+
+// followWithin is how long a command waits at most for this pod's own heartbeat.
+const followWithin = time.Second
+
+// Close closes the pod's connections.
+func (p *Pod) Close() {
+	p.Feed.Close()
+	p.feedStore.Close()
+	p.Store.Close()
+	p.Commands.Close()
+	p.Heartbeats.Close()
+	p.RemoteStore.Close()
+}

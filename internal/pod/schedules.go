@@ -1,0 +1,114 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/calendar"
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/scheduler"
+)
+
+// newCalendar returns the calendar of this pod, which submits the jobs of schedules through p.
+func newCalendar(p *Pod) *calendar.Calendar {
+	return calendar.New(calendar.Options{
+		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
+		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
+		Kinds: p.scheduledKinds, Boot: p.bootIfRegistered, Prepare: p.prepareScheduled,
+		Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
+	})
+}
+
+// alarmWithin is how far ahead the next fire is waited for: at least a minute.
+const alarmWithin = time.Minute
+
+// scheduledKinds lists the kinds whose schedules fire here: those that this program has handlers of, also where it does not run them, and
+// those of the remote workers whose streams it serves.
+func (p *Pod) scheduledKinds() []string {
+	kinds := slices.Collect(maps.Keys(p.Kinds))
+	p.sessions().Each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// bootIfRegistered returns the id of this pod; nil when it is none.
+func (p *Pod) bootIfRegistered() *string {
+	if !p.Lease.Registered() {
+		return nil
+	}
+	boot := p.Boot()
+	return &boot
+}
+
+// prepareScheduled makes the jobs of a schedule, with their lane: see [calendar.Options].
+func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
+	w, err := p.scheduled(s)
+	if err != nil {
+		return nil, err, nil
+	}
+	w.Lane, err = p.LaneAsking(ctx, func(ctx context.Context, kind, named, other string) (string, bool, error) {
+		return view.LaneForIn(ctx, p.Commands, tx, kind, named, other)
+	}, w.Kind, w.Lane)
+	if errors.Is(err, job.ErrUnknownLane) {
+		return nil, err, nil
+	}
+	return func(ctx context.Context, ids []int64) ([]store.NewJob, func(error)) {
+		_, span := p.Tracing.StartSubmission(ctx, w.Kind, w.Lane, len(ids))
+		rows := make([]store.NewJob, len(ids))
+		for i, id := range ids {
+			rows[i] = w.First(id, w.Lane)
+			rows[i].Trace = tracing.Traceparent(span)
+		}
+		return rows, func(err error) { tracing.EndSubmission(span, ids[0], err) }
+	}, nil, err
+}
+
+// scheduled returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
+// program without handlers.
+func (p *Pod) scheduled(s job.Schedule) (*work.Submission, error) {
+	args, err := work.EncodeRawArgs(s.Kind, s.Args)
+	if err != nil {
+		return nil, err
+	}
+	w := &work.Submission{Kind: s.Kind, Args: args, Priority: &s.Priority, Pipeline: s.Name, Lane: s.Lane, Subject: &s.Subject, Foreign: true}
+	if s.UniqueKey != "" {
+		while := work.WhileActive
+		w.UniqueKey, w.UniqueWhile = &s.UniqueKey, &while
+	}
+	return w, p.CheckSubmission(w)
+}
+
+// Schedule is a schedule as the program declares it.
+type Schedule struct {
+	Name string
+	Set  job.ScheduleSetting
+}
+
+// declare writes the declared schedules into the database.
+func (p *Pod) declare(ctx context.Context, schedules []Schedule) error {
+	for _, d := range schedules {
+		changed, err := admin.DeclareSchedule(ctx, p.Commands, d.Name, d.Set)
+		if err != nil {
+			return err
+		}
+		if len(changed) > 0 {
+			if _, err := p.Calendar.Parse(d.Set, time.Now()); errors.Is(err, scheduler.ErrOver) {
+				p.Log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.Name, telemetry.Err, err)
+			}
+			p.Log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.Name, telemetry.Settings, changed)
+		}
+	}
+	return nil
+}

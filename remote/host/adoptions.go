@@ -1,0 +1,36 @@
+package host
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/batch"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// adoptions reads the claims that the table gives to remote workers. A read passes over all waiting and running jobs, since no index has the
+// pod in it, which keeps claims cheap. When a pod has died, all its workers come to the other pods at once and each needs such a read,
+// several times: the workers that ask during a read share the next. They must not share the one under way, which may be older than a claim.
+type adoptions = batch.Batcher[string, []store.Held]
+
+// adoptionTimeout bounds a read.
+const adoptionTimeout = 30 * time.Second
+
+// newAdoptions returns adoptions that read with [store.Store.Held].
+func newAdoptions(read func(ctx context.Context, boots ...string) ([]store.Held, error)) *adoptions {
+	return batch.New(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), adoptionTimeout)
+		defer cancel()
+		held, err := read(ctx, boots...)
+		of := make(map[string][]store.Held, len(boots))
+		for _, h := range held {
+			of[h.Pod] = append(of[h.Pod], h)
+		}
+		results := make([][]store.Held, len(boots))
+		for i, boot := range boots {
+			results[i] = of[boot]
+		}
+		return results, err
+	})
+}

@@ -1,0 +1,51 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+func TestWorkersThatComeTogetherShareAPassOverTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		finish := make(chan struct{})
+		var passes [][]string // one pass at a time writes it
+		a := newAdoptions(func(_ context.Context, boots ...string) (list []store.Held, err error) {
+			passes = append(passes, boots)
+			<-finish
+			for i, boot := range boots {
+				list = append(list, store.Held{Pod: boot, ID: int64(i)})
+			}
+			return list, nil
+		})
+		var asking sync.WaitGroup
+		var wrong atomic.Int64
+		one := func(boot string) {
+			asking.Go(func() {
+				held, err := a.Do(context.Background(), boot)
+				if err != nil || len(held) != 1 || held[0].Pod != boot {
+					wrong.Add(1)
+				}
+			})
+		}
+		one("first")
+		synctest.Wait()
+		for i := range 50 {
+			one(fmt.Sprint(i))
+		}
+		synctest.Wait()
+		close(finish)
+		asking.Wait()
+		is.Equal(wrong.Load(), int64(0)) // each is told of its own
+		is.Equal(len(passes), 2)         // one that was under way, and one for all who came meanwhile
+		is.Equal(len(passes[1]), 50)     // of which none is told what was read before it asked
+	})
+}

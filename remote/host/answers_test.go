@@ -1,0 +1,98 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/remote/host"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
+	w := newFar()
+	w.open(t, r, 1, engine.RemoteKind{Name: "far", MaxAttempts: 2})
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `lock table trapeze.fan_outs in access exclusive mode`) // whoever looks what became of a job is late
+	is.NoErr(err)
+	reported := make(chan error, 1)
+	go func() {
+		_, err := hostOf(r).Report(context.Background(), w.id, owner, host.Report{Claim: claimOf(a), Err: job.RetryAfter(0, errors.New("once more"))})
+		reported <- err
+	}()
+	select {
+	case b := <-w.sent:
+		is.Equal(b.Fence, a.Fence+1) // the next try has begun
+	case <-time.After(10 * time.Second):
+		t.Fatal("no job was sent")
+	}
+	is.NoErr(tx.Rollback(t.Context()))
+	is.NoErr(<-reported)
+}
+
+func TestTheTimeOfAJobDoesNotBeginAnewWithItsRemoteWorkersStream(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, noKinds)
+	w := newFar()
+	hour := time.Hour
+	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
+	w.keepBeating(t, r)
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	w.cut()
+	exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // it has run for long
+	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
+	pgtest.Wait(t, "its time is over", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
+	_, err := w.reports(t, r, a, nil, errors.New("ended early"))
+	is.NoErr(err)
+	is.Equal(why(get(t, r, a.ID)), job.ReasonTimeout)
+}
+
+func TestAReportToAPodWithoutTheStreamMayNameAnyKindThatTheWorkerHas(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first, second := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, first, 1, "far", "next")
+	w.keepBeating(t, first)
+	id := foreign(t, first, of("far"))
+	_, err := w.reports(t, second, w.takes(t, first), runner.Then(of("next")), nil)
+	is.NoErr(err)
+	j := get(t, second, id)
+	is.Equal(message(j), "")
+	is.Equal(j.State, job.Succeeded) // as on the pod of the stream
+	is.Equal(w.takes(t, first).Kind, "next")
+}
+
+func TestAnotherResultIsRefusedByThePodOfTheStreamThatHasNotHeardOfTheFirst(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
+	first, second := start(t, pool, o, noKinds), start(t, pool, o, noKinds)
+	w := newFar()
+	w.connect(t, first, 1, "far")
+	foreign(t, first, of("far"))
+	a := w.takes(t, first)
+	_, err := w.reports(t, second, a, runner.Done(1), nil)
+	is.NoErr(err)
+	_, err = w.reports(t, first, a, runner.Done(2), nil)
+	is.True(errors.Is(err, job.ErrLeaseLost))
+	_, err = w.reports(t, first, a, runner.Done(1), nil)
+	is.NoErr(err) // the one that was accepted, again
+	is.Equal(string(get(t, first, a.ID).Result), "1")
+}

@@ -1,0 +1,132 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/remote/host"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// hears sends a heartbeat to a pod and returns what it says of one job.
+func (w *far) hears(t *testing.T, to *runner.Runner, id int64) host.Verdict {
+	t.Helper()
+	return w.beats(t, to)[id]
+}
+
+func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJobs(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
+	first, second := start(t, pool, seldom, noKinds), start(t, pool, seldom, noKinds)
+	w := newFar()
+	w.connect(t, first, 2, "other") // so that it claims nothing of what follows
+	old := w.guest
+	w.connect(t, second, 2, "far") // the connection to the first pod is cut, which that has not noticed
+	foreign(t, second, of("far"))
+	a := w.takes(t, second)
+	select {
+	case <-old.Over():
+		t.Fatal("the first pod knows already", old.Why())
+	default:
+	}
+	is.True(!w.hears(t, first, a.ID).Lost) // it is the table's to say whose it is
+	_, err := second.Admin().Stop(t.Context(), a.ID, "ops")
+	is.NoErr(err)
+	is.True(w.hears(t, first, a.ID).Lost) // and it says so
+}
+
+func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
+	w := newFar()
+	w.connect(t, r, 2, "far")
+	foreign(t, r, of("far"))
+	foreign(t, r, of("far"))
+	a, b := w.takes(t, r), w.takes(t, r)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, a.ID)
+	is.NoErr(err)
+	reported := make(chan error, 1)
+	go func() {
+		_, err := hostOf(r).Report(context.Background(), w.id, owner, host.Report{Claim: claimOf(a)})
+		reported <- err
+	}()
+	old, received := w.guest, make(chan error, 1)
+	o := host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
+		Send: func(engine.Assignment) error { return nil }}
+	go func() {
+		_, err := hostOf(r).Receive(t.Context(), o) // waits for what served it before, which waits for an end that is being written
+		received <- err
+	}()
+	<-old.Over()
+	_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Draining: true})
+	is.NoErr(err) // whatever it says then
+	for waiting := true; waiting; {
+		select {
+		case err := <-received:
+			is.NoErr(err)
+			waiting = false
+		default:
+		}
+		v := w.hears(t, r, b.ID)
+		is.True(!v.Lost && v.Cause == nil) // it is the worker's all the time
+	}
+	is.NoErr(tx.Rollback(t.Context()))
+	if err := <-reported; err != nil {
+		is.True(errors.Is(err, job.ErrOutcomeUnknown)) // what served it before has given up
+		_, err = w.reports(t, r, a, nil, nil)
+		is.NoErr(err) // and what serves it now has taken over that as well
+	}
+	is.Equal(get(t, r, a.ID).State, job.Succeeded)
+}
+
+func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T) {
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	_, err := r.Admin().Stop(t.Context(), a.ID, "ops")
+	is.NoErr(err)
+	v := w.hears(t, r, a.ID)
+	is.True(v.Lost)
+	is.True(errors.Is(v.Cause, job.ErrStopped)) // as on a pod
+}
+
+func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first, second := start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds), start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
+	w := newFar()
+	w.connect(t, first, 1, "far")
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for until := time.Now().Add(time.Second); time.Now().Before(until); {
+			_, _ = hostOf(first).Receive(t.Context(), host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 1,
+				Send: func(engine.Assignment) error { return nil }})
+		}
+	}()
+	for going := true; going; {
+		select {
+		case <-over:
+			going = false
+		default:
+		}
+		_, err := hostOf(second).Heartbeat(t.Context(), w.id, owner, host.Beat{})
+		is.NoErr(err) // its row is open all the time
+	}
+}

@@ -1,0 +1,162 @@
+package host_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/remote/host"
+
+	"github.com/google/uuid"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const owner = "gpu-team"
+
+// far is a remote worker without a network: what is sent to it waits in a channel until the test says what becomes of it.
+type far struct {
+	id    string
+	sent  chan engine.Assignment
+	guest *host.Session
+	cut   context.CancelFunc // its stream
+
+	nudges    chan struct{}
+	ackWithin time.Duration
+
+	mu   sync.Mutex
+	runs map[int64]engine.Assignment
+}
+
+// ackWithin is for how long a job may go unlisted.
+const ackWithin = 500 * time.Millisecond
+
+func newFar() *far {
+	return &far{id: uuid.NewString(), runs: map[int64]engine.Assignment{}, nudges: make(chan struct{}, 100), ackWithin: ackWithin}
+}
+
+// connect opens the worker's stream to a pod.
+func (w *far) connect(t *testing.T, to *runner.Runner, slots int, kinds ...string) {
+	t.Helper()
+	var list []engine.RemoteKind
+	for _, kind := range kinds {
+		list = append(list, engine.RemoteKind{Name: kind})
+	}
+	w.open(t, to, slots, list...)
+}
+
+// open opens the worker's stream to a pod, with what holds for its kinds.
+func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...engine.RemoteKind) {
+	t.Helper()
+	ctx, cut := context.WithCancel(context.Background())
+	t.Cleanup(cut)
+	w.cut, w.sent = cut, make(chan engine.Assignment, 100)
+	sent := w.sent
+	o := host.Options{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
+		Send: func(a engine.Assignment) error { sent <- a; return ctx.Err() }, Nudge: func() { w.nudges <- struct{}{} }}
+	var err error
+	if w.guest, err = hostOf(to).Receive(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *far) claims() (list []host.Claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.runs {
+		list = append(list, claimOf(a))
+	}
+	return list
+}
+
+func claimOf(a engine.Assignment) host.Claim {
+	return host.Claim{ID: a.ID, Fence: a.Fence, Token: a.Token}
+}
+
+// served starts a pod that has no kinds itself, with a worker that beats and takes jobs of kind far.
+func served(t *testing.T, slots int, o runner.Options) (*runner.Runner, *far) {
+	t.Helper()
+	r, w := start(t, pgtest.Pool(t), o, noKinds), newFar()
+	w.connect(t, r, slots, "far")
+	w.keepBeating(t, r)
+	return r, w
+}
+
+// takes waits for a job and acknowledges it.
+func (w *far) takes(t *testing.T, from *runner.Runner) engine.Assignment {
+	t.Helper()
+	select {
+	case a := <-w.sent:
+		w.mu.Lock()
+		w.runs[a.ID] = a
+		w.mu.Unlock()
+		w.beats(t, from)
+		return a
+	case <-time.After(10 * time.Second):
+		t.Fatal("no job was sent")
+	}
+	return engine.Assignment{}
+}
+
+func (w *far) beats(t *testing.T, to *runner.Runner) map[int64]host.Verdict {
+	t.Helper()
+	var b host.Beat
+	for _, c := range w.claims() {
+		b.Running = append(b.Running, host.Listed{Claim: c})
+	}
+	list, err := hostOf(to).Heartbeat(t.Context(), w.id, owner, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[int64]host.Verdict{}
+	for _, v := range list {
+		said[v.ID] = v
+	}
+	return said
+}
+
+func (w *far) reports(t *testing.T, to *runner.Runner, a engine.Assignment, o *runner.Outcome, failure error) (bool, error) {
+	t.Helper()
+	duplicate, err := hostOf(to).Report(t.Context(), w.id, owner, host.Report{Claim: claimOf(a), Outcome: encoded(o), Err: failure})
+	if err == nil {
+		w.mu.Lock()
+		delete(w.runs, a.ID)
+		w.mu.Unlock()
+	}
+	return duplicate, err
+}
+
+// keepBeating sends heartbeats until the test ends or stop is called.
+func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for tick := time.NewTicker(100 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				var b host.Beat
+				for _, c := range w.claims() {
+					b.Running = append(b.Running, host.Listed{Claim: c})
+				}
+				_, _ = hostOf(to).Heartbeat(ctx, w.id, owner, b)
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); beating.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// noKinds are the options of a pod that has handlers of no kind that the workers run.
+var noKinds = map[string]does{"local": nothing}
+
+func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
+	return enqueue(t, r, args, append(options, runner.Foreign())...)
+}

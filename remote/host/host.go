@@ -1,0 +1,126 @@
+// Package host serves remote workers on a pod: each has a session with an engine of its own, whose handlers send their jobs to the worker.
+package host
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Host serves remote workers on a pod: it has a session for each whose stream the pod serves, and takes heartbeats, reports and notes of
+// those that other pods serve.
+type Host struct {
+	pod *pod.Pod
+
+	mu   sync.Mutex
+	byID map[string]*Session
+	wg   sync.WaitGroup
+	shut bool
+
+	adoptions *adoptions
+	measured  telemetry.KindLabels
+}
+
+// HostOf returns the host of the remote workers of a pod, which has one.
+func Of(p *pod.Pod) *Host {
+	return p.ServeWorkers(func() pod.WorkerSessions {
+		registerCounts(p.Metrics)
+		return &Host{pod: p, adoptions: newAdoptions(p.Store.Held)}
+	}).(*Host)
+}
+
+// Times are for how long a remote worker's lease lasts, and how often it is to be heard of.
+func (h *Host) Times() (lease, every time.Duration) {
+	return h.pod.Opts.LeaseFor, h.pod.Opts.HeartbeatEvery
+}
+
+// PodName returns the display name of the pod.
+func (h *Host) PodName() string { return h.pod.Opts.Name }
+
+// ran measures a run of a kind that only remote workers have.
+func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
+	m.RunSeconds.WithLabelValues(h.measured.Label(kind)).Observe(seconds)
+}
+
+func (h *Host) find(id string) *Session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.byID[id]
+}
+
+// add takes a guest in, unless the pod stops, and returns the one of the same id before it.
+func (h *Host) add(g *Session) (before *Session, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shut {
+		return nil, false
+	}
+	if h.byID == nil {
+		h.byID = map[string]*Session{}
+	}
+	before = h.byID[g.opts.ID]
+	h.byID[g.opts.ID] = g
+	h.wg.Add(1)
+	return before, true
+}
+
+func (h *Host) remove(g *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byID[g.opts.ID] == g {
+		delete(h.byID, g.opts.ID)
+	}
+	h.wg.Done()
+}
+
+// marksFor are the marks of those who run the same kinds: the look at what they have to pass by is one for all.
+func (h *Host) marksFor(kinds []string) *slots.Marks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.byID {
+		if slices.Equal(g.engine.HandledKinds, kinds) {
+			return g.engine.Marks
+		}
+	}
+	return &slots.Marks{}
+}
+
+// list returns the sessions.
+func (h *Host) list() []*Session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.byID))
+}
+
+// Each implements [pod.WorkerSessions].
+func (h *Host) Each(do func(*engine.Engine)) {
+	for _, g := range h.list() {
+		do(g.engine)
+	}
+}
+
+// Engine implements [pod.WorkerSessions].
+func (h *Host) Engine(boot string) *engine.Engine {
+	if g := h.find(boot); g != nil {
+		return g.engine
+	}
+	return nil
+}
+
+// Leave implements [pod.WorkerSessions]. The workers go on, and come back to other pods.
+func (h *Host) Leave() {
+	h.mu.Lock()
+	h.shut = true
+	h.mu.Unlock()
+	for _, g := range h.list() {
+		g.finish(job.ErrShutdown)
+	}
+	h.wg.Wait()
+}

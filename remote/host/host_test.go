@@ -1,0 +1,204 @@
+package host_test
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/remote/host"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
+	is := is.New(t)
+	r, w := served(t, 2, runner.Options{})
+
+	id := foreign(t, r, of("far", `{"n":1}`))
+	a := w.takes(t, r)
+	is.Equal(a.ID, id)
+	is.Equal(a.Fence, int64(1))
+	is.Equal(a.Attempt, 1)
+	is.Equal(string(a.Args), `{"n":1}`)
+	is.Equal(get(t, r, id).State, job.Running) // it ran and was leased before it was sent
+
+	duplicate, err := w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
+	is.NoErr(err)
+	is.True(!duplicate)
+	is.Equal(get(t, r, id).State, job.Succeeded) // the report was answered after the commit
+	is.Equal(string(get(t, r, id).Result), `{"n":2}`)
+
+	duplicate, err = w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
+	is.NoErr(err)
+	is.True(duplicate) // the same report again
+	_, err = w.reports(t, r, a, runner.Done(map[string]int{"n": 3}), nil)
+	is.True(errors.Is(err, job.ErrLeaseLost)) // another result is not
+}
+
+func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, noKinds)
+	w, other := newFar(), newFar()
+	w.connect(t, r, 1, "far")
+	w.keepBeating(t, r)
+	first := foreign(t, r, of("far"), runner.Subject("s"))
+	a := w.takes(t, r)
+	other.connect(t, r, 5, "far")
+	other.keepBeating(t, r)
+	_, err := w.reports(t, r, a, runner.Then(of("far"), runner.Foreign()), nil)
+	is.NoErr(err)
+	b := w.takes(t, r)
+	is.Equal(b.Path, "fast") // born running, in the commit that ended its parent
+	is.Equal(b.ParentID, first)
+	is.Equal(b.Subject, "s")
+	_, err = w.reports(t, r, b, nil, nil)
+	is.NoErr(err)
+	is.Equal(get(t, r, b.ID).State, job.Succeeded)
+}
+
+func TestARemoteWorkerIsSentNoMoreThanItsFreeSlots(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, noKinds)
+	for range 10 {
+		foreign(t, r, of("far"))
+	}
+	w := newFar()
+	w.connect(t, r, 3, "far")
+	w.keepBeating(t, r)
+	var list []engine.Assignment
+	for range 3 {
+		list = append(list, w.takes(t, r))
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(len(w.sent), 0) // nothing waits for it beyond its slots
+	_, err := w.reports(t, r, list[0], nil, nil)
+	is.NoErr(err)
+	w.takes(t, r)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+}
+
+func TestWhatARemoteWorkerDoesNotAcknowledgeIsGivenBackUnspent(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	id := foreign(t, r, of("far"))
+	lost := <-w.sent // never to be listed
+	j := inState(t, r, id, job.Pending)
+	is.Equal(j.Attempt, 0) // no attempt is spent
+	is.Equal(j.Crashes, 0)
+
+	w.connect(t, r, 1, "far")
+	a := w.takes(t, r)
+	is.Equal(a.ID, id)
+	is.Equal(a.Attempt, 1)
+	is.True(a.Fence > lost.Fence) // whoever got the first one after all cannot end it
+	_, err := w.reports(t, r, lost, nil, nil)
+	is.True(errors.Is(err, job.ErrLeaseLost))
+	_, err = w.reports(t, r, a, nil, nil)
+	is.NoErr(err)
+}
+
+func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := runner.Options{LeaseFor: time.Second, HeartbeatEvery: 100 * time.Millisecond}
+	r := start(t, pool, o, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	id := foreign(t, r, of("far"))
+	old := w.takes(t, r) // and is frozen
+	second := newFar()
+	second.connect(t, r, 1, "far")
+	second.keepBeating(t, r)
+	a := second.takes(t, r)
+	is.Equal(a.ID, id)
+	is.Equal(a.Crashes, 1) // a worker that dies counts, as a pod that dies does
+	_, err := w.reports(t, r, old, nil, nil)
+	is.True(errors.Is(err, job.ErrLeaseLost)) // it wakes up too late
+	pgtest.Wait(t, "it is told to begin anew", func() bool {
+		_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{})
+		return errors.Is(err, host.ErrClosed)
+	})
+	_, err = second.reports(t, r, a, nil, nil)
+	is.NoErr(err)
+}
+
+func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, noKinds)
+	w, other := newFar(), newFar()
+	w.connect(t, r, 1, "far")
+	w.keepBeating(t, r)
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	other.connect(t, r, 1, "none")
+	_, err := other.reports(t, r, a, nil, nil)
+	is.True(errors.Is(err, host.ErrWrongToken)) // a token is of one worker
+	_, err = hostOf(r).Report(t.Context(), w.id, "somebody", host.Report{Claim: claimOf(a)})
+	is.True(errors.Is(err, host.ErrClosed)) // and a worker is of one principal
+	_, err = hostOf(r).Heartbeat(t.Context(), w.id, "somebody", host.Beat{})
+	is.True(errors.Is(err, host.ErrClosed))
+	_, err = hostOf(r).Receive(t.Context(), host.Options{ID: w.id, Owner: "somebody", Slots: 1, Kinds: []engine.RemoteKind{{Name: "far"}}, Send: func(engine.Assignment) error { return nil }})
+	is.True(errors.Is(err, host.ErrClosed))
+	forged := a
+	forged.Token = append([]byte{}, a.Token...)
+	forged.Token[0] ^= 1
+	_, err = w.reports(t, r, forged, nil, nil)
+	is.True(errors.Is(err, host.ErrWrongToken))
+	is.Equal(get(t, r, a.ID).State, job.Running)
+}
+
+func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
+	is := is.New(t)
+	r, w := served(t, 2, runner.Options{})
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
+	is.NoErr(err)
+	pgtest.Wait(t, "the heartbeat tells of the cancel", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled) })
+	_, err = w.reports(t, r, a, nil, errors.New("ended early"))
+	is.NoErr(err)
+	is.Equal(get(t, r, a.ID).State, job.Cancelled)
+
+	foreign(t, r, of("far"))
+	b := w.takes(t, r)
+	_, err = r.Admin().Stop(t.Context(), b.ID, "ops")
+	is.NoErr(err)
+	is.Equal(get(t, r, b.ID).State, job.Cancelled)
+	is.True(w.beats(t, r)[b.ID].Lost) // it is not the worker's any more
+	_, err = w.reports(t, r, b, nil, nil)
+	is.True(errors.Is(err, job.ErrLeaseLost))
+}
+
+func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
+	is := is.New(t)
+	r, w := served(t, 1, runner.Options{}) // one slot, and it is taken: no claim is under way when the gate closes
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	_, err := r.Admin().Pause(t.Context(), "ops")
+	is.NoErr(err)
+	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // what runs goes on
+	_, err = w.reports(t, r, a, nil, nil)
+	is.NoErr(err)
+	id := foreign(t, r, of("far"))
+	select {
+	case <-w.sent:
+		t.Fatal("a job was sent while the gate was closed")
+	case <-time.After(1500 * time.Millisecond):
+	}
+	_, err = r.Admin().Unpause(t.Context(), "ops")
+	is.NoErr(err)
+	is.Equal(w.takes(t, r).ID, id)
+}

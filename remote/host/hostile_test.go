@@ -1,0 +1,109 @@
+package host_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/remote/host"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	for _, id := range []string{strings.ToUpper(w.id), "{" + w.id + "}", "urn:uuid:" + w.id, strings.ReplaceAll(w.id, "-", ""), w.id + "\x00", "", strings.Repeat("x", 1<<20)} {
+		for _, to := range []*runner.Runner{r, other} {
+			_, err := hostOf(to).Heartbeat(t.Context(), id, owner, host.Beat{Running: []host.Listed{{Claim: claimOf(a)}}})
+			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500) // nor is a long one quoted in full
+			_, err = hostOf(to).Report(t.Context(), id, owner, host.Report{Claim: claimOf(a)})
+			is.True(errors.Is(err, job.ErrInvalid))
+			_, err = hostOf(to).Receive(t.Context(), host.Options{ID: id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 1})
+			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500)
+		}
+	}
+	_, err := w.reports(t, r, a, nil, nil)
+	is.NoErr(err)
+}
+
+// What workers say, to whichever pod, never takes all connections that its heartbeats need.
+func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	serves, called := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, serves, 1, "far")
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	_, err = tx.Exec(t.Context(), `select from trapeze.pods where boot = $1 for update`, w.id)
+	is.NoErr(err)
+	var calls sync.WaitGroup
+	for range 20 {
+		calls.Go(func() { _, _ = hostOf(called).Heartbeat(t.Context(), w.id, owner, host.Beat{}) }) // each waits for the row
+	}
+	waiting := func() (n int) {
+		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and query like '%pods%'`).Scan(&n))
+		return n
+	}
+	pgtest.Wait(t, "as many wait as may", func() bool { return waiting() >= 2 })
+	began := time.Now()
+	var before, after string
+	lease := func(to *string) {
+		is.NoErr(pool.QueryRow(t.Context(), `select lease_until::text from trapeze.pods where boot = $1`, called.Boot()).Scan(to))
+	}
+	for range 3 {
+		lease(&before)
+		pgtest.Wait(t, "the pod beats", func() bool { lease(&after); return after != before })
+	}
+	is.True(time.Since(began) < 8*time.Second) // before a statement that waits is given up
+	is.NoErr(tx.Rollback(t.Context()))
+	calls.Wait()
+}
+
+func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	serves, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, serves, 1, "far")
+	id := foreign(t, serves, of("far"))
+	a := w.takes(t, serves)
+	for _, text := range []string{"a\x00b", strings.Repeat("é", 1<<20)} {
+		_, err := hostOf(other).Heartbeat(t.Context(), w.id, owner, host.Beat{Running: []host.Listed{{Claim: claimOf(a), Progress: &job.Progress{Message: &text}}}})
+		is.NoErr(err)
+		var kept string
+		is.NoErr(pool.QueryRow(t.Context(), `select message from trapeze.job_progress where id = $1`, id).Scan(&kept))
+		is.True(len(kept) <= 500 && kept[:1] == text[:1]) // what fits, as text
+	}
+}
+
+func TestKindsThatWorkersOnlyNameAreNotMeasured(t *testing.T) {
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, noKinds)
+	w := newFar()
+	w.connect(t, r, 1, "far", "never", "nor-this")
+	foreign(t, r, of("far"))
+	_, err := w.reports(t, r, w.takes(t, r), nil, nil)
+	is.NoErr(err)
+	kinds := map[string]float64{}
+	scraped(t, r, func(name string, labels []string, value float64) {
+		if name == "trapeze_run_seconds" {
+			kinds[labels[0]] = value
+		}
+	})
+	is.Equal(kinds["far"], 1.0) // its run is
+	is.Equal(len(kinds), 2)     // beside the kind of the pod's own, no other takes room
+}

@@ -1,0 +1,58 @@
+package host_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// often are the options of a pod whose news travel fast.
+var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
+
+func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
+	first, second := start(t, pool, often, noKinds), start(t, pool, often, noKinds)
+	w := newFar()
+	w.connect(t, first, 1, "far")
+	stop := w.keepBeating(t, first)
+	foreign(t, first, of("far"), runner.Lane("gpu"))
+	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
+	is.NoErr(err)
+	stop()
+	exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // the first pod is old, and has asked for slots often
+	w.cut()
+	w.connect(t, second, 1, "far")
+	w.keepBeating(t, second)
+	foreign(t, first, of("far"), runner.Lane("gpu"))
+	_, err = w.reports(t, second, w.takes(t, second), nil, nil)
+	is.NoErr(err)
+}
+
+func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
+	r := start(t, pool, often, noKinds)
+	w, other := newFar(), newFar()
+	w.connect(t, r, 2, "far")
+	w.keepBeating(t, r)
+	foreign(t, r, of("far"), runner.Lane("gpu"))
+	foreign(t, r, of("far"), runner.Lane("gpu"))
+	a, b := w.takes(t, r), w.takes(t, r)
+	list := []host.Listed{{Claim: claimOf(a)}, {Claim: claimOf(b)}}
+	_, err := hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Running: list, Draining: true})
+	is.NoErr(err)
+	_, err = w.reports(t, r, a, nil, nil)
+	is.NoErr(err)
+	other.connect(t, r, 2, "far")
+	other.keepBeating(t, r)
+	id := foreign(t, r, of("far"), runner.Lane("gpu"))
+	is.Equal(other.takes(t, r).ID, id) // while the first one goes on with its last job
+}

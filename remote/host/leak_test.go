@@ -1,0 +1,34 @@
+package host_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestStreamsThatComeAndGoLeaveNothingBehind(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, noKinds)
+	ends := func(w *far) {
+		w.cut()
+		<-w.guest.Over()
+		is.NoErr(w.guest.Why()) // it ran nothing: its stream was all there was of it
+	}
+	w := newFar()
+	w.connect(t, r, 2, "far")
+	ends(w)
+	before := runtime.NumGoroutine()
+	for range 100 {
+		w.connect(t, r, 2, "far") // the same worker again
+		ends(w)
+		other := newFar()
+		other.connect(t, r, 2, "far")
+		ends(other)
+	}
+	pgtest.Wait(t, "all that served them has ended", func() bool { return runtime.NumGoroutine() < before+20 })
+}

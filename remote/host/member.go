@@ -1,0 +1,87 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A Session is the [engine.Member] of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
+
+// Open is not called: a worker whose row was closed opens another one, with another id.
+func (g *Session) Open(context.Context) error { return ErrClosed }
+
+// Heartbeat renews the lease only when the worker was heard of since the last one.
+func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+	heard := g.heard.Swap(false)
+	b, err := store.GuestHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
+	switch {
+	case err != nil && heard:
+		g.heard.Store(true)
+	case err == nil && b.Open:
+		g.lookAfterUnheard()
+	}
+	return b, err
+}
+
+func (g *Session) Apply(store.Beat) {}
+
+// LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
+func (g *Session) LeaseLost(ctx context.Context) {
+	why := ErrSuperseded // also where nobody can tell: to open another stream does
+	if row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+		why = ErrClosed
+		g.host.pod.Metrics.LeasesLost.Inc()
+	}
+	g.host.pod.Log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
+	g.finish(why)
+}
+
+func (g *Session) HistoryChanged() {}
+
+// WakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
+func (g *Session) WakePeers() {
+	g.host.pod.Wake()
+	g.host.pod.WakePeers()
+}
+
+func (g *Session) Cancel(claim job.Lease, why job.Reason) { g.host.pod.Member.Cancel(claim, why) }
+
+func (g *Session) Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
+	if !g.current(ctx) {
+		return nil, false, nil
+	}
+	if held, err = g.host.adoptions.Do(ctx, boot); err != nil {
+		return nil, false, err
+	}
+	ok, err = g.serves(ctx) // the rows may be of a newer stream, which then was opened before
+	return held, ok, err
+}
+
+func (g *Session) ClaimMissing(one *engine.Run) bool {
+	g.letGo(one.Key())
+	return true
+}
+
+func (g *Session) ClaimsCompared(context.Context) {}
+
+// MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
+func (g *Session) MarkLimit() (time.Duration, func()) {
+	return g.host.pod.Opts.PollEvery, g.host.pod.Wake
+}
+
+// current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
+func (g *Session) current(ctx context.Context) bool {
+	serves, err := g.serves(ctx)
+	return err != nil || serves
+}
+
+func (g *Session) serves(ctx context.Context) (bool, error) {
+	row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID)
+	return err == nil && row.Open && row.Stream == g.stream, err
+}

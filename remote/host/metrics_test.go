@@ -1,0 +1,72 @@
+package host_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// collected collects the metrics of a pod, as name/label/label without the prefix of all names.
+func collected(t *testing.T, r *runner.Runner) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	scraped(t, r, func(name string, labels []string, value float64) {
+		all[strings.Join(append([]string{strings.TrimPrefix(name, "trapeze_")}, labels...), "/")] = value
+	})
+	return all
+}
+
+func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 4)`)
+	r := start(t, pool, runner.Options{Slots: 2}, noKinds)
+	w := newFar()
+	w.connect(t, r, 3, "far")
+	w.keepBeating(t, r)
+	foreign(t, r, of("far"), runner.Lane("narrow"))
+	w.takes(t, r)
+	var now map[string]float64
+	pgtest.Wait(t, "one slot is used, and none is reserved by a claim that is under way", func() bool {
+		now = collected(t, r)
+		return now["lane_slots/narrow/used"] == 1
+	})
+	is.Equal(now["lane_slots/narrow/limit"], 4.0)  // no more than the lane has
+	is.Equal(now["lane_slots/default/limit"], 5.0) // two of the pod and three of the worker
+}
+
+func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, noKinds)
+	is.Equal(collected(t, r)["remote_jobs_returned_total/unacknowledged"], 0.0) // there from the start
+	w := newFar()
+	w.connect(t, r, 1, "far")
+	is.Equal(collected(t, r)["remote_workers"], 1.0)
+	is.Equal(collected(t, r)["remote_streams_total"], 1.0)
+	foreign(t, r, of("far"))
+	a := w.takes(t, r)
+	is.Equal(collected(t, r)["remote_jobs_sent_total"], 1.0)
+	_, err := w.reports(t, r, a, runner.Done(1), nil)
+	is.NoErr(err)
+	_, err = w.reports(t, r, a, runner.Done(1), nil)
+	is.NoErr(err)
+	_, err = w.reports(t, r, a, runner.Done(2), nil)
+	is.True(errors.Is(err, job.ErrLeaseLost))
+	for _, status := range []string{"accepted", "duplicate", "stale"} {
+		is.Equal(collected(t, r)["remote_reports_total/"+status], 1.0)
+	}
+	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job that ran elsewhere is one of the pod's
+	is.Equal(collected(t, r)["claims_total"], 1.0)
+
+	foreign(t, r, of("far"))
+	<-w.sent // and not listed
+	pgtest.Wait(t, "it was given back", func() bool { return collected(t, r)["remote_jobs_returned_total/unacknowledged"] == 1 })
+	pgtest.Wait(t, "its stream was ended", func() bool { return collected(t, r)["remote_workers"] == 0 })
+}

@@ -1,0 +1,253 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/remote/host"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// chaos is a fleet of pods and remote workers with everything that may happen to them.
+type chaos struct {
+	t     *testing.T
+	pool  *pgxpool.Pool
+	kinds []engine.RemoteKind
+
+	mu    sync.Mutex
+	dice  *rand.Rand
+	pods  []*runner.Runner
+	stops []func()
+	ends  map[int64]int // reports of success that were accepted
+	wrong []string
+	ids   []int64
+	gone  atomic.Bool
+}
+
+func (c *chaos) roll(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dice.IntN(n)
+}
+
+// odds are one in n, as long as there is chaos.
+func (c *chaos) odds(n int) bool { return !c.gone.Load() && c.roll(n) == 0 }
+
+// while is a wait that chaos alone ends.
+func (c *chaos) while(d time.Duration) <-chan time.Time {
+	if c.gone.Load() {
+		return nil
+	}
+	return time.After(d)
+}
+
+func (c *chaos) pod() *runner.Runner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pods[c.dice.IntN(len(c.pods))]
+}
+
+func (c *chaos) check(ok bool, wrong string, args ...any) {
+	if !ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.wrong = append(c.wrong, fmt.Sprintf(wrong, args...))
+	}
+}
+
+func (c *chaos) takes() time.Duration {
+	if c.odds(20) {
+		return 500 * time.Millisecond // longer than an acknowledgement
+	}
+	return time.Duration(c.roll(20)) * time.Millisecond
+}
+
+func (c *chaos) accepted(a engine.Assignment, report host.Report, duplicate bool) {
+	if duplicate || report.Err != nil || report.HandedBack || report.Outcome == nil {
+		return
+	}
+	c.mu.Lock()
+	c.ends[a.ID]++
+	n := c.ends[a.ID]
+	c.mu.Unlock()
+	c.check(n == 1, "job %d was ended %d times", a.ID, n)
+}
+
+// outcome is what a handler returns. What is no end, and may come several times, has none.
+func (c *chaos) outcome(t *task) host.Report {
+	report := host.Report{Claim: claimOf(t.a)}
+	done := encoded(runner.Done(map[string]int64{"fence": t.a.Fence}))
+	if t.ctx.Err() != nil {
+		report.Err = context.Cause(t.ctx)
+		return report
+	}
+	switch c.roll(14) {
+	case 0, 1:
+		report.Err = errors.New("bad luck")
+	case 2:
+		report.Err = job.Permanent(errors.New("worse luck"))
+	case 3:
+		report.HandedBack = true
+	case 4, 5:
+		if t.a.Step < 4 {
+			report.Outcome = encoded(runner.Then(of("far")))
+		}
+	case 6:
+		if t.a.Step < 3 {
+			report.Outcome = encoded(runner.FanOut(of("far"), of("near"), runner.Step(of("far"), runner.Subject("x"))).Join(of("near")))
+		}
+	case 7:
+		if !c.gone.Load() {
+			later := host.Report{Claim: report.Claim, Outcome: encoded(runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
+			if _, err := hostOf(c.pod()).Report(context.Background(), t.boot, owner, later); err == nil {
+				t.lost.Store(true) // it waits
+			}
+		}
+	}
+	if report.Outcome == nil && report.Err == nil && !report.HandedBack {
+		report.Outcome = done
+	}
+	return report
+}
+
+// succeeded reports whether a job has: one that was cancelled meanwhile ended so whatever was said of it.
+func (c *chaos) succeeded(id int64) bool {
+	j, err := c.pod().Get(context.Background(), id)
+	return err == nil && j.State == job.Succeeded
+}
+
+// start adds a pod.
+func (c *chaos) start(o runner.Options) {
+	r := make1(c.t, c.pool, o, noKinds)
+	stop := run(c.t, r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pods, c.stops = append(c.pods, r), append(c.stops, stop)
+}
+
+// replace stops the oldest pod; another one has come before.
+func (c *chaos) replace(o runner.Options) {
+	c.start(o)
+	c.mu.Lock()
+	stop := c.stops[0]
+	c.pods, c.stops = c.pods[1:], c.stops[1:]
+	c.mu.Unlock()
+	stop()
+}
+
+// happen does something to the fleet.
+func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
+	ctx, r := c.t.Context(), c.pod()
+	some := func() int64 { return c.ids[c.roll(len(c.ids))] }
+	switch n := c.roll(100); {
+	case n < 60 || len(c.ids) == 0:
+		options := []runner.EnqueueOption{runner.Foreign(), runner.Subject([]string{"", "", "", "", "x", "y"}[c.roll(6)]), runner.Lane([]string{"default", "gpu"}[c.roll(2)])}
+		for range 3 {
+			c.ids = append(c.ids, enqueue(c.t, r, of([]string{"far", "near"}[c.roll(2)]), options...))
+		}
+	case n < 70:
+		_, _ = r.Admin().Cancel(ctx, some(), "ops")
+	case n < 77:
+		_, _ = r.Admin().Stop(ctx, some(), "ops")
+	case n < 78 && freezes:
+		_, _ = r.Admin().Pause(ctx, "ops")
+	case n < 82:
+		_, _ = r.Admin().Unpause(ctx, "ops")
+	case n < 86:
+		exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
+	case n < 88:
+		c.replace(o)
+	case n < 91 && freezes:
+		w := workers[c.roll(len(workers))]
+		if w.frozen.TryLock() {
+			time.AfterFunc(o.LeaseFor+500*time.Millisecond, w.frozen.Unlock)
+		}
+	}
+}
+
+func TestWhateverHappensToRemoteWorkersEachJobEndsOnceAndNothingIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		lease   time.Duration
+		freezes bool
+	}{
+		"they are always heard of":  {10 * time.Second, false},
+		"some are frozen meanwhile": {time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) { anyFleet(t, c.lease, c.freezes) })
+	}
+}
+
+func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
+	is := is.New(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	goroutines := runtime.NumGoroutine()
+	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
+	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
+		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
+	exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
+	c.start(o)
+	c.start(o)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var living sync.WaitGroup
+	var workers []*roamer
+	for range 4 {
+		w := newRoamer(c)
+		workers = append(workers, w)
+		living.Go(func() { w.live(ctx) })
+	}
+	kept := time.Now() // when the limit of the lane was kept last
+	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		c.happen(workers, o, freezes)
+		if one[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
+			kept = time.Now()
+		}
+		// What was claimed for a stream that had just been superseded, and never arrived, counts until it is given back.
+		is.True(time.Since(kept) < time.Second)
+	}
+	c.gone.Store(true)
+	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
+	is.NoErr(err)
+	exec(t, c.pool, `update trapeze.lanes set drained = false`)
+	quiet(t, c.pool)
+	is.Equal(c.wrong, nil)
+	checkHistory(t, c.pool, c.pod())
+	is.Equal(one[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
+		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // nothing but errors spends an attempt
+	if !freezes {
+		is.Equal(one[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // nobody died
+	}
+	end()
+	living.Wait()
+	pgtest.Wait(t, "no worker is left", func() bool {
+		return one[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
+	})
+	pgtest.Wait(t, "no slot is held", func() bool {
+		return one[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
+	})
+	for _, r := range c.pods {
+		is.Equal(value(t, r, "trapeze_stuck_handlers"), 0.0)
+	}
+	for _, stop := range c.stops {
+		stop()
+	}
+	is.Equal(one[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
+	is.Equal(one[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
+	c.pool.Reset()
+	pgtest.Wait(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() < goroutines+15 })
+}

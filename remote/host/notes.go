@@ -1,0 +1,119 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
+// [job.ErrGone], [ErrWrongToken], [ErrSessionClosed]. Call leave when done.
+func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *work.Job, leave func(), err error) {
+	if g := h.find(id); g != nil && g.opts.Owner == owner {
+		if !signed(g.key, id, claim) {
+			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
+		}
+		if one := g.engine.Runs.Find(claim.ID, claim.Fence); one != nil {
+			if one.IsLost() {
+				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.Loss())
+			}
+			return &one.Job, func() {}, nil
+		}
+	}
+	row, err := h.guestRow(ctx, id, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !signed(row.Key, id, claim) {
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
+	}
+	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
+	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
+	if err != nil {
+		return nil, nil, h.pod.DBError(err)
+	}
+	if len(held) == 0 {
+		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.Commands.Lost(ctx, lease))
+	}
+	one := h.pod.Prepare(held[0].Claimed, lease)
+	return &one.Job, one.Events.Close, nil
+}
+
+// Emit is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
+func (h *Host) Emit(ctx context.Context, id, owner string, claim Claim, event, level, message string, fields json.RawMessage) error {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if len(fields) == 0 {
+		fields = nil
+	} else if fields, err = work.Encode(fields, job.MaxArgsBytes); err != nil {
+		return fmt.Errorf("encode fields of event %s: %w", event, err)
+	}
+	if err = j.Emit(ctx, event, level, message, fields); store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// Checkpoint keeps a checkpoint of a claim of a remote worker.
+func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v json.RawMessage) error {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if v, err = work.Encode(v, job.MaxArgsBytes); err != nil {
+		return fmt.Errorf("encode checkpoint of job %d: %w", claim.ID, err)
+	}
+	return j.Checkpoint(ctx, v)
+}
+
+// ParentResult reads the result of the job before that of a claim: nil when it has none.
+func (h *Host) ParentResult(ctx context.Context, id, owner string, claim Claim) (json.RawMessage, error) {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return j.Parent(ctx)
+}
+
+// Token is [Job.Token] of a claim.
+func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string, error) {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	return j.Writer.CompletionToken(ctx)
+}
+
+// Branches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
+// name. It ends when most bytes of results are in it; more says that there are more.
+func (h *Host) Branches(ctx context.Context, id, owner string, claim Claim, after, most int) (page []job.Branch, more bool, err error) {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	bytes, n := 0, 0
+	for b, err := range j.Writer.Branches(ctx) {
+		if err != nil {
+			return nil, false, err
+		}
+		if n++; n <= after {
+			continue
+		}
+		if bytes += 200 + len(b.JSON); bytes > most && len(page) > 0 {
+			return page, true, nil
+		}
+		page = append(page, b)
+	}
+	return page, false, nil
+}

@@ -1,0 +1,135 @@
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Receive opens the row of a remote worker, or takes it over, and serves it until its stream ends (ctx), and beyond that as long as it
+// is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrSessionClosed],
+// [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
+func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
+	if !h.pod.Lease.Trusted() || h.pod.Closing.Load() {
+		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
+	}
+	if o, err = o.withDefaults(h); err != nil {
+		return nil, fmt.Errorf("receive worker %q: %w", job.Storable(o.ID, 50), err)
+	}
+	for _, k := range o.Kinds {
+		if known := h.pod.Kinds[k.Name]; known != nil && known.InDatabase {
+			return nil, fmt.Errorf("receive worker %s: kind %q writes into the database: %w", o.ID, k.Name, job.ErrInvalid)
+		}
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	g = &Session{host: h, opts: o, over: make(chan struct{}), gone: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}}
+	g.newEngine()
+	inner := g.engine
+	inner.Marks = h.marksFor(inner.HandledKinds)
+	policies, err := json.Marshal(o.Kinds)
+	if err != nil {
+		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
+	}
+	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots}
+	row, err := store.OpenGuest(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
+	if errors.Is(err, job.ErrLeaseLost) {
+		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrClosed)
+	}
+	if err != nil {
+		return nil, h.pod.DBError(err)
+	}
+	g.stream, g.key, inner.Store = row.Stream, row.Key, h.pod.Store.OfStream(row.Stream)
+	g.heard.Store(true)
+	claiming, stop := context.WithCancel(ctx)
+	g.stop, g.claims = stop, claiming.Done()
+	before, ok := h.add(g) // calls of the worker find it from here on
+	if !ok {
+		stop()
+		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
+	}
+	if before != nil {
+		before.finish(ErrSuperseded)
+		<-before.gone
+	}
+	sent := time.Now()
+	b, err := store.GuestHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, false, g.stream, true)
+	if err == nil && !b.Open {
+		err = ErrSuperseded
+	}
+	var adopted []store.Adopted
+	if err == nil && len(o.Running) > 0 {
+		adopted, err = store.Adopt(ctx, h.pod.RemoteStore, o.ID, g.known(o.Running))
+		g.crowded(len(g.known(o.Running)) - len(adopted))
+	}
+	if err != nil {
+		stop()
+		close(g.gone)
+		h.remove(g)
+		return nil, fmt.Errorf("receive worker %s: %w", o.ID, h.pod.DBError(err))
+	}
+	inner.Begin(sent, b)
+	inner.RestoreClaims(g.stream > 1) // what was claimed for it and never arrived is found and given back
+	g.adopt(adopted)
+	go g.live(claiming)
+	h.pod.Metrics.RemoteStreams.Inc()
+	h.pod.Log.InfoContext(ctx, "remote worker received", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
+	return g, nil
+}
+
+// newEngine gives a session its engine.
+func (g *Session) newEngine() {
+	host, o := g.host, g.opts
+	opts := host.pod.Opts
+	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, sessionPollEvery, false
+	opts.Boot, opts.MayUse = o.ID, o.Lane
+	g.engine = engine.New(host.pod.Services, opts, g)
+	maps.Copy(g.engine.Kinds, host.pod.Kinds) // a step may follow that runs on a pod
+	var names []string
+	for _, k := range o.Kinds {
+		g.engine.Kinds[k.Name] = g.proxied(k, host.pod.Kinds[k.Name])
+		if !slices.Contains(names, k.Name) {
+			names = append(names, k.Name)
+		}
+	}
+	g.engine.Handle(names)
+}
+
+// proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
+func (g *Session) proxied(told engine.RemoteKind, known *engine.Kind) *engine.Kind {
+	k := &engine.Kind{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
+	if known != nil {
+		*k = *known
+	}
+	if told.Timeout != nil {
+		k.Timeout = *told.Timeout
+	}
+	if told.MaxAttempts > 0 {
+		k.MaxAttempts, k.Backoff = told.MaxAttempts, told.Backoff
+	}
+	if told.MaxCrashes > 0 {
+		k.MaxCrashes = told.MaxCrashes
+	}
+	if told.StaleAfter != nil {
+		k.StaleAfter = told.StaleAfter
+	}
+	// Its lease is the worker's: when that is not heard of any more, nobody here knows whether it still works on the job.
+	k.KeepRunning = true
+	k.Run = g.handle
+	if known == nil {
+		k.RunSeconds = prometheus.ObserverFunc(func(seconds float64) { g.host.ran(g.host.pod.Metrics, told.Name, seconds) })
+	}
+	return k
+}

@@ -1,0 +1,208 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// SessionReport is what a handler elsewhere returned.
+type Report struct {
+	Claim
+	Outcome    *work.Outcome // nil: a success without a result
+	Err        error
+	Class      job.ErrorClass // of Err: see [ErrorOf]
+	Code       string         // of Err; empty: none
+	HandedBack bool           // the worker stops: the job is given back
+	Why        string
+}
+
+// Report ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
+// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrSessionClosed], [ErrWrongToken].
+func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
+	defer func() { h.countReport(duplicate, err) }()
+	g := h.find(id)
+	if g == nil || g.opts.Owner != owner {
+		row, err := h.guestRow(ctx, id, owner)
+		if err != nil {
+			return false, err
+		}
+		if !signed(row.Key, id, report.Claim) {
+			return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
+		}
+		return h.reportedElsewhere(ctx, id, row, report)
+	}
+	if !signed(g.key, id, report.Claim) {
+		return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
+	}
+	if taken, duplicate, err := g.report(ctx, report); taken {
+		return duplicate, err
+	}
+	return h.reportedElsewhere(ctx, id, store.GuestRow{Key: g.key, Stream: g.stream}, report)
+}
+
+// report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
+func (g *Session) report(ctx context.Context, report Report) (taken, duplicate bool, err error) {
+	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
+	g.mu.Lock()
+	p := g.proxies[key]
+	g.mu.Unlock()
+	one := g.engine.Runs.Find(report.ID, report.Fence)
+	if one == nil {
+		return false, false, nil
+	}
+	lost := one.IsLost() || one.Settled.Load()
+	mine := g.answer(report)
+	if p != nil {
+		select {
+		case p.answers <- mine:
+		default: // the same report is being taken in
+		}
+	}
+	select {
+	case <-one.Ended:
+	case <-ctx.Done(): // who asked has gone: it asks again, or has learnt the end by a heartbeat
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
+	}
+	first := p != nil && p.taken.Load() == mine
+	if first && !lost && one.Wrote.Load() {
+		g.remember(key)
+		return true, false, nil
+	}
+	found, err := g.host.pod.Commands.ClaimOutcome(ctx, one.Lease)
+	if err != nil {
+		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
+	}
+	if found.Held { // not written: somebody else is to be asked
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
+	}
+	g.remember(key)
+	if !report.is(found) || lost && first {
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.Commands.Lost(ctx, one.Lease))
+	}
+	return true, !first, nil
+}
+
+func (g *Session) remember(key engine.ClaimKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reported.add(key)
+}
+
+func (g *Session) answer(report Report) *answer {
+	switch {
+	case report.HandedBack:
+		why := job.Storable(report.Why, 200)
+		if why == "" {
+			why = "its worker is shutting down"
+		}
+		return &answer{err: g.giveBack(why, nil)}
+	case report.Err != nil:
+		return &answer{err: work.ReportedError(report.Err, report.Class, report.Code)}
+	}
+	return &answer{outcome: report.Outcome}
+}
+
+// is reports whether a claim came to what the report says.
+func (report Report) is(c store.ClaimOutcome) bool {
+	o, ended := report.Outcome, c.State != nil && c.ByPod && ours(c.Reason)
+	switch {
+	case report.HandedBack:
+		return c.Pending
+	case report.Err != nil:
+		return c.Parked && !c.FannedOut || ended && (*c.State == job.Failed || *c.State == job.Cancelled)
+	case o != nil && o.Later != nil:
+		return c.Parked && !c.FannedOut || ended && *c.State == job.Cancelled
+	case o != nil && o.Fan != nil && c.FannedOut:
+		return true
+	case !ended:
+		return false
+	case *c.State == job.Succeeded:
+		return o == nil || sameResult(o.Result, c.Result)
+	}
+	return *c.State == job.Cancelled || *c.State == job.Failed && *c.Reason != job.ReasonError
+}
+
+// ours reports whether an end may be one that a handler's return led to.
+func ours(why *job.Reason) bool {
+	switch *why {
+	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:
+		return false
+	}
+	return true
+}
+
+// sameResult compares a reported result, which is compact, with the one that was kept.
+func sameResult(reported, kept json.RawMessage) bool {
+	if reported == nil || kept == nil {
+		return reported == nil && kept == nil
+	}
+	var b bytes.Buffer
+	return json.Compact(&b, kept) == nil && bytes.Equal(reported, b.Bytes())
+}
+
+// reportedElsewhere ends a claim whose stream another pod serves, or none: by a runner of its own for that one report, so that the end
+// and what follows are written as anywhere else.
+func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report Report) (duplicate bool, err error) {
+	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
+	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
+	if err != nil {
+		return false, h.pod.DBError(err)
+	}
+	if len(held) == 0 {
+		found, err := h.pod.Commands.ClaimOutcome(ctx, lease)
+		if err != nil {
+			return false, h.pod.DBError(err)
+		}
+		if report.is(found) {
+			return true, nil
+		}
+		return false, fmt.Errorf("report of job %d: %w", report.ID, h.pod.Commands.Lost(ctx, lease))
+	}
+	kinds, err := h.policies(ctx, id, held)
+	if err != nil {
+		return false, err
+	}
+	g, leave := h.visit(id, row, kinds, held)
+	defer leave()
+	_, duplicate, err = g.report(ctx, report)
+	return duplicate, err
+}
+
+// policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
+// said nothing: that is as the pod says.
+func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []engine.RemoteKind, err error) {
+	raw, err := store.GuestPolicies(ctx, h.pod.RemoteStore, id)
+	if err != nil {
+		return nil, h.pod.DBError(err)
+	}
+	if err := json.Unmarshal(raw, &kinds); err != nil {
+		return nil, fmt.Errorf("policies of worker %s: %w", id, err)
+	}
+	for _, h := range held {
+		if !slices.ContainsFunc(kinds, func(k engine.RemoteKind) bool { return k.Name == h.Kind }) {
+			kinds = append(kinds, engine.RemoteKind{Name: h.Kind})
+		}
+	}
+	return kinds, nil
+}
+
+// visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
+func (h *Host) visit(id string, row store.GuestRow, kinds []engine.RemoteKind, held []store.Adopted) (g *Session, leave func()) {
+	o := Options{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(engine.Assignment) error { return job.ErrLeaseLost }}
+	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}, stop: func() {}}
+	g.newEngine()
+	stop := g.engine.WriteEnds()
+	g.adopt(held)
+	return g, func() {
+		g.finish(nil)
+		stop()
+	}
+}

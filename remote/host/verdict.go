@@ -1,0 +1,98 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// verdicts takes note of what a worker lists, and tells what becomes of it. What this pod does not know may be the worker's all the same:
+// it was sent by the pod that serves a newer stream, of which this one has not heard, or is about to be adopted here. The table tells.
+func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, now time.Time) ([]Verdict, error) {
+	list := make([]Verdict, len(listed))
+	var unknown []int
+	for i, l := range listed {
+		known := false
+		if list[i], known = g.verdict(l, now); !known {
+			unknown = append(unknown, i)
+		}
+	}
+	if len(unknown) == 0 {
+		g.crowded(0)
+		return list, nil
+	}
+	all := Beat{Running: make([]Listed, len(listed)), Draining: g.engine.Closing.Load()}
+	for i, l := range listed {
+		all.Running[i].Claim = l.Claim
+	}
+	for _, i := range unknown {
+		all.Running[i].Progress = listed[i].Progress
+	}
+	told, err := g.host.heardElsewhere(ctx, g.opts.ID, owner, all)
+	if err != nil {
+		return nil, err
+	}
+	strays := 0
+	for _, i := range unknown {
+		if list[i] = told[i]; list[i].Lost {
+			strays++
+		}
+	}
+	g.crowded(strays)
+	return list, nil
+}
+
+// crowded takes note of how many handlers the worker still has of jobs that are not its any more, and that nobody counts here: of one that
+// was stopped before the worker came to this pod, for example. Until they have ended their slots are not free.
+func (g *Session) crowded(strays int) {
+	g.engine.Resize(g.opts.Slots - strays)
+}
+
+// verdict takes note that a claim was listed, and tells what becomes of it, if this pod knows that.
+func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
+	lost := Verdict{ID: l.ID, Fence: l.Fence, Lost: true, Cause: job.ErrLeaseLost}
+	if !signed(g.key, g.opts.ID, l.Claim) {
+		return lost, true
+	}
+	key := engine.ClaimKey{ID: l.ID, Fence: l.Fence}
+	one := g.engine.Runs.Find(l.ID, l.Fence)
+	g.mu.Lock()
+	p, ended := g.proxies[key], g.reported.has(key)
+	g.mu.Unlock()
+	if p != nil {
+		g.list(p, now)
+	}
+	switch {
+	case ended:
+		return lost, true
+	case one == nil:
+		return lost, false
+	case one.IsLost():
+		lost.Cause = context.Cause(one.Ctx)
+		return lost, true
+	}
+	if l.Progress != nil {
+		one.Progress(cleaned(*l.Progress))
+	}
+	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx)}, true
+}
+
+// recent are the claims that have ended last: the worker lists them until it has heard so.
+type recent struct{ now, before map[engine.ClaimKey]bool }
+
+// rememberAtMost bounds each of the two halves of recent.
+const rememberAtMost = 1000
+
+func (r *recent) add(key engine.ClaimKey) {
+	if len(r.now) >= rememberAtMost {
+		r.now, r.before = nil, r.now
+	}
+	if r.now == nil {
+		r.now = map[engine.ClaimKey]bool{}
+	}
+	r.now[key] = true
+}
+
+func (r *recent) has(key engine.ClaimKey) bool { return r.now[key] || r.before[key] }
