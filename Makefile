@@ -33,7 +33,7 @@ race: ## run all tests with the race detector
 	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
 
 # The packages where goroutines meet; the others gain nothing from the race detector that would be worth the minutes.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|api|remote(/[a-z]+)?|internal/(batch|bus|calendar|feed|failpoint|journal|maintenance|memhttp|slots|telemetry))$$')
+CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|api|remote(/[a-z]+)?|internal/(await|batch|bus|calendar|engine|feed|failpoint|journal|maintenance|memhttp|pod|pool|slots|telemetry|watchdog|work))$$')
 
 # Tests that are long with the race detector and have shorter neighbours on the same code. make race has them all.
 LONG_RACE := TestOnlyTwoExportsAreUnderWayAtATime TestStreamsOutliveACrashOfTheDatabase TestAScheduleIsChangedLiveOnEveryPod \

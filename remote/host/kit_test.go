@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,14 +69,6 @@ func start(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[stri
 	return r
 }
 
-// gate is what a handler waits at; it opens at the latest when the test ends, before the runners stop.
-func gate(t *testing.T) (wait <-chan struct{}, open func()) {
-	c := make(chan struct{})
-	open = sync.OnceFunc(func() { close(c) })
-	t.Cleanup(open)
-	return c, open
-}
-
 func nothing(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 
 func enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
@@ -96,15 +87,6 @@ func get(t *testing.T, r *runner.Runner, id int64) job.Job {
 		t.Fatal(err)
 	}
 	return j
-}
-
-// begun submits a job and waits until its handler has been given it: a claim that is under way may keep it from being
-// born running.
-func begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
-	t.Helper()
-	id := enqueue(t, r, args, options...)
-	inState(t, r, id, job.Running)
-	return id
 }
 
 // inState waits until a job is in a state.
@@ -160,20 +142,6 @@ func value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	return sum
 }
 
-// told lists the names of a job's events.
-func told(t *testing.T, r *runner.Runner, id int64) []string {
-	t.Helper()
-	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range list {
-		names = append(names, e.Event)
-	}
-	return names
-}
-
 // one reads a single value.
 func one[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
@@ -197,20 +165,6 @@ func quiet(t *testing.T, pool *pgxpool.Pool) {
 	pgtest.Wait(t, "every job has ended", func() bool {
 		return one[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
-}
-
-// column reads the only column of some rows.
-func column[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) []T {
-	t.Helper()
-	found, err := pool.Query(t.Context(), sql, args...)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	list, err := pgx.CollectRows(found, pgx.RowTo[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return list
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
