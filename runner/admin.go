@@ -1,7 +1,10 @@
 package runner
 
 import (
+	"cmp"
+
 	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // Admin reads and changes what operators are responsible for: jobs, pipelines, lanes, pods, the queue state, schedules and retention. The
@@ -11,3 +14,8 @@ type Admin struct{ pod *pod.Pod }
 
 // Admin returns the operator's side of the runner.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
+
+// named returns the name under which the audit log has an operator.
+func named(actor string) string {
+	return job.Storable(cmp.Or(actor, "operator"), 200)
+}

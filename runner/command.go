@@ -28,24 +28,20 @@ func (a Admin) Stop(ctx context.Context, id int64, actor string) (Cancelled, err
 }
 
 func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
-	c, err := a.endOne(ctx, id, stop, actor)
-	if err == nil {
-		// Its branches are cancelled with it; or it was the last branch that somebody waited for. Otherwise a heartbeat tells.
-		if err := a.pod.SettleFanOuts(ctx); err != nil {
-			a.pod.Log.WarnContext(ctx, "the fan-outs of a cancelled job could not be settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
-		}
-	}
-	return c, err
-}
-
-func (a Admin) endOne(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
 	why := job.ReasonCancelled
 	if stop {
 		why = job.ReasonStopped
 	}
 	c, err := admin.Cancel(ctx, a.pod.Commands, id, stop, named(actor), a.pod.TellRun)
 	state, err := a.pod.Cancelled(id, c, why, err)
-	return Cancelled{State: state}, err
+	if err != nil {
+		return Cancelled{State: state}, err
+	}
+	// Its children are cancelled with it, or it was the last child that its parent waited for. Otherwise the next heartbeat settles them.
+	if err := a.pod.SettleFanOuts(ctx); err != nil {
+		a.pod.Log.WarnContext(ctx, "the fan-outs of a cancelled job could not be settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
+	}
+	return Cancelled{State: state}, nil
 }
 
 // Approve lets a job go that awaits approval: it is due at once, or when its own delay is over. Errors: [job.ErrNotFound],

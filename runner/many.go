@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -35,7 +36,7 @@ type Many struct {
 // states that have ended; [job.ErrOutcomeUnknown]. What was done before an error stands in the answer.
 func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
-	m, ids, err := a.match(ctx, f, false, dryRun)
+	m, ids, err := match(ctx, a.pod, f, false, dryRun)
 	if err != nil || dryRun {
 		return m, err
 	}
@@ -95,7 +96,7 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 // [Admin.CancelMany].
 func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
-	m, ids, err := a.match(ctx, f, true, dryRun)
+	m, ids, err := match(ctx, a.pod, f, true, dryRun)
 	if err != nil || dryRun {
 		return m, err
 	}
@@ -114,7 +115,7 @@ func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor s
 }
 
 // match finds the jobs that a command is for.
-func (a Admin) match(ctx context.Context, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
+func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
 		return m, nil, fmt.Errorf("the filter selects everything: %w", job.ErrInvalid)
@@ -128,9 +129,9 @@ func (a Admin) match(ctx context.Context, f job.Filter, ended, dryRun bool) (m M
 		f.States = []job.State{job.Failed}
 	}
 	for after := int64(0); ; {
-		page, err := admin.Match(ctx, a.pod.Commands, f, ended, after, min(1000, manyJobs+1-len(ids)))
+		page, err := admin.Match(ctx, p.Commands, f, ended, after, min(1000, manyJobs+1-len(ids)))
 		if err != nil {
-			return m, nil, a.pod.DBError(err)
+			return m, nil, p.DBError(err)
 		}
 		ids = append(ids, page...)
 		if len(page) == 0 || len(ids) > manyJobs {

@@ -16,12 +16,12 @@ func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 // SetRetention says for how long the jobs of a kind are kept that ended in a state (seconds; 0: for ever), from the next round of the
 // maintenance on. What is older then is gone, and nothing brings it back. The kind need not be known here. Error: [job.ErrInvalidSetting].
 func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keepS int64, actor string) (job.RetentionChanged, error) {
-	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, &keepS, by(actor))
+	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, &keepS, named(actor))
 	return done, a.operated(ctx, err)
 }
 
 // UnsetRetention lets a kind that ended in a state be kept as all others. Error: [job.ErrInvalidSetting].
 func (a Admin) UnsetRetention(ctx context.Context, kind string, state job.State, actor string) (job.RetentionChanged, error) {
-	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, nil, by(actor))
+	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, nil, named(actor))
 	return done, a.operated(ctx, err)
 }

@@ -48,11 +48,3 @@ func (a Admin) wentAgain(ctx context.Context) {
 	a.pod.Wake()
 	a.pod.WakePeers()
 }
-
-// named is the name of whoever gives a command, as it is written down.
-func named(actor string) string {
-	if actor == "" {
-		actor = "operator"
-	}
-	return job.Storable(actor, 200)
-}

@@ -38,7 +38,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		from = anchor
 		next, err = a.pod.Calendar.First(s, anchor)
 		return next, err
-	}, by(actor))
+	}, named(actor))
 	if err != nil {
 		return done, a.pod.DBError(err)
 	}
@@ -89,20 +89,20 @@ func orZero(t *time.Time) time.Time {
 // DeleteSchedule takes a schedule away; its last fires are kept as long as the history. One that the program declares stays away, also
 // when the program starts again, until it is set anew. Error: [job.ErrUnknownSchedule].
 func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
-	return a.operated(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, by(actor)))
+	return a.operated(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, named(actor)))
 }
 
 // PauseSchedule keeps a schedule from firing until [Admin.ResumeSchedule], and reports whether it fired before.
 // Error: [job.ErrUnknownSchedule].
 func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Calendar.First, by(actor))
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Calendar.First, named(actor))
 	return changed, a.operated(ctx, err)
 }
 
 // ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
 // paused. Error: [job.ErrUnknownSchedule].
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
-	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Calendar.First, by(actor))
+	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Calendar.First, named(actor))
 	return changed, a.operated(ctx, err)
 }
 
@@ -116,7 +116,7 @@ func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fir
 // TriggerScheduleAs is [Admin.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
 // by now. What it is set to is the caller's decision only then. Nil: however it is set.
 func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
-	fire, err := a.pod.Calendar.Trigger(ctx, name, as, by(actor))
+	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
 	if err != nil {
 		return job.Fire{}, a.operated(ctx, err)
 	}

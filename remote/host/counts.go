@@ -43,12 +43,12 @@ func registerCounts(m *telemetry.Metrics) {
 }
 
 // countReturned counts a claim that is given back.
-func (g *Session) countReturned(why string) {
+func (h *Host) countReturned(why string) {
 	reason, known := returnedFor[why]
 	if !known {
 		reason = handedBack
 	}
-	g.host.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
+	h.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
 // countReport counts a report that was answered for good: one that comes again is counted then.

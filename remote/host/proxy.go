@@ -101,7 +101,7 @@ func (g *Session) released(key engine.ClaimKey, p *proxy) (*work.Outcome, error)
 
 // giveBack gives a claim back without a verdict. With an owned function, the worker may have come back elsewhere with it.
 func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.Release {
-	return &engine.Release{Why: why, Owned: owned, Done: func() { g.countReturned(why) }}
+	return &engine.Release{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
 }
 
 // openProxy returns the proxy of a claim, a new one unless the claim was adopted.

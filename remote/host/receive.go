@@ -72,7 +72,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
 		adopted, err = store.Adopt(ctx, h.pod.RemoteStore, o.ID, g.known(o.Running))
-		g.crowded(len(g.known(o.Running)) - len(adopted))
+		g.engine.Resize(o.Slots - (len(g.known(o.Running)) - len(adopted))) // as verdicts does
 	}
 	if err != nil {
 		stop()

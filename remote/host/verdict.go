@@ -20,7 +20,7 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 		}
 	}
 	if len(unknown) == 0 {
-		g.crowded(0)
+		g.engine.Resize(g.opts.Slots)
 		return list, nil
 	}
 	all := Beat{Running: make([]Listed, len(listed)), Draining: g.engine.Closing.Load()}
@@ -40,14 +40,9 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 			strays++
 		}
 	}
-	g.crowded(strays)
-	return list, nil
-}
-
-// crowded takes note of how many handlers the worker still has of jobs that are not its any more, and that nobody counts here: of one that
-// was stopped before the worker came to this pod, for example. Until they have ended their slots are not free.
-func (g *Session) crowded(strays int) {
+	// Handlers of jobs that are no longer the worker's, and that nothing here counts: their slots are not free until they have ended.
 	g.engine.Resize(g.opts.Slots - strays)
+	return list, nil
 }
 
 // verdict takes note that a claim was listed, and tells what becomes of it, if this pod knows that.
