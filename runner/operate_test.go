@@ -234,12 +234,17 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 		}
 		return runner.Then(of("next")), nil
 	}}
-	pods := fleet(t, url, 2, rarely, kinds)
+	// The other pod starts later: what is submitted while a claim has every slot reserved is claimed by any pod.
+	pods := fleet(t, url, 1, rarely, kinds)
 	var chains []int64
 	for range 3 {
 		chains = append(chains, begun(t, pods[0], of("k")))
 	}
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.live where pod = $1`, pods[0].Boot()), 3)
+	other := rarely
+	other.Name = "pod-1"
+	pods = append(pods, start(t, pgtest.Connect(t, url), other, kinds))
+	pgtest.Wait(t, "the other pod is ready", func() bool { ready, _ := pods[1].Ready(); return ready })
 
 	q, err := pods[1].Admin().DrainPod(t.Context(), "pod-0", 0, "ann")
 	is.NoErr(err)

@@ -12,8 +12,8 @@ import (
 
 // Begin takes the first heartbeat of an identity that was registered, or is served here from now on.
 func (e *Engine) Begin(sent time.Time, b store.Beat) {
+	e.apply(b) // first the lanes, then the trust: what is submitted to an engine that is ready can start here
 	e.Lease.beaten(sent, b.Now, b.Left, true)
-	e.apply(b)
 }
 
 // Live claims jobs until ctx ends, then calls drain. It renews the lease and writes ends until drain has returned.
