@@ -127,7 +127,7 @@ func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
 		all = append(all, s)
 	}
 	is.Equal(sum(t, h, "trapeze_sse_clients"), 60.0)
-	is.True(serving() >= 61)              // a goroutine each, and the tail
+	pgtest.Wait(t, "a goroutine serves each, and the tail reads", func() bool { return serving() >= 61 })
 	is.True(connections() <= connected+5) // of the pools; one a client would be 60
 	for len(all[2].comments) < 2 {        // it is silent, but not dead
 		_, err := all[2].lines.Peek(1)
