@@ -6,7 +6,8 @@
 // [member] is what it needs of them. Package runner submits jobs through it.
 //
 // Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
-// mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends), lease_tx.go
+// mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends), flush_readback.go (ends
+// whose reply was lost), lease_tx.go
 // (transactions of handlers), orphans.go and missing.go (differences between the table and Runs), heartbeat.go, live.go, submit.go.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked

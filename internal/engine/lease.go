@@ -102,8 +102,8 @@ func (l *lease) spared(lasts time.Duration) (since time.Time, left time.Duration
 	return l.outage.spared(lasts)
 }
 
-// Renew gives the process a new boot id, after its old one was closed by others, and returns the old one.
-func (l *lease) Renew() (old string) {
+// NewBoot gives the process a new boot id, after its old one was closed by others, and returns the old one.
+func (l *lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old = l.boot

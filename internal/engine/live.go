@@ -120,7 +120,7 @@ func (e *Engine) NoteUnknownOutcome() {
 
 // LoseLease gives the identity a new boot id, after others have closed its row, ends its runs, and returns the old id.
 func (e *Engine) LoseLease() (old string) {
-	old = e.Lease.Renew()
+	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
 	e.Runs.Each(func(one *Run) {
 		if one.Lease.Pod == old {

@@ -93,7 +93,7 @@ func (p *Pod) register(ctx context.Context) error {
 		return err
 	}
 	if !b.Open {
-		p.Lease.Renew() // a closed row never opens again: the next try has one of its own
+		p.Lease.NewBoot() // a closed row never opens again: the next try has one of its own
 		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
 	p.Begin(sent, b)

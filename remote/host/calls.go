@@ -32,7 +32,7 @@ type Verdict struct {
 }
 
 // Heartbeat takes a heartbeat of a remote worker in, on whichever pod it arrives, and tells what becomes of what it runs. Errors:
-// [ErrSessionClosed].
+// [ErrClosed].
 func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	g := h.find(id)
 	if g == nil {
@@ -87,7 +87,7 @@ func (g *Session) leave(ctx context.Context) error {
 
 // heardElsewhere takes in the heartbeat of a worker whose stream another pod serves, or none: its lease is the table's, not the stream's.
 func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
-	row, err := h.renewGuest(ctx, id, owner, b.Draining || b.Leaving)
+	row, err := h.renewWorker(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +129,10 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b Beat) ([]
 	return list, nil
 }
 
-// renewGuest renews the lease of a worker, whoever serves its stream.
-func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) (store.GuestRow, error) {
+// renewWorker renews the lease of a worker, whoever serves its stream.
+func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.GuestRow, error) {
 	for {
-		row, err := h.guestRow(ctx, id, owner)
+		row, err := h.workerRow(ctx, id, owner)
 		if err != nil {
 			return row, err
 		}
@@ -150,8 +150,8 @@ func (h *Host) renewGuest(ctx context.Context, id, owner string, draining bool) 
 	}
 }
 
-// guestRow reads the open row of a worker: [ErrSessionClosed] also when it is somebody else's.
-func (h *Host) guestRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
+// workerRow reads the open row of a worker: [ErrClosed] also when it is somebody else's.
+func (h *Host) workerRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
 	if !isWorker(id) {
 		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
 	}

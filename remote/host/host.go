@@ -28,7 +28,7 @@ type Host struct {
 	measured  telemetry.KindLabels
 }
 
-// HostOf returns the host of the remote workers of a pod, which has one.
+// Of returns the host of the remote workers of a pod, which has one.
 func Of(p *pod.Pod) *Host {
 	return p.ServeWorkers(func() pod.WorkerSessions {
 		registerCounts(p.Metrics)

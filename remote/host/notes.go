@@ -11,7 +11,7 @@ import (
 )
 
 // claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
-// [job.ErrGone], [ErrWrongToken], [ErrSessionClosed]. Call leave when done.
+// [job.ErrGone], [ErrWrongToken], [ErrClosed]. Call leave when done.
 func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *work.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !signed(g.key, id, claim) {
@@ -24,7 +24,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 			return &one.Job, func() {}, nil
 		}
 	}
-	row, err := h.guestRow(ctx, id, owner)
+	row, err := h.workerRow(ctx, id, owner)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SessionOptions describe a remote worker.
+// Options describe a remote worker.
 type Options struct {
 	// ID is a random UUID of the worker's process.
 	ID string
@@ -43,11 +43,11 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 	if !isWorker(o.ID) {
 		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", job.Storable(o.ID, 50), job.ErrInvalid))
 	}
-	if o.Slots < 1 || o.Slots > maxSessionSlots {
-		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxSessionSlots, job.ErrInvalid))
+	if o.Slots < 1 || o.Slots > maxSlots {
+		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxSlots, job.ErrInvalid))
 	}
-	if len(o.Kinds) == 0 || len(o.Kinds) > maxSessionKinds {
-		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxSessionKinds, job.ErrInvalid))
+	if len(o.Kinds) == 0 || len(o.Kinds) > maxKinds {
+		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxKinds, job.ErrInvalid))
 	}
 	for _, k := range o.Kinds {
 		errs = append(errs, job.ValidateKind(k.Name))
@@ -55,7 +55,7 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", job.Storable(k.Name, 50), job.ErrInvalid))
 		}
 	}
-	if len(o.Running) > 2*maxSessionSlots {
+	if len(o.Running) > 2*maxSlots {
 		errs = append(errs, fmt.Errorf("%d running jobs: %w", len(o.Running), job.ErrTooLarge))
 	}
 	if o.Name = job.DisplayName(o.Name); o.Name == "" {
@@ -75,6 +75,6 @@ func isWorker(id string) bool {
 }
 
 const (
-	maxSessionSlots = 1000
-	maxSessionKinds = 500
+	maxSlots = 1000
+	maxKinds = 500
 )

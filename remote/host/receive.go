@@ -19,7 +19,7 @@ import (
 )
 
 // Receive opens the row of a remote worker, or takes it over, and serves it until its stream ends (ctx), and beyond that as long as it
-// is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrSessionClosed],
+// is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrClosed],
 // [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
 func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if !h.pod.Lease.Trusted() || h.pod.Closing.Load() {

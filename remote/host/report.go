@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SessionReport is what a handler elsewhere returned.
+// Report is what a handler elsewhere returned.
 type Report struct {
 	Claim
 	Outcome    *work.Outcome // nil: a success without a result
@@ -25,12 +25,12 @@ type Report struct {
 }
 
 // Report ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
-// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrSessionClosed], [ErrWrongToken].
+// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
 func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()
 	g := h.find(id)
 	if g == nil || g.opts.Owner != owner {
-		row, err := h.guestRow(ctx, id, owner)
+		row, err := h.workerRow(ctx, id, owner)
 		if err != nil {
 			return false, err
 		}

@@ -41,7 +41,7 @@ type Session struct {
 	reported recent // claims that have ended by a report that came here
 }
 
-// SessionClaim is a claim as a remote worker names it.
+// Claim is a claim as a remote worker names it.
 type Claim struct {
 	ID, Fence int64
 	Token     []byte // that came with its assignment
@@ -49,7 +49,7 @@ type Claim struct {
 
 // Errors of what concerns remote workers.
 var (
-	// ErrSessionClosed says that the worker's lease ran out, or that its id is somebody else's: it begins anew with another id.
+	// ErrClosed says that the worker's lease ran out, or that its id is somebody else's: it begins anew with another id.
 	ErrClosed = errors.New("the worker's row is closed")
 	// ErrSuperseded says that the worker has opened a newer stream.
 	ErrSuperseded = errors.New("the worker has opened another stream")

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 

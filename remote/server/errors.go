@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"context"
 	"errors"
 	"log/slog"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 

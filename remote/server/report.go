@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 

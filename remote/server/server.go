@@ -1,16 +1,14 @@
 // Package server serves remote workers: programs without a database that run jobs. It speaks standard gRPC on net/http, so that it is
 // mounted beside the HTTP API, on the port of the pod.
 //
-//	worker ──StreamJobs──▶ pod   a guest of the pod's runner claims for the worker's free slots, and its jobs go down the stream
+//	worker ──StreamJobs──▶ pod   a session claims for the free slots of the worker, and sends the jobs down the stream
 //	       ──Heartbeat───▶       renews the lease, acknowledges jobs, brings progress and fetches cancels
 //	       ──ReportResult▶       ends a claim; answered when that is committed
 //
-// It decides nothing about jobs: package runner does, with the statements and fences that jobs of the pod have.
+// It decides nothing about jobs: the engine of the session does (remote/host), with the statements and fences that jobs of the pod have.
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )
