@@ -6,7 +6,7 @@
 // summary and handler. Each resource has a file with its rows and handlers. The door admits a request by its row, a handler gets the
 // admitted call, and a view hides secrets from its caller.
 //
-// Commands go to the runner, reads to the store. Ids are strings in JSON, and an error is always
+// Commands go to the runner, most reads and the roles to the store. Ids are strings in JSON, and an error is always
 // {"code","message","detail","request_id"} with a code that programs may rely on.
 //
 // [Options].Authenticate returns the sender of a request: sessions of the host's own, [TokenFile],

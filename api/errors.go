@@ -43,7 +43,7 @@ func forbidden(format string, args ...any) error {
 	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: fmt.Sprintf(format, args...), refused: true}
 }
 
-// knownErrors are the errors of the runner that have a separate code, the more precise ones first.
+// knownErrors are the errors that have a separate code, the more precise ones first.
 var knownErrors = []struct {
 	err    error
 	status int

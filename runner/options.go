@@ -61,7 +61,7 @@ type Options struct {
 	// StaleAfter ends runs whose handlers give no sign of life for so long, of kinds that set none: see the option of [Handle]
 	// of that name. Default 0: off.
 	StaleAfter time.Duration
-	// Disabled makes a pod that submits, and helps the net recover, but never claims.
+	// Disabled makes a pod that submits and recovers the jobs of dead pods, but never claims.
 	Disabled bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string

@@ -82,7 +82,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"look", "What is going on:", []string{"ps", "job", "jobs", "pipeline", "pipelines", "lanes", "pods", "events", "doctor", "audit", "export"}},
-	{"act", "What to do about it:", []string{"kill", "stop", "retry", "nice", "approve", "complete", "delete", "abort", "drain", "resume", "pause",
+	{"act", "What to do about it:", []string{"kill", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
 		"unpause", "freeze", "thaw", "lane", "cron", "retention"}},
 	{"run", "Running it:", []string{"demo", "serve", "worker", "enqueue", "migrate"}},
 }

@@ -2,7 +2,7 @@
 // by a heartbeat's answer ([Calendar.Apply]), locks the due schedules, decides which of their fires make jobs (missed ones, overlaps, unique
 // keys), and writes fires, jobs and the next planned fires in one commit. So each fire is decided once, with any number of pods.
 //
-// It hides the locking, the policies for missed and overlapping fires, and what happens to a schedule that cannot fire. Package runner runs
+// It hides the locking, the policies for missed and overlapping fires, and what happens to a schedule that cannot fire. Package pod runs
 // one calendar, gives it the jobs that schedules submit, and asks it when settings would fire. Expressions are read by package scheduler.
 package calendar
 

@@ -17,7 +17,7 @@ import (
 // and a busy one fills its batches by itself.
 type flusher struct {
 	ends  *finisher
-	alive context.Context // ends when the runner gives up writing
+	alive context.Context // ends when the engine gives up writing
 	die   context.CancelFunc
 	some  wait.Signal // a hint that the queue is not empty
 

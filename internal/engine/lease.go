@@ -113,7 +113,7 @@ func (l *lease) NewBoot() (old string) {
 
 // outage is this pod's latest series of heartbeats without an answer. An outage of the database cuts off all pods at once, and they
 // reconnect one after the other. So for one lease after its own outage a pod spares every pod whose lease had not ended when the
-// outage began. A pod that has just started knows of no outage and spares none. Guarded by pod.mu.
+// outage began. A pod that has just started knows of no outage and spares none. Guarded by lease.mu.
 type outage struct {
 	latest time.Time // of the latest answer, by the database's clock; zero: there was none
 	open   bool      // fewer than two heartbeats in a row were answered since

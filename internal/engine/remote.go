@@ -90,12 +90,12 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 }
 
 // checkRemote refuses an outcome that no pod would take.
-func (r *Engine) checkRemote(o *work.Outcome) error {
+func (e *Engine) checkRemote(o *work.Outcome) error {
 	if o.InTx != nil {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
 	}
 	if o.Next != nil {
-		if err := r.CheckFollowing("next step", o.Next); err != nil {
+		if err := e.CheckFollowing("next step", o.Next); err != nil {
 			return err
 		}
 	}
@@ -103,12 +103,12 @@ func (r *Engine) checkRemote(o *work.Outcome) error {
 		return nil
 	}
 	for i, child := range o.Fan.Children {
-		if err := r.CheckFollowing("child", child); err != nil {
+		if err := e.CheckFollowing("child", child); err != nil {
 			return fmt.Errorf("child %d: %w", i+1, err)
 		}
 	}
 	if len(o.Fan.Join) == 0 {
 		return nil
 	}
-	return r.CheckPlanned(o.Fan.Join, o.Fan.Join[0].Foreign)
+	return e.CheckPlanned(o.Fan.Join, o.Fan.Join[0].Foreign)
 }

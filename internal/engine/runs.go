@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is one claim that this process works on. One goroutine performs it; settled decides who writes its end, and after a
+// Run is one claim that this process works on. One goroutine performs it; Settled decides who writes its end, and after a
 // success the flusher closes it.
 type Run struct {
 	work.Job // for the handler; the run is its Writer
@@ -125,7 +125,7 @@ func newRuns() *runs {
 	return &runs{all: map[ClaimKey]*Run{}, empty: empty}
 }
 
-// add takes a claim in, unless the runner has stopped.
+// add takes a claim in, unless the engine has stopped.
 func (s *runs) add(one *Run) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 // A run is the [Writer] of its job. Each write of the handler is a sign of life.
 
-// Tx implements [Writer].
+// Tx implements [work.Writer].
 func (one *Run) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
 	err := one.exec.leases.run(ctx, one, one.exec.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := write(tx); err != nil {
@@ -45,13 +45,13 @@ func (one *Run) Tx(ctx context.Context, write work.TxFunc, encode func() (json.R
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// Progress implements [Writer].
+// Progress implements [work.Writer].
 func (one *Run) Progress(p job.Progress) {
 	one.watchdog.Touch()
 	one.progress.Set(p)
 }
 
-// Emit implements [Writer].
+// Emit implements [work.Writer].
 func (one *Run) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	one.watchdog.Touch()
 	e := store.Emission{Event: event, Level: level, Message: message, Fields: fields, At: time.Now()}
@@ -67,7 +67,7 @@ const turnWithin = 10 * time.Second
 // errTurn says why a checkpoint could not be kept.
 var errTurn = errors.New("a transaction of the job is open: inside Job.Tx, give the checkpoint to it")
 
-// Checkpoint implements [Writer].
+// Checkpoint implements [work.Writer].
 func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,12 +107,12 @@ func (one *Run) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// ParentResult implements [Writer].
+// ParentResult implements [work.Writer].
 func (one *Run) ParentResult(ctx context.Context) (json.RawMessage, error) {
 	return one.exec.Commands.Result(ctx, *one.Claimed.ParentID)
 }
 
-// Branches implements [Writer].
+// Branches implements [work.Writer].
 func (one *Run) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 	c := &one.Claimed
 	child := c.Group != nil && c.ParentID != nil && *c.Group == *c.ParentID
@@ -124,7 +124,7 @@ func (one *Run) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 	return one.exec.Branches(ctx, *c.ParentID)
 }
 
-// CompletionToken implements [Writer].
+// CompletionToken implements [work.Writer].
 func (one *Run) CompletionToken(ctx context.Context) (string, error) {
 	return one.exec.Commands.Token(ctx, one.Lease, rand.Text())
 }

@@ -2,7 +2,7 @@
 // nothing without an error; [Progress] writes the latest note alone. Both write at most four times a second for each claim, and both are
 // written before the claim ends. Events that handlers of several jobs wait for share a commit.
 //
-// It hides the pace, what is held meanwhile, the group commit and the retries. It knows neither the runner nor who may emit.
+// It hides the pace, what is held meanwhile, the group commit and the retries. It knows neither the engine nor who may emit.
 package journal
 
 import (

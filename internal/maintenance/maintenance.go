@@ -2,7 +2,7 @@
 // vacuum. There is no leader that others depend on. The pod that holds an advisory lock does the tasks; the others do one that is overdue,
 // and where no direct connection can be made, the first pod that comes does each. Every task may be done by two pods at once.
 //
-// It hides the lock, the rows that share tasks out, and the pace, which leaves half of a connection's time to others. Package runner runs one
+// It hides the lock, the rows that share tasks out, and the pace, which leaves half of a connection's time to others. Package pod runs one
 // in each pod; tools and tests call [Maintenance.RunOnce].
 package maintenance
 

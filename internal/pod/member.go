@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podMember is the pod as the [engine.Member] of its engine: its row in the table of pods, and the remote workers that it serves.
+// podMember is the pod as the member of its engine: its row in the table of pods, and the remote workers that it serves.
 type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }

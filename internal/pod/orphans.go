@@ -15,7 +15,7 @@ import (
 // commits, and after a lost reply. After each heartbeat both are compared:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
-//	the table has a claim that this process does not know ── orphaned: it is handed back, see doubt.go
+//	the table has a claim that this process does not know ── orphaned: it is handed back, see orphans.go of internal/engine
 //
 // Orphaned claims are searched at once after a failed heartbeat or a lost reply. No index of live has the pod in it, so that claims
 // are cheap; without such a cause a slow pass finds orphaned claims, one page of live a heartbeat.
@@ -47,7 +47,7 @@ func (p *slowPass) rest() {
 	p.after, p.begin = 0, time.Now().Add(p.every*3/4+rand.N(p.every/2+1)) // #nosec G404 -- jitter
 }
 
-// findOrphaned reads the next page of live and raises a doubt where it has claims that neither the pod nor its remote workers know. A
+// findOrphaned reads the next page of live and notes an unknown outcome where it has claims that neither the pod nor its remote workers know. A
 // claim that ended or began while the page was read is known before or after.
 func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}

@@ -1,7 +1,7 @@
 // Package slots decides which jobs a pod, or a remote worker, may start: how many of each lane (Lanes), also where all pods together have a
 // limit (the grants), in which order lanes share the free slots, and where claims begin to read a lane ([Marks]). It decides only: the answers
 // of heartbeats, claims and grants are given to it, and it returns the requests to send. It does no I/O and is tested without a database,
-// except the test that compares it with the real table of grants. Package runner calls it around each claim, submission and hand-off.
+// except the test that compares it with the real table of grants. Package engine calls it around each claim, submission and hand-off.
 package slots
 
 import (

@@ -57,8 +57,8 @@ type Options struct {
 const restsFor = 15 * time.Second
 
 // Store is the hot statements: what a pod sends for the jobs that it claims. Its methods are for that alone; all else that is sent is a
-// function that takes the store: in this package what works in a transaction of the caller's, for remote workers or for lost leases, and
-// In the packages admin, view and upkeep the rest.
+// function that takes the store: in this package what works in a transaction of the caller's, for remote workers or for lost leases; the
+// packages admin, view and upkeep have the rest.
 type Store struct {
 	*Database
 	ids     *ids

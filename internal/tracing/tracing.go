@@ -31,7 +31,7 @@ type Tracer struct {
 }
 
 const (
-	tracerName = "github.com/trapeze-run/trapeze/runner"
+	tracerName = "github.com/trapeze-run/trapeze/runner" // as users know it
 	// MaxLinks bounds the links from a fan-out to its children, and from its join.
 	MaxLinks = 32
 )

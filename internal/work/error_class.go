@@ -24,7 +24,7 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// readOnce calls the methods of a handler's error that are called again where a panic would be the runner's own.
+// ReadError calls the methods of a handler's error that are called again where a panic would be the engine's own.
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)
@@ -39,7 +39,7 @@ type reportedError struct {
 
 func (r *reportedError) Unwrap() error { return r.error }
 
-// reported returns a handler's error as a remote worker reports it. A worker decides only between the classes of [ErrorOf]; it may be of a
+// ReportedError returns a handler's error as a remote worker reports it. A worker decides only between the classes of [ErrorOf]; it may be of a
 // version that reports none.
 func ReportedError(err error, class job.ErrorClass, code string) error {
 	if class != job.ClassPanic && class != job.ClassDatabase {

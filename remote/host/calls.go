@@ -11,20 +11,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SessionBeat is a heartbeat of a remote worker.
+// Beat is a heartbeat of a remote worker.
 type Beat struct {
 	Running  []Listed
 	Draining bool // it is about to stop
 	Leaving  bool // it stops now
 }
 
-// SessionListed is a claim that a remote worker says it works on.
+// Listed is a claim that a remote worker says it works on.
 type Listed struct {
 	Claim
 	Progress *job.Progress // news; nil: none
 }
 
-// SessionVerdict is what becomes of a claim that a remote worker listed.
+// Verdict is what becomes of a claim that a remote worker listed.
 type Verdict struct {
 	ID, Fence int64
 	Cause     error // with which its handler's context ends; nil: it goes on
@@ -72,7 +72,7 @@ func cleaned(p job.Progress) job.Progress {
 	return p
 }
 
-// leave closes the row of a worker that stops. What it has not reported is left to the net, which knows of it by the row.
+// leave closes the row of a worker that stops. What it has not reported is recovered, as the closed row says.
 func (g *Session) leave(ctx context.Context) error {
 	g.engine.Runs.Wait(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {

@@ -55,7 +55,7 @@ func (h *Host) find(id string) *Session {
 	return h.byID[id]
 }
 
-// add takes a guest in, unless the pod stops, and returns the one of the same id before it.
+// add takes a session in, unless the pod stops, and returns the one of the same id before it.
 func (h *Host) add(g *Session) (before *Session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

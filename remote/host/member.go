@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A Session is the [engine.Member] of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
+// A Session is the member of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
 
 // Open is not called: a worker whose row was closed opens another one, with another id.
 func (g *Session) Open(context.Context) error { return ErrClosed }

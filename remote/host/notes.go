@@ -43,7 +43,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 	return &one.Job, one.Events.Close, nil
 }
 
-// Emit is [Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
+// Emit is [runner.Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
 func (h *Host) Emit(ctx context.Context, id, owner string, claim Claim, event, level, message string, fields json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *Host) ParentResult(ctx context.Context, id, owner string, claim Claim) 
 	return j.Parent(ctx)
 }
 
-// Token is [Job.Token] of a claim.
+// Token is [runner.Job.Token] of a claim.
 func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {

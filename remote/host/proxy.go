@@ -86,7 +86,7 @@ func (p *proxy) take(a *answer) (*work.Outcome, error) {
 	return a.outcome, a.err
 }
 
-// released is what a guest that has ended leaves of a claim.
+// released is what a session that has ended leaves of a claim.
 func (g *Session) released(key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	select {
 	case a := <-p.answers: // it came first
@@ -159,7 +159,7 @@ func (g *Session) known(list []Claim) (leases []job.Lease) {
 func (g *Session) adopt(list []store.Adopted) {
 	for _, a := range list {
 		if !g.engine.Handled[a.Kind] {
-			continue // it does not run that kind any more: a look for strays gives it back
+			continue // it does not run that kind any more: the search for orphaned claims hands it back
 		}
 		key := engine.ClaimKey{ID: a.ID, Fence: a.Fence}
 		p := newProxy()

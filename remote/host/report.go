@@ -18,7 +18,7 @@ type Report struct {
 	Claim
 	Outcome    *work.Outcome // nil: a success without a result
 	Err        error
-	Class      job.ErrorClass // of Err: see [ErrorOf]
+	Class      job.ErrorClass // of Err: see [work.ErrorOf]
 	Code       string         // of Err; empty: none
 	HandedBack bool           // the worker stops: the job is given back
 	Why        string
@@ -148,7 +148,7 @@ func sameResult(reported, kept json.RawMessage) bool {
 	return json.Compact(&b, kept) == nil && bytes.Equal(reported, b.Bytes())
 }
 
-// reportedElsewhere ends a claim whose stream another pod serves, or none: by a runner of its own for that one report, so that the end
+// reportedElsewhere ends a claim whose stream another pod serves, or none: by an engine of its own for that one report, so that the end
 // and what follows are written as anywhere else.
 func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
@@ -194,7 +194,7 @@ func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (k
 	return kinds, nil
 }
 
-// visit makes a guest for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
+// visit makes a session for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
 func (h *Host) visit(id string, row store.GuestRow, kinds []engine.RemoteKind, held []store.Adopted) (g *Session, leave func()) {
 	o := Options{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(engine.Assignment) error { return job.ErrLeaseLost }}
 	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}, stop: func() {}}

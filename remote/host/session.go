@@ -16,7 +16,7 @@ import (
 // sessionPollEvery is how often it is looked for jobs for a remote worker without any other cause.
 const sessionPollEvery = 500 * time.Millisecond
 
-// Session is a remote worker as the pod serves it that its stream has reached: a runner of its own inside the pod's, with the pod's
+// Session is a remote worker as the pod serves it that its stream has reached: an engine of its own inside the pod's, with the pod's
 // store, connections, metrics and log, and with a row, lanes and runs of its own. Its handlers are proxies: each has its job sent
 // on the stream and waits for the report. So a job that runs elsewhere is claimed, fenced, handed over, retried and ended as any
 // other.
@@ -31,7 +31,7 @@ type Session struct {
 	key      []byte
 	heard    atomic.Bool     // of, since the latest beat
 	claims   <-chan struct{} // closed when it is given nothing more
-	over     chan struct{}   // closed when the guest has ended
+	over     chan struct{}   // closed when the session has ended
 	why      error           // set before over is closed
 	end      sync.Once
 	gone     chan struct{}      // closed when nothing of it goes on
@@ -57,10 +57,10 @@ var (
 	ErrWrongToken = job.ErrWrongToken
 )
 
-// errLeft is why a guest is gone whose worker has left, or has lost its stream and ran nothing.
+// errLeft is why a session is gone whose worker has left, or has lost its stream and ran nothing.
 var errLeft = errors.New("it left, or lost its stream and ran nothing")
 
-// live serves the worker until the guest ends: claims as long as the stream does (claiming), and after that what it still runs.
+// live serves the worker until the session ends: claims as long as the stream does (claiming), and after that what it still runs.
 func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
@@ -75,7 +75,7 @@ func (g *Session) live(claiming context.Context) {
 	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
-// finish ends the guest: what its worker runs is left as it is.
+// finish ends the session: what its worker runs is left as it is.
 func (g *Session) finish(why error) {
 	g.end.Do(func() {
 		g.why = why
@@ -87,8 +87,8 @@ func (g *Session) finish(why error) {
 // Stopped is closed when the worker is sent nothing more: its stream is to end.
 func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
-// Over is closed when the guest has ended: after it, [Session.Why] tells why.
+// Over is closed when the session has ended: after it, [Session.Why] tells why.
 func (g *Session) Over() <-chan struct{} { return g.over }
 
-// Why is why the guest has ended: nil when its worker left and ran nothing.
+// Why is why the session has ended: nil when its worker left and ran nothing.
 func (g *Session) Why() error { return g.why }
