@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"testing"
+	"time"
+)
+
+// A pod judges others after two heartbeats in a row, each in its turn: one that has just come back from an outage judges nobody.
+func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
+	t.Parallel()
+	l := newLease("")
+	beat := func(counts bool) { l.beaten(time.Now(), time.Now(), time.Minute, counts) }
+	for _, step := range []struct {
+		what string
+		do   func()
+		may  bool
+	}{
+		{"the first heartbeat", func() { beat(true) }, false},
+		{"one out of turn", func() { beat(false) }, false},
+		{"the second", func() { beat(true) }, true},
+		{"one that failed", func() { l.missed() }, false},
+		{"the first after it", func() { beat(true) }, false},
+		{"the second after it", func() { beat(true) }, true},
+	} {
+		step.do()
+		if l.mayJudge() != step.may {
+			t.Errorf("after %s: judges others %t", step.what, l.mayJudge())
+		}
+	}
+}
