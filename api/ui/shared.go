@@ -21,7 +21,7 @@ const (
 	sharedTimes = 5
 )
 
-// get returns the recent answer, or reads a new one; with anew set it always reads. An error is not kept.
+// get returns the recent answer, or reads a new one; with anew it always reads again. An error is not kept.
 func (s *shared[T]) get(ctx context.Context, anew bool, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package await blocks callers until jobs have ended. However many wait, one goroutine reads for all of them, and only while there are any.
+// Package await blocks callers until jobs have ended. One goroutine reads for all callers, and only while there are any.
 package await
 
 import (

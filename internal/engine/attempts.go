@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// because adds to a handler's error why its context ended, which the error itself need not say.
+// because adds the cause of the context's end to a handler's error that lacks it.
 func because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// smallPod is how many slots a pod has at most for which a claim waits until ends that are being written have freed theirs.
+// smallPod is the largest number of slots for which a claim waits until ends that are being written have freed theirs.
 // In a larger one claims go on beside the ends: waiting costs a fifth of a drain with 100 slots.
 const smallPod = flushBeside
 
@@ -124,7 +124,7 @@ func (c *claimer) claim(ctx context.Context, look bool) (more bool, err error) {
 	return c.round.open, nil
 }
 
-// LaunchClaims starts the handlers of what was claimed; the claim's commit is confirmed.
+// LaunchClaims starts the handlers of claimed jobs; the claim's commit is confirmed.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))

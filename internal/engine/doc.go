@@ -3,7 +3,7 @@
 // a lost reply or a dead pod left behind. It hides batches, retries, the reading back of lost replies, and the order of locks and commits.
 //
 // The pod and the sessions of remote workers call it: [New], [Engine.Begin] with the first heartbeat, [Engine.Live] until they stop. Its
-// [member] is what it needs of them. Package runner submits jobs through the pod.
+// They implement its [member] interface. Package runner submits jobs through the pod.
 //
 // Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
 // mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends), flush_readback.go (ends

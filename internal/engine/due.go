@@ -45,7 +45,7 @@ func (d *dueTimes) parked(wait time.Duration) {
 	}
 }
 
-// take reports what is due and clears it.
+// take returns the moments that are due, and clears them.
 func (d *dueTimes) take() (promote, recover bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

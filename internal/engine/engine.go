@@ -64,7 +64,7 @@ type Identity struct {
 	Due    dueTimes
 }
 
-// Services are what the engines of a process share.
+// Services are shared by the engines of a process.
 type Services struct {
 	Pool       *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
 	Store      *store.Store  // claims and finishes
@@ -116,7 +116,7 @@ func New(s Services, o Options, m member) *Engine {
 type member interface {
 	// Open opens the identity's row again after its lease was lost.
 	Open(ctx context.Context) error
-	// Heartbeat renews the lease and reads what the engine must apply.
+	// Heartbeat renews the lease and reads the settings and commands that the engine must apply.
 	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
 	// Apply takes the state of the whole pod from a heartbeat.
 	Apply(store.Beat)

@@ -62,8 +62,8 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	return true
 }
 
-// work runs a claim, and the next step as well when its end was written in a transaction of its own: after a group commit the next
-// step gets a goroutine of its own.
+// work runs a claim, and the next step as well when its end was written in a separate transaction: after a group commit the next
+// step gets its own goroutine.
 func (x *executor) work(one *Run) {
 	for one != nil {
 		one = x.runHandler(one)
@@ -139,7 +139,7 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	return next == nil
 }
 
-// conclude decides what a handler's return means and writes it, or queues it: then the end is under way. It returns
+// conclude turns a handler's return into an end, and writes or queues it: then the end is under way. It returns
 // the next step when that is ours already.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {

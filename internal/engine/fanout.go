@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fanOut parks a claim until its branches have ended, in a transaction of its own: fence, the handler's writes if it has some,
+// fanOut parks a claim until its branches have ended, in a separate transaction: fence, the handler's writes if it has some,
 // children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
 // connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
 // those that claim and end jobs.
@@ -126,7 +126,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	return f, wait, nil
 }
 
-// planAfter encodes the steps that follow a fan-out: its join, and what was planned before.
+// planAfter encodes the steps that follow a fan-out: its join, and the steps planned before.
 func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, error) {
 	if len(join) == 0 {
 		return one.Claimed.Planned, nil
