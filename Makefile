@@ -87,7 +87,7 @@ lint: security ## staticcheck and gosec, pinned
 # developer's machine. One place that it is wrong about is marked there (#nosec, with the reason); of no use to us as a whole are
 #   G204 a program is started whose name is in a variable: PostgreSQL's and our own, found by us, never named by a request, and no shell
 #   G304 a file is opened whose name is in a variable: one that the operator names, by a flag, a variable or a job of the demo's
-OURS = $(shell $(GO) list ./... | grep -vE '/(cmd/(bench|torture)|internal/(torture.*|demokinds|faultnet|faults|pgtest))$$')
+OURS = $(shell $(GO) list ./... | grep -vE '/(cmd/(bench|torture)|internal/(torture.*|demokinds|faultnet|faults|pgtest|podtest))$$')
 
 security: ## gosec, pinned in .ci/gosec
 	$(GO) build -C .ci/gosec -o $(CURDIR)/bin/gosec .

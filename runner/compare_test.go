@@ -16,10 +16,6 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// forgetsClaim makes the table what it is when the server has lost the commit of a claim. Later claims have higher fences, as those of
-// another timeline do.
-const forgetsClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`
-
 func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

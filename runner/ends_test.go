@@ -3,58 +3,16 @@ package runner_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
-
-// written are the ends that the tables know.
-func written(t *testing.T, pool *pgxpool.Pool) map[endOf]int {
-	t.Helper()
-	all := map[endOf]int{}
-	found, err := pool.Query(t.Context(), `select coalesce(error_class, ''), kind, state, count(*)::int from trapeze.job where finished_at is not null group by 1, 2, 3`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer found.Close()
-	for found.Next() {
-		var e endOf
-		var n int
-		if err := found.Scan(&e.class, &e.kind, &e.state, &n); err != nil {
-			t.Fatal(err)
-		}
-		all[e] = n
-	}
-	return all
-}
-
-// allCounted waits until pods have counted what the tables know, and checks that they count no more.
-func allCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[endOf]int {
-	t.Helper()
-	var counted, want map[endOf]int
-	same := func() bool {
-		counted, want = finished(t, pods...), written(t, pool)
-		return maps.Equal(counted, want)
-	}
-	for deadline := time.Now().Add(10 * time.Second); !same() && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	for _, r := range pods {
-		pgtest.Wait(t, "nothing runs", func() bool { return r.Running() == 0 })
-	}
-	if !same() {
-		t.Fatalf("the pods count\n%v, the tables say\n%v", counted, want)
-	}
-	return counted
-}
 
 func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	t.Parallel()

@@ -199,23 +199,6 @@ func TestALogLineOfAFailureHasItsErrorAndTheStackOfAPanic(t *testing.T) {
 	is.True(strings.Contains(line("fans"), `err="1 of 1 branches failed"`)) // no handler returned it
 }
 
-// endOf are the labels of an end.
-type endOf struct{ class, kind, state string }
-
-// finished are the ends that a pod has counted.
-func finished(t *testing.T, pods ...*runner.Runner) map[endOf]int {
-	t.Helper()
-	all := map[endOf]int{}
-	for _, r := range pods {
-		scraped(t, r, func(name string, labels []string, value float64) {
-			if name == "trapeze_jobs_finished_total" && value > 0 {
-				all[endOf{labels[0], labels[1], labels[2]}] += int(value)
-			}
-		})
-	}
-	return all
-}
-
 func lastEvent(t *testing.T, r *runner.Runner, id int64) job.Event {
 	t.Helper()
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)
@@ -223,11 +206,4 @@ func lastEvent(t *testing.T, r *runner.Runner, id int64) job.Event {
 		t.Fatalf("%d events: %v", len(list), err)
 	}
 	return list[len(list)-1]
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

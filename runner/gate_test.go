@@ -1,48 +1,15 @@
 package runner_test
 
 import (
-	"context"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
-
-// counter counts the claims that go over a pool's connections.
-type counter struct{ claims atomic.Int64 }
-
-func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(q.SQL, "'job.claimed' from claimed") {
-		c.claims.Add(1)
-	}
-	return ctx
-}
-
-func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func counted(t *testing.T, url string) (*pgxpool.Pool, *counter) {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &counter{}
-	config.ConnConfig.Tracer = c
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool, c
-}
 
 func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	t.Parallel()
@@ -60,15 +27,15 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	for range 3 {
 		enqueue(t, r, of("k"))
 	}
-	before := claims.claims.Load()
+	before := claims.Claims.Load()
 	time.Sleep(500 * time.Millisecond) // five polls: an absence can only be given time
-	is.Equal(claims.claims.Load(), before)
+	is.Equal(claims.Claims.Load(), before)
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected
 	_, err = r.Admin().Thaw(t.Context(), "ann")
 	is.NoErr(err)
 	time.Sleep(300 * time.Millisecond)
-	is.Equal(claims.claims.Load(), before) // still paused
+	is.Equal(claims.Claims.Load(), before) // still paused
 
 	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
 	s, err := restarted.Submit(t.Context(), of("k"))
@@ -77,7 +44,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	_, err = restarted.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
-	is.True(claims.claims.Load() >= before)
+	is.True(claims.Claims.Load() >= before)
 }
 
 func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing.T) {

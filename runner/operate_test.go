@@ -29,12 +29,6 @@ func until(wait <-chan struct{}) does {
 	}
 }
 
-// running counts the rows that run.
-func running(t *testing.T, pool *pgxpool.Pool) int {
-	t.Helper()
-	return one[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
-}
-
 // audited lists what the audit says was done, oldest first.
 func audited(t *testing.T, r *runner.Runner) (actions []string) {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"runtime"
-	"slices"
 	"strconv"
 	"testing"
 
@@ -30,46 +29,6 @@ func (first) Kind() string { return "first" }
 type second struct{ N int }
 
 func (second) Kind() string { return "second" }
-
-// run starts a runner and stops it with the test.
-func run(t *testing.T, r *runner.Runner) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		r.Close()
-	}
-	t.Cleanup(stop)
-	pgtest.Wait(t, "the runner is ready", func() bool {
-		ready, reasons := r.Ready()
-		return ready || slices.Contains(reasons, runner.ReasonDrained)
-	})
-	return stop
-}
-
-func ended(t *testing.T, r *runner.Runner, id int64) job.Job {
-	t.Helper()
-	var j job.Job
-	pgtest.Wait(t, "the job ends", func() bool {
-		var err error
-		j, err = r.Get(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return j.State.Terminal()
-	})
-	return j
-}
 
 func TestAStepHandsOverToTheNextInTheSameProcess(t *testing.T) {
 	is := is.New(t)

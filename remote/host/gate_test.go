@@ -26,11 +26,11 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	is.NoErr(err)
 	id := foreign(t, r, of("far"))
 	time.Sleep(300 * time.Millisecond) // a refresh, and claims that were under way
-	before := claims.claims.Load()
+	before := claims.Claims.Load()
 	late.connect(t, r, 2, "far") // one that comes while it is closed
 	late.keepBeating(t, r)
 	time.Sleep(1200 * time.Millisecond) // two looks of each: an absence can only be given time
-	is.Equal(claims.claims.Load(), before)
+	is.Equal(claims.Claims.Load(), before)
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err) // what runs is unaffected
 
@@ -39,7 +39,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	third.connect(t, r, 2, "far")
 	third.keepBeating(t, r)
 	time.Sleep(700 * time.Millisecond)
-	is.Equal(claims.claims.Load(), before) // unknown is closed
+	is.Equal(claims.Claims.Load(), before) // unknown is closed
 	_, err = other.Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
 	for _, one := range []*far{w, late, third} {

@@ -1,4 +1,4 @@
-package runner_test
+package podtest
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tester is a test, or one try of a property.
-type tester interface {
+// Tester is a test, or one try of a property.
+type Tester interface {
 	rapid.TB
 	Context() context.Context
 }
@@ -24,10 +24,10 @@ type tester interface {
 // began, which for a claim is before it looked: on a machine that is busy with many tests, by a tenth of a second now and then.
 const overlap = 150 * time.Millisecond
 
-// checkHistory checks what must hold of every history: events numbered without gaps, each beginning where the one before
+// CheckHistory checks what must hold of every history: events numbered without gaps, each beginning where the one before
 // ended, legal moves only, one terminal state an epoch, fences that only rise, a last event that is the job's state, and
 // never two running jobs of one (kind, subject).
-func checkHistory(t tester, pool *pgxpool.Pool, r *runner.Runner) {
+func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}
 	err := view.ExportEvents(t.Context(), inside.Of(r).Store, pool, func(e job.Event) error {

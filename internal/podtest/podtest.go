@@ -1,0 +1,185 @@
+// Package podtest runs pods inside tests of runner and remote/host, and reads what they did: jobs, tables, metrics and histories.
+package podtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Of is a job of a kind without arguments, or with the given JSON.
+func Of(kind string, json ...string) runner.Raw {
+	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
+}
+
+// Make makes a runner with short waits and one handler a kind, and closes it with the test.
+func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if o.ShutdownGrace == 0 {
+		o.ShutdownGrace = 5 * time.Second
+	}
+	if o.HeartbeatEvery == 0 {
+		o.HeartbeatEvery = 200 * time.Millisecond
+	}
+	r, err := runner.New(pool, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	for kind, handler := range handlers {
+		runner.HandleRaw(r, kind, handler, options...)
+	}
+	return r
+}
+
+// Start makes a runner and runs it until the test ends.
+func Start(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
+	t.Helper()
+	r := Make(t, pool, o, handlers, options...)
+	Run(t, r)
+	return r
+}
+
+// Run starts a runner and stops it with the test.
+func Run(t *testing.T, r *runner.Runner) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		r.Close()
+	}
+	t.Cleanup(stop)
+	pgtest.Wait(t, "the runner is ready", func() bool {
+		ready, reasons := r.Ready()
+		return ready || slices.Contains(reasons, runner.ReasonDrained)
+	})
+	return stop
+}
+
+// Gate is what a handler waits at; it opens at the latest when the test ends, before the runners stop.
+func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
+	c := make(chan struct{})
+	open = sync.OnceFunc(func() { close(c) })
+	t.Cleanup(open)
+	return c, open
+}
+
+// Nothing is a handler that succeeds at once.
+func Nothing(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }
+
+// Enqueue submits a job and returns its id.
+func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
+	t.Helper()
+	id, err := r.Enqueue(t.Context(), args, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Get reads a job.
+func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
+	t.Helper()
+	j, err := r.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// Begun submits a job and waits until its handler has been given it: a claim that is under way may keep it from being
+// born running.
+func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
+	t.Helper()
+	id := Enqueue(t, r, args, options...)
+	InState(t, r, id, job.Running)
+	return id
+}
+
+// InState waits until a job is in a state.
+func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
+	t.Helper()
+	var j job.Job
+	pgtest.Wait(t, fmt.Sprintf("job %d is %s", id, want), func() bool { j = Get(t, r, id); return j.State == want })
+	return j
+}
+
+// Ended waits until a job has ended.
+func Ended(t *testing.T, r *runner.Runner, id int64) job.Job {
+	t.Helper()
+	var j job.Job
+	pgtest.Wait(t, "the job ends", func() bool {
+		var err error
+		j, err = r.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.State.Terminal()
+	})
+	return j
+}
+
+// Events lists the names of a job's events.
+func Events(t *testing.T, r *runner.Runner, id int64) []string {
+	t.Helper()
+	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Event)
+	}
+	return names
+}
+
+// Why returns the reason of a job; empty: none.
+func Why(j job.Job) job.Reason {
+	if j.Reason == nil {
+		return ""
+	}
+	return *j.Reason
+}
+
+// Message returns the error of a job; empty: none.
+func Message(j job.Job) string {
+	if j.Error == nil {
+		return ""
+	}
+	return *j.Error
+}
+
+// Text returns the text that s points to; empty for nil.
+func Text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,91 @@
+package podtest
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// One reads a single value.
+func One[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// Column reads the only column of some rows.
+func Column[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) []T {
+	t.Helper()
+	found, err := pool.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	list, err := pgx.CollectRows(found, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return list
+}
+
+// Exec runs a statement.
+func Exec(t Tester, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// Quiet waits until nothing is running or about to.
+func Quiet(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	pgtest.Wait(t, "every job has ended", func() bool {
+		return One[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
+	})
+}
+
+// Running counts the rows that run.
+func Running(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	return One[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
+}
+
+// Counter counts the claims that go over a pool's connections.
+type Counter struct{ Claims atomic.Int64 }
+
+func (c *Counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "'job.claimed' from claimed") {
+		c.Claims.Add(1)
+	}
+	return ctx
+}
+
+func (c *Counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Counted returns a pool whose claims are counted.
+func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Counter{}
+	config.ConnConfig.Tracer = c
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool, c
+}
+
+// ForgetsClaim makes a running job pending without its pod's knowledge: the statement takes its id.
+const ForgetsClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`
