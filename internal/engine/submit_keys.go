@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Submissions with a unique or idempotency key, and those in a transaction of the caller's.
+
+// errUnderWay says that a submission must be sent again.
+var errUnderWay = errors.New("another try of the same submission was under way")
+
+// unknownYet reports, after a reply was lost, whether the outcome is still unknown.
+func unknownYet(err error) bool {
+	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errUnderWay)
+}
+
+// submitOnce submits a job with a unique or idempotency key, in a transaction of its own.
+func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
+	var s work.Submitted
+	submit := func(tx pgx.Tx) (err error) {
+		s, err = sub.submitFresh(ctx, tx, w, &n)
+		return err
+	}
+	err := sub.Commands.Tx(ctx, submit)
+	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
+		if err = sub.renumber(ctx, &n); err == nil {
+			err = sub.Commands.Tx(ctx, submit)
+		}
+	}
+	if store.Unknown(err) {
+		if w.IdempotencyKey != "" || w.UniqueKey != nil {
+			// The key makes it safe to send it again: the holder of the key is the answer.
+			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
+			defer cancel()
+			taken := false
+			for backoff := wait.NewBackoff(); unknownYet(err) && backoff.Wait(retry); {
+				ours, unread := sub.Commands.Submitted(retry, []store.NewJob{n})
+				if unread != nil {
+					continue
+				}
+				if ours[n.ID] {
+					s, err = work.Submitted{ID: n.ID, PipelineID: n.ID, State: sub.stateOf(retry, n.ID)}, nil
+					break
+				}
+				if taken && sub.renumber(retry, &n) != nil {
+					continue
+				}
+				taken = false
+				err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
+					s, err = sub.submitIn(retry, tx, w, n)
+					if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
+						err = errUnderWay // the first try was at work meanwhile, and is in; or the id is another job's
+					}
+					return err
+				})
+			}
+		}
+		if unknownYet(err) {
+			return work.Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
+		}
+	}
+	if err != nil {
+		return work.Submitted{}, sub.DBError(err)
+	}
+	if s.Duplicate {
+		// The key kept its job from being claimed until now; and the answer is the job as it is.
+		sub.Wake()
+		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
+			s.PipelineID, s.State = held.PipelineID, held.State
+		}
+		return s, nil
+	}
+	sub.Metrics.Enqueued.Inc()
+	switch {
+	case s.State == job.AwaitingApproval:
+	case n.DelayMillis > 0:
+		sub.Due.parked(w.Delay)
+		sub.Poller.Nudge()
+	default:
+		sub.Wake()
+		sub.WakePeers()
+	}
+	return s, nil
+}
+
+// submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
+// transaction can go on.
+func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob) (work.Submitted, error) {
+	s, err := sub.submitIn(ctx, tx, w, *n)
+	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
+		if err := sub.renumber(ctx, n); err != nil {
+			return work.Submitted{}, err
+		}
+		if key := w.Key(); key != "" {
+			if err := store.NameSubmission(ctx, sub.Commands, tx, key, n.ID); err != nil {
+				return work.Submitted{}, err
+			}
+		}
+		if w.UniqueKey != nil {
+			if err := store.RenameKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+				return work.Submitted{}, err
+			}
+		}
+		s, err = sub.placeIn(ctx, tx, *n)
+	}
+	return s, err
+}
+
+// submitIn inserts one job in a transaction, pending, after taking its keys.
+func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob) (work.Submitted, error) {
+	holder, err := n.ID, error(nil)
+	key := w.Key()
+	if key != "" {
+		holder, err = store.ReserveSubmission(ctx, sub.Commands, tx, key, n.ID, store.Fingerprint(n))
+		if err != nil {
+			return work.Submitted{}, err
+		}
+	}
+	if holder == n.ID && w.UniqueKey != nil {
+		if holder, err = store.ReserveKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+			return work.Submitted{}, err
+		}
+		if holder != n.ID && key != "" {
+			if err := store.NameSubmission(ctx, sub.Commands, tx, key, holder); err != nil {
+				return work.Submitted{}, err
+			}
+		}
+	}
+	if holder != n.ID {
+		return work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
+	}
+	return sub.placeIn(ctx, tx, n)
+}
+
+// placeIn inserts one job in a transaction, pending, whose keys are taken.
+func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (work.Submitted, error) {
+	places, err := store.EnqueueIn(ctx, sub.Commands, tx, []store.NewJob{n})
+	if err != nil {
+		return work.Submitted{}, err
+	}
+	s := work.Submitted{ID: n.ID, PipelineID: n.ID, State: job.Pending}
+	if places[n.ID] == store.PlacedAwaiting {
+		s.State = job.AwaitingApproval
+	}
+	return s, nil
+}
