@@ -101,8 +101,8 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 }
 
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
-// already; after an end by group commit written goes on. The handler has returned: however long its progress and its events take to be
-// written, watchStuck must not blame it.
+// already; after an end by group commit written goes on. The handler has returned: watchStuck must not blame it for the time that its
+// progress and events take to be written.
 func (x *executor) settle(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
