@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/poller"
 )
 
 func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
@@ -25,20 +27,39 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	is.Equal(len(series), telemetry.MaxKindLabels+1) // however many they make up
 }
 
+// sweeps counts the sweeps of a poller.
+type sweeps chan struct{}
+
+func (s sweeps) Sweep(context.Context) bool { s <- struct{}{}; return false }
+func (s sweeps) NextDue() time.Time         { return time.Time{} }
+
 func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
 	t.Parallel()
 	host := &Host{pod: &pod.Pod{Engine: &engine.Engine{Identity: engine.Identity{Opts: engine.Options{PollEvery: time.Minute}}}}}
-	guest := func(id string, kinds ...string) *Session {
-		g := &Session{engine: &engine.Engine{Identity: engine.Identity{HandledKinds: kinds, Marks: host.marksFor(kinds), Opts: engine.Options{PollEvery: sessionPollEvery}}}, host: host, opts: Options{ID: id}}
-		g.engine.Member = g
+	session := func(id string, kinds ...string) (*Session, sweeps) {
+		g, swept := &Session{host: host, opts: Options{ID: id}}, make(sweeps)
+		g.engine = engine.New(engine.Services{}, engine.Options{Boot: id, PollEvery: sessionPollEvery}, g)
+		g.engine.Handle(kinds)
+		g.engine.Marks, g.engine.Poller = host.marksFor(kinds), poller.New(swept, time.Hour)
 		host.add(g)
-		return g
+		go g.engine.Poller.Run(t.Context())
+		<-swept // the one at the start
+		return g, swept
 	}
-	one, same, other := guest("1", "a", "b"), guest("2", "a", "b"), guest("3", "a")
+	one, _ := session("1", "a", "b")
+	same, swept := session("2", "a", "b")
+	other, _ := session("3", "a")
 	if one.engine.Marks != same.engine.Marks || one.engine.Marks == other.engine.Marks {
 		t.Error("marks are not shared by those of the same kinds, and by those alone")
 	}
-	if most, _ := one.engine.Member.MarkLimit(); most != time.Minute {
+	most, wake := one.engine.Member.MarkLimit()
+	if most != time.Minute {
 		t.Errorf("they count for %s at most", most)
+	}
+	wake()
+	select {
+	case <-swept:
+	case <-time.After(10 * time.Second):
+		t.Error("the end of a mark does not wake the other session that has it")
 	}
 }

@@ -70,9 +70,9 @@ func (g *Session) ClaimMissing(one *engine.Run) bool {
 
 func (g *Session) ClaimsCompared(context.Context) {}
 
-// MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks.
+// MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks. So all sessions are woken.
 func (g *Session) MarkLimit() (time.Duration, func()) {
-	return g.host.pod.Opts.PollEvery, g.host.pod.Wake
+	return g.host.pod.Opts.PollEvery, func() { g.host.Each((*engine.Engine).WakeForPeers) }
 }
 
 // current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
