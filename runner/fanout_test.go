@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,6 +273,23 @@ func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
 	is.Equal(message(j), "fan-out of 4 branches, at most 3: too large")
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
 	checkHistory(t, pool, r)
+}
+
+// Foreign stands for its own step: a misspelt kind further on would leave the chain waiting for ever.
+func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("child")).Join(runner.Chain(runner.Step(of("elsewhere"), runner.Foreign()), of("misspelt"))), nil
+		},
+		"child": number,
+	})
+	j := ended(t, r, enqueue(t, r, of("parent")))
+	is.Equal(j.State, job.Failed)
+	is.True(strings.Contains(message(j), `plan step "misspelt"`))
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
 }
 
 // Writes of the handler, its end as running, and its children are one commit: a child finds what its parent wrote.

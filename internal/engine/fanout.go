@@ -131,7 +131,7 @@ func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, err
 	if len(join) == 0 {
 		return one.Claimed.Planned, nil
 	}
-	if err := fin.intake.CheckPlanned(join, join[0].Foreign); err != nil {
+	if err := fin.intake.CheckPlanned(join, false); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	for _, s := range join {
