@@ -65,7 +65,7 @@ func Foreign() EnqueueOption { return func(w *submission) { w.Foreign = true } }
 // with [Step].
 func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
 
-// Step gives a step of a [Chain] its own [Subject], [Lane] and [Priority].
+// Step gives a step of a [Chain] its own [Subject], [Lane] and [Priority]. Of the same option given twice, the outer one counts.
 func Step(args job.Args, options ...EnqueueOption) job.Args { return step{args, options} }
 
 type chain struct {

@@ -93,10 +93,10 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 		return runner.Done("the result of " + j.Kind()), nil
 	}
 	r := start(t, pool, runner.Options{}, map[string]does{"a": step, "b": step, "c": step})
-	id := enqueue(t, r, runner.Chain(of("a"), runner.Step(of("b"), runner.Lane("slow"), runner.Subject("other"), runner.Priority(3)), of("c")),
+	id := enqueue(t, r, runner.Chain(of("a"), runner.Step(runner.Step(of("b"), runner.Lane("slow"), runner.Priority(9)), runner.Subject("other"), runner.Priority(3)), of("c")),
 		runner.Subject("s"), runner.Priority(20))
 	is.Equal(<-seen, `a step 0 in default about s at 20 after ""`)
-	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // its own options
+	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // its own options, the outer ones first
 	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // what it has not is its parent's
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // one pipeline

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/wait"
@@ -20,11 +19,8 @@ import (
 // operated is the error of a command. Without one, this pod follows the command before the answer, without waiting for a notification:
 // what is submitted here afterwards meets it.
 func (a Admin) operated(ctx context.Context, err error) error {
-	if store.Unknown(err) {
-		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, a.pod.DBError(err))
-	}
 	if err != nil {
-		return a.pod.DBError(err)
+		return a.pod.CommandError(err)
 	}
 	if a.pod.Lease.Registered() {
 		a.pod.Follow(ctx)

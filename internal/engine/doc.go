@@ -2,13 +2,13 @@
 // handlers, writes their ends together with the next step, starts that step in the same process when a slot is free, and takes back jobs that
 // a lost reply or a dead pod left behind. It hides batches, retries, the reading back of lost replies, and the order of locks and commits.
 //
-// The pod and the sessions of remote workers call it: [New], [Engine.Begin] with the first heartbeat, [Engine.Live] until they stop. Its
+// The pod and the sessions of remote workers call it: [New], [Engine.Begin] with the first heartbeat, [Engine.Live] until they stop.
 // They implement its [member] interface. Package runner submits jobs through the pod.
 //
 // Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
-// mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends), flush_readback.go (ends
-// whose reply was lost), lease_tx.go
-// (transactions of handlers), orphans.go and missing.go (differences between the table and Runs), heartbeat.go, live.go, submit.go.
+// mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends),
+// flush_readback.go (ends whose reply was lost), lease_tx.go (transactions of handlers), orphans.go and missing.go (differences between
+// the table and Runs), heartbeat.go, live.go, submit.go.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
 //	   │                                    │   ▲                  ▲

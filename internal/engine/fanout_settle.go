@@ -309,9 +309,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		seen(c.Ended...)
 		for _, l := range c.Asked {
 			seen(l.JobID)
-			if one := f.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
-				one.cancelFor(job.ReasonCancelled)
-			}
+			f.TellRun(l)
 		}
 		if len(c.Asked) > 0 {
 			f.WakePeers()

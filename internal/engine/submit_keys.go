@@ -38,32 +38,30 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		}
 	}
 	if store.Unknown(err) {
-		if w.IdempotencyKey != "" || w.UniqueKey != nil {
-			// The key makes it safe to send it again: the holder of the key is the answer.
-			retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
-			defer cancel()
-			taken := false
-			for backoff := wait.NewBackoff(); unknownYet(err) && backoff.Wait(retry); {
-				ours, unread := sub.Commands.Submitted(retry, []store.NewJob{n})
-				if unread != nil {
-					continue
-				}
-				if ours[n.ID] {
-					s, err = work.Submitted{ID: n.ID, PipelineID: n.ID, State: sub.stateOf(retry, n.ID)}, nil
-					break
-				}
-				if taken && sub.renumber(retry, &n) != nil {
-					continue
-				}
-				taken = false
-				err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
-					s, err = sub.submitIn(retry, tx, w, n)
-					if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
-						err = errUnderWay // the first try was at work meanwhile, and is in; or the id is another job's
-					}
-					return err
-				})
+		// The key makes it safe to send it again: the holder of the key is the answer.
+		retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
+		defer cancel()
+		taken := false
+		for backoff := wait.NewBackoff(); unknownYet(err) && backoff.Wait(retry); {
+			ours, unread := sub.Commands.Submitted(retry, []store.NewJob{n})
+			if unread != nil {
+				continue
 			}
+			if ours[n.ID] {
+				s, err = work.Submitted{ID: n.ID, PipelineID: n.ID, State: sub.stateOf(retry, n.ID)}, nil
+				break
+			}
+			if taken && sub.renumber(retry, &n) != nil {
+				continue
+			}
+			taken = false
+			err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
+				s, err = sub.submitIn(retry, tx, w, n)
+				if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
+					err = errUnderWay // the first try was at work meanwhile, and is in; or the id is another job's
+				}
+				return err
+			})
 		}
 		if unknownYet(err) {
 			return work.Submitted{}, fmt.Errorf("submit %s: %w: %w", w.Kind, job.ErrOutcomeUnknown, err)
