@@ -94,7 +94,7 @@ var plan = []floor{
 	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
 	{folder: "remote/remotepb"},
-	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view runner"}, // sessions of remote workers on a pod
+	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/host remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests of both ends
