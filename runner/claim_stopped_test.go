@@ -21,13 +21,13 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", nil)
-	r.pod.Runs.Close()
+	r.pod.Runs.Shut()
 	is.True(!r.pod.Unknown.Due())
 	reserved := map[string]int{"default": 1}
 	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Kind: "k", Lane: "default", Fence: 1}}, Seen: 1}, reserved)
 	is.True(r.pod.Unknown.Due())     // so that it is given back, unspent, before the pod leaves
 	is.Equal(reserved["default"], 1) // its slot is still kept for the caller to give back
-	is.Equal(r.pod.Runs.Count(), 0)
+	is.Equal(r.pod.Runs.Len(), 0)
 }
 
 // A pod may lose its lease and register anew between the commit of a claim and the start of its handler. The claim is another pod's then:

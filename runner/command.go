@@ -33,7 +33,7 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 		why = job.ReasonStopped
 	}
 	c, err := admin.Cancel(ctx, a.pod.Commands, id, stop, named(actor), a.pod.TellRun)
-	state, err := a.pod.Cancelled(id, c, why, err)
+	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return Cancelled{State: state}, err
 	}

@@ -51,7 +51,7 @@ func StaleAfter(d time.Duration) HandleOption { return func(k *registered) { k.S
 
 // registered is a kind with what the public face keeps of it.
 type registered struct {
-	*engine.Kind
+	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
 }
@@ -102,14 +102,14 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.pod.Kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &registered{Kind: &engine.Kind{Name: name, Timeout: r.opts.Timeout, Run: encoded(run), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
+	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(run), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
 	for _, o := range options {
 		o(k)
 	}
 	if k.InDatabase && r.remote {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
-	r.pod.Kinds[name], r.registered[name] = k.Kind, k
+	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
 // encoded returns a handler whose outcome is encoded when it returns.

@@ -91,7 +91,7 @@ func (r *Runner) PodName() string { return r.opts.Name }
 func (r *Runner) Metrics() prometheus.Collector { return r.pod.Collector() }
 
 // Running is the number of jobs that run in this process.
-func (r *Runner) Running() int { return r.pod.Runs.Count() }
+func (r *Runner) Running() int { return r.pod.Runs.Len() }
 
 // ReasonDrained is why a pod is not ready that an operator has drained: it starts nothing until it is resumed.
 const ReasonDrained = "drained by an operator"

@@ -19,17 +19,17 @@ func because(cause, err error) error {
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
 const retryableAttempts = 10
 
-func (fin *finisher) attemptsOf(one *Run, err error) (int, job.Wish) {
+func (x *executor) attemptsOf(one *Run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
 	switch {
 	case one.Claimed.MaxAttempts != nil:
 		return *one.Claimed.MaxAttempts, wish
-	case one.kind.MaxAttempts > 0:
-		return one.kind.MaxAttempts, wish
-	case wish.Retry && fin.Opts.MaxAttempts == 1:
+	case one.handler.MaxAttempts > 0:
+		return one.handler.MaxAttempts, wish
+	case wish.Retry && x.Opts.MaxAttempts == 1:
 		return retryableAttempts, wish
 	}
-	return fin.Opts.MaxAttempts, wish
+	return x.Opts.MaxAttempts, wish
 }
 
 // classed returns the class and the code of the error with which a run failed for a reason.

@@ -14,33 +14,33 @@ type backlog struct{ state atomic.Int32 }
 const (
 	nothingLeft int32 = iota
 	someLeft
-	asking      // a claim is under way, for the slots that were free when it began
-	askingFreed // and one more has become free since
+	claimUnderWay      // a claim is under way, for the slots that were free when it began
+	claimUnderWayFreed // and one more has become free since
 )
 
 // asks notes that a claim begins.
-func (b *backlog) asks() { b.state.Store(asking) }
+func (b *backlog) claimBegins() { b.state.Store(claimUnderWay) }
 
 // claimed notes whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another.
-func (b *backlog) claimed(left bool) (again bool) {
+func (b *backlog) claimEnded(left bool) (again bool) {
 	state := nothingLeft
 	if left {
 		state = someLeft
 	}
-	return b.state.Swap(state) == askingFreed && left
+	return b.state.Swap(state) == claimUnderWayFreed && left
 }
 
 // left reports whether there is work for more slots, as far as is known.
-func (b *backlog) left() bool { return b.state.Load() != nothingLeft }
+func (b *backlog) hasMore() bool { return b.state.Load() != nothingLeft }
 
 // freed notes that a slot has become free, and reports whether that is worth a claim. While a claim is under way, claimed decides.
-func (b *backlog) freed() bool {
+func (b *backlog) slotFreed() bool {
 	for {
 		switch b.state.Load() {
 		case someLeft:
 			return true
-		case asking:
-			if b.state.CompareAndSwap(asking, askingFreed) {
+		case claimUnderWay:
+			if b.state.CompareAndSwap(claimUnderWay, claimUnderWayFreed) {
 				return false
 			}
 		default:

@@ -11,12 +11,12 @@ import (
 // CancelAmong cancels one of many jobs that a command is for.
 func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.TellRun)
-	_, err = i.Cancelled(id, c, job.ReasonCancelled, err)
+	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
 	return err
 }
 
 // Cancelled applies the outcome of a cancel or stop to this process, and returns the state of the job.
-func (i *Identity) Cancelled(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
+func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
 	if store.Unknown(err) {
 		return "", i.CommandError(err)
 	}

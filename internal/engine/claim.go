@@ -24,26 +24,18 @@ type claimer struct {
 	looked    time.Time   // of the poller alone: the latest claim of all lanes
 	heard     atomic.Bool // other pods may have changed what we can have of limited lanes
 	asksAgain atomic.Bool // a claim is to come, for slots that were not asked for again at once
-	freed     freedSubjects
-	backlog   backlog
-}
-
-// Wake asks for a claim of everything that is due.
-func (i *Identity) Wake() {
-	i.look.Store(true)
-	i.Poller.Wake()
 }
 
 // claim claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
 //
 // When all that happened is that runs of some subjects have ended here, and the next job of each could be claimed, nothing
 // else is looked for: behind a hot subject each look passes by all of its jobs. look says that something else happened.
-func (c *claimer) claim(ctx context.Context, look bool) (more bool, err error) {
+func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
 	}
 	keys := c.freed.take()
-	tick := !look && len(keys) == 0 && !c.backlog.left()
+	tick := !look && len(keys) == 0 && !c.backlog.hasMore()
 	if len(keys) > 0 {
 		all, err := c.claimSubjects(ctx, keys)
 		if err != nil {
@@ -52,7 +44,7 @@ func (c *claimer) claim(ctx context.Context, look bool) (more bool, err error) {
 			}
 			return false, err
 		}
-		if all && !look && !c.backlog.left() && time.Since(c.looked) < c.Lanes.Interval() {
+		if all && !look && !c.backlog.hasMore() && time.Since(c.looked) < c.Lanes.Interval() {
 			return false, nil
 		}
 	}
@@ -63,13 +55,13 @@ func (c *claimer) claim(ctx context.Context, look bool) (more bool, err error) {
 	if err := c.settleSlots(ctx); err != nil {
 		return false, err
 	}
-	c.backlog.asks()
+	c.backlog.claimBegins()
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
 	}
 	left := true // unless this look says otherwise
 	defer func() {
-		if c.backlog.claimed(left) {
+		if c.backlog.claimEnded(left) {
 			c.Wake()
 		}
 	}()
@@ -107,7 +99,7 @@ func (c *claimer) claim(ctx context.Context, look bool) (more bool, err error) {
 	most, wake := c.Member.MarkLimit()
 	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
 	if !quick && !sweeping {
-		c.mark(ctx)
+		c.findMarks(ctx)
 	}
 	filled := false
 	for _, w := range wants {
@@ -201,12 +193,4 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 	}
 	c.exec.LaunchClaims(boot, found, reserved)
 	return len(found.Jobs) == len(keys), nil
-}
-
-// slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
-// pod's.
-func (c *claimer) slotFree(lane string) {
-	if c.backlog.freed() || c.Lanes.Overdue(lane) {
-		c.Wake()
-	}
 }

@@ -16,7 +16,7 @@ type dueTimes struct {
 }
 
 // Apply takes the moments of a heartbeat, which knew all of them a moment ago.
-func (d *dueTimes) Apply(b store.Beat) {
+func (d *dueTimes) ApplyBeat(b store.Beat) {
 	local := func(t *time.Time) time.Time {
 		if t == nil {
 			return time.Time{}
@@ -61,8 +61,8 @@ func (d *dueTimes) take() (promote, recover bool) {
 	return promote, recover
 }
 
-// again asks for another sweep after one that failed or was cut short.
-func (d *dueTimes) again(promote, recover bool, wait time.Duration) {
+// sweepAgain asks for another sweep after one that failed or was cut short.
+func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	if promote {
 		d.parked(wait)
 	}
@@ -71,4 +71,18 @@ func (d *dueTimes) again(promote, recover bool, wait time.Duration) {
 		d.lapse = time.Now().Add(wait)
 		d.mu.Unlock()
 	}
+}
+
+// NextDue implements poller.Source.
+func (d *dueTimes) NextDue() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.next
+	if !d.lapse.IsZero() && (next.IsZero() || d.lapse.Before(next)) {
+		next = d.lapse
+	}
+	if d.sweep {
+		next = time.Now()
+	}
+	return next
 }

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -20,7 +22,6 @@ import (
 type executor struct {
 	*Identity
 	workers *pool.Pool[*Run]
-	claims  *claimer
 	ends    *finisher
 	leases  *leaseTx
 }
@@ -29,7 +30,7 @@ type executor struct {
 func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
-	one.kind = k
+	one.handler = k
 	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // never ended, so never seen, when the engine has stopped
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
@@ -41,11 +42,22 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	}
 	// Add first, then check: a concurrent loss of the lease finds the run in Runs, or is found here.
 	switch {
-	case x.Lease.id() != boot:
+	case x.Lease.ID() != boot:
 		one.lose(job.ErrLeaseLost)
 	case !x.Lease.Trusted() && !k.KeepRunning:
 		one.cancel(job.ErrLeaseLost)
 	}
+	return one
+}
+
+// Prepare returns a run of a claim that is not in runs: without a handler, its writes work.
+func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
+	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, lost: make(chan struct{}), turn: make(chan struct{}, 1),
+		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
+	one.writes = writer{one, x.leases}
+	one.Writer = &one.writes
+	one.Events.Init(x.journal, journaled{one})
+	one.progress.Init(x.journal, journaled{one})
 	return one
 }
 
@@ -64,7 +76,7 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 
 // work runs a claim, and the next step as well when its end was written in a separate transaction: after a group commit the next
 // step gets its own goroutine.
-func (x *executor) work(one *Run) {
+func (x *executor) runClaim(one *Run) {
 	for one != nil {
 		one = x.runHandler(one)
 	}
@@ -74,7 +86,7 @@ func (x *executor) work(one *Run) {
 func (x *executor) runHandler(one *Run) (next *Run) {
 	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
-	one.startWatchdog()
+	x.startWatchdog(one)
 	x.linkJoin(one)
 	began := time.Now()
 	x.Count.Started(one.Claimed.Path).Inc()
@@ -87,11 +99,11 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		unwatch()
 		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
-		one.kind.RunSeconds.Observe(time.Since(began).Seconds())
-		next = x.settle(one, outcome, err)
+		one.handler.RunSeconds.Observe(time.Since(began).Seconds())
+		next = x.settleRun(one, outcome, err)
 	}()
 	defer guard.Recover(&err)
-	o, failed := one.kind.Run(one.Ctx, &one.Job)
+	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
 		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
 		work.ReadError(failed)
@@ -103,7 +115,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 // settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
 // already; after an end by group commit written goes on. The handler has returned: watchStuck must not blame it for the time that its
 // progress and events take to be written.
-func (x *executor) settle(one *Run, o *work.Outcome, err error) (next *Run) {
+func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
 	one.Events.Close()
@@ -117,7 +129,7 @@ func (x *executor) settle(one *Run, o *work.Outcome, err error) (next *Run) {
 		x.Log.WarnContext(one.Ctx, "stuck handler returned", one.attrs()...)
 	}
 	if x.close(one, next) {
-		x.claims.slotFree(one.Claimed.Lane)
+		x.slotFree(one.Claimed.Lane)
 	}
 	return next
 }
@@ -146,8 +158,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 		o = &work.Outcome{Quality: job.OK}
 	}
 	cause := context.Cause(one.Ctx)
-	if err, ok := errors.AsType[*Release](err); ok {
-		x.ends.release(one, err)
+	if err, ok := errors.AsType[*NoVerdict](err); ok {
+		x.ends.endWithoutVerdict(one, err)
 		return nil, false
 	}
 	if one.IsLost() {
@@ -169,18 +181,53 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	if err != nil {
 		return x.concludeError(one, err, cause), false
 	}
-	if o.Fan != nil {
-		return x.ends.fanOut(one, o), false
+	switch {
+	case o.Fan != nil:
+		next, err = x.ends.fanOut(one, o)
+	case o.InTx != nil:
+		next, err = x.ends.finishInTx(one, o)
+	default:
+		if err = x.ends.finishSoon(one, o); err == nil {
+			return nil, true
+		}
 	}
-	ending, step, err := x.ends.succeeded(one, o)
 	if err != nil {
-		return x.concludeError(one, job.Permanent(err), cause), false
+		return x.concludeError(one, err, context.Cause(one.Ctx)), false
 	}
-	if o.InTx != nil {
-		return x.ends.finishInTx(one, o, ending, step), false
+	return next, false
+}
+
+// afterFlush goes on after ends without a waiting caller, on the flusher's goroutine: what may take time has one of its own. The
+// slots that come free are free together, so that one claim fills them all.
+func (x *executor) afterFlush(ends []*flush) {
+	var lanes []string
+	for _, w := range ends {
+		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
+			!x.Log.Enabled(w.one.Ctx, slog.LevelDebug)
+		if !quick {
+			go func() {
+				if x.goOn(w) {
+					x.slotFree(w.one.Claimed.Lane)
+				}
+			}()
+		} else if lane := w.one.Claimed.Lane; x.goOn(w) && !slices.Contains(lanes, lane) {
+			lanes = append(lanes, lane)
+		}
 	}
-	x.ends.flusher.put(x.ends.ending(one, ending, step))
-	return nil, true
+	for _, lane := range lanes {
+		x.slotFree(lane)
+	}
+}
+
+// goOn closes the claim of an end that was written, or not, and has the next step performed. It reports whether the slot of
+// its lane is free.
+func (x *executor) goOn(w *flush) bool {
+	next := x.ends.pursue(w)
+	free := x.close(w.one, next)
+	if next != nil {
+		x.workers.Give(next)
+	}
+	return free
 }
 
 // concludeError decides between handing back, another attempt, and failure.
@@ -214,9 +261,9 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 	one.span.Error(reason, err)
 	message := job.Storable(err.Error(), job.MaxErrorBytes)
 	class, code := classed(reason, err)
-	limit, wish := x.ends.attemptsOf(one, err)
+	limit, wish := x.attemptsOf(one, err)
 	if reason != job.ReasonCancelled && !wish.Permanent && one.Claimed.Attempt < limit {
-		wait := one.kind.Backoff.Random(one.Claimed.Attempt)
+		wait := one.handler.Backoff.Random(one.Claimed.Attempt)
 		if wish.After != nil {
 			wait = *wish.After
 		}

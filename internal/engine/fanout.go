@@ -24,11 +24,10 @@ import (
 // children, and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any others. Its
 // connection is the host's also when it takes unique keys: it may wait for a transaction of the host's, and must not keep one of
 // those that claim and end jobs.
-func (fin *finisher) fanOut(one *Run, o *work.Outcome) *Run {
-	cause := context.Cause(one.Ctx)
+func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {
-		return fin.exec.concludeError(one, job.Permanent(err), cause)
+		return nil, job.Permanent(err)
 	}
 	pool := fin.Store.Pool()
 	if o.InTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
@@ -70,19 +69,15 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) *Run {
 	one.Wrote.Store(true)
 	one.span.State(job.Waiting)
 	fin.Log.DebugContext(one.Ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	if one.Claimed.Subject != "" {
-		fin.claims.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
-	}
+	fin.freeSubject(one)
 	if empty {
 		fin.fanOuts.Unsettled.add(one.Lease.JobID)
 	}
 	if wait > 0 {
-		fin.Due.parked(wait)
-		fin.Poller.Nudge()
+		fin.wakeAfter(wait)
 	}
-	fin.Wake()
-	fin.WakePeers()
-	return nil
+	fin.wakeAll()
+	return nil, nil
 }
 
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
@@ -106,7 +101,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	if err != nil {
 		return fail(err)
 	}
-	from := before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter}
+	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter}
 	for i, w := range fan.Children {
 		if err := fin.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))
@@ -131,7 +126,7 @@ func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, err
 	if len(join) == 0 {
 		return one.Claimed.Planned, nil
 	}
-	if err := fin.intake.CheckPlanned(join, false); err != nil {
+	if err := fin.intake.CheckSteps(join, false); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	for _, s := range join {
@@ -146,25 +141,24 @@ func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, err
 	return work.EncodePlan(join[0].Kind, append(join, planned...))
 }
 
-// concludeHeld ends a claim whose last transaction was not committed.
-func (fin *finisher) concludeHeld(one *Run, err error) *Run {
+// concludeHeld ends a claim whose last transaction was not committed, or returns the error with which it is to be ended.
+func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
-		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err)
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil
 	}
 	if w, ok := errors.AsType[*writeError](err); ok {
-		return fin.exec.concludeError(one, w.err, context.Cause(one.Ctx))
+		return nil, w.err
 	}
 	if errors.Is(err, job.ErrCancelled) {
 		// A cancel was committed before, or its handler was cancelled: the end records that, without the writes and without a next step.
-		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil), nil
 	}
-	cause := context.Cause(one.Ctx)
-	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(cause, job.ErrLeaseLost) {
-		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err) // the fence refused it
+	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence refused it
 	}
 	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
 	// back, which the fence refuses when it is not.
-	return fin.exec.concludeError(one, fmt.Errorf("end with the handler's writes: %w", err), cause)
+	return nil, fmt.Errorf("end with the handler's writes: %w", err)
 }
 
 // branchPage is how many branches are read at once.

@@ -70,7 +70,7 @@ const settleTries = 3
 const settleAtOnce = 100
 
 // run settles the fan-outs that need it, until ctx ends. What fails is tried again after the next heartbeat.
-func (f *fanOuts) run(ctx context.Context) {
+func (f *fanOuts) settleUntil(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -201,8 +201,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting) (more []int64
 	}
 	f.Waiters.Seen(w.ID)
 	if ended.Next == store.PlacedPending {
-		f.Wake()
-		f.WakePeers()
+		f.wakeAll()
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)
@@ -276,7 +275,7 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, impaired bool)
 	if err != nil {
 		return nil, err
 	}
-	n := f.intake.follow(next, before{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter})
+	n := f.intake.follow(next, predecessor{id: w.ID, pipeline: w.PipelineID, step: w.Step, lane: w.Lane, priority: w.Priority, submitter: w.Submitter})
 	n.ID, n.Branch, n.Actor = ids[0], w.Branch, "system"
 	n.Impaired = n.Impaired || impaired
 	return &n, nil

@@ -4,21 +4,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // finisher writes what a claim comes to, an end, a wait or a hand-back, and hands over to the next step.
 type finisher struct {
 	*Identity
-	exec    *executor
-	claims  *claimer
+	start   func(c store.Claimed, boot string) *Run // makes a claim of the next step; nil when the engine has stopped
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx
@@ -26,7 +25,7 @@ type finisher struct {
 }
 
 // ending prepares the end of a claim and its hand-off to the next step.
-func (fin *finisher) ending(one *Run, e store.Ending, next *store.NewJob) *flush {
+func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
 	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
 	if next != nil {
 		next.Starts = fin.mayStart(one, next)
@@ -35,45 +34,23 @@ func (fin *finisher) ending(one *Run, e store.Ending, next *store.NewJob) *flush
 	return &flush{one: one, ending: e, next: next}
 }
 
+// finishSoon has the end of a handler that succeeded written by the next group commit, with the next step. It returns an error when the
+// step is refused.
+func (fin *finisher) finishSoon(one *Run, o *work.Outcome) error {
+	e, next, err := fin.succeeded(one, o)
+	if err != nil {
+		return err
+	}
+	fin.flusher.put(fin.flushOf(one, e, next))
+	return nil
+}
+
 // finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that
 // is ours already.
 func (fin *finisher) finish(one *Run, e store.Ending, next *store.NewJob) *Run {
-	w := fin.ending(one, e, next)
-	w.ended, w.err = fin.flusher.submit(one, w.ending)
+	w := fin.flushOf(one, e, next)
+	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
 	return fin.pursue(w)
-}
-
-// written goes on after ends without a waiting caller, on the flusher's goroutine: what may take time has one of its own. The
-// slots that come free are free together, so that one claim fills them all.
-func (fin *finisher) written(ends []*flush) {
-	var lanes []string
-	for _, w := range ends {
-		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
-			!fin.Log.Enabled(w.one.Ctx, slog.LevelDebug)
-		if !quick {
-			go func() {
-				if fin.goOn(w) {
-					fin.claims.slotFree(w.one.Claimed.Lane)
-				}
-			}()
-		} else if lane := w.one.Claimed.Lane; fin.goOn(w) && !slices.Contains(lanes, lane) {
-			lanes = append(lanes, lane)
-		}
-	}
-	for _, lane := range lanes {
-		fin.claims.slotFree(lane)
-	}
-}
-
-// goOn closes the claim of an end that was written, or not, and has the next step performed. It reports whether the slot of
-// its lane is free.
-func (fin *finisher) goOn(w *flush) bool {
-	next := fin.pursue(w)
-	free := fin.exec.close(w.one, next)
-	if next != nil {
-		fin.exec.workers.Give(next)
-	}
-	return free
 }
 
 // pursue retries until a claim has ended when its end could not be written at first. It returns the next step when that is ours
@@ -85,7 +62,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 	}
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
 		if err = fin.renumberNext(one, next); err == nil {
-			ended, err = fin.flusher.submit(one, e)
+			ended, err = fin.flusher.writeEnd(one, e)
 		}
 	}
 	if err != nil && store.Refused(err) {
@@ -95,7 +72,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("what the handler returned could not be stored: "+err.Error(), 1000)}
 		next = nil
-		ended, err = fin.flusher.submit(one, e)
+		ended, err = fin.flusher.writeEnd(one, e)
 	}
 	// Neither is the database away nor the payload at fault: a partition is missing, a right was taken. A person must see to
 	// it; until then the job has not ended, and keeps its slot.
@@ -104,7 +81,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 		if !backoff.Wait(fin.leases.alive) {
 			break
 		}
-		ended, err = fin.flusher.submit(one, e)
+		ended, err = fin.flusher.writeEnd(one, e)
 	}
 	return fin.finished(one, next, e, ended, err)
 }
@@ -127,12 +104,11 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
-		fin.countEnd(one.kind, ended.State, e.Class)
+		fin.countEnd(one.handler, ended.State, e.Class)
 	}
 	one.span.State(ended.State)
 	fin.logEnd(one, e, ended.State)
-	if one.Claimed.Subject != "" {
-		fin.claims.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+	if fin.freeSubject(one) {
 		fin.Poller.Wake()
 	}
 	if ended.OffBalance != nil {
@@ -143,24 +119,22 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	}
 	var child *Run
 	if ended.ChildRunning {
-		if child = fin.exec.NewRun(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
+		if child = fin.start(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
 			fin.Unknown.Raise() // stopping: the row is ours in the table and unknown here
 		}
 	}
 	if next.Starts {
 		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, child != nil)
 		if child != nil && next.Lane != one.Claimed.Lane {
-			fin.claims.slotFree(one.Claimed.Lane)
+			fin.slotFree(one.Claimed.Lane)
 		}
 	}
 	if !ended.ChildRunning {
 		if ended.State == job.Succeeded {
 			if next.DelayMillis > 0 {
-				fin.Due.parked(time.Duration(next.DelayMillis) * time.Millisecond)
-				fin.Poller.Nudge()
+				fin.wakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 			} else {
-				fin.Wake()
-				fin.WakePeers()
+				fin.wakeAll()
 			}
 		}
 		return nil
@@ -172,7 +146,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 }
 
 // countEnd counts the end of a run, in a state that may be another than its handler asked for.
-func (fin *finisher) countEnd(k *Kind, state job.State, class job.ErrorClass) {
+func (fin *finisher) countEnd(k *Handler, state job.State, class job.ErrorClass) {
 	if state != job.Failed {
 		class = ""
 	}

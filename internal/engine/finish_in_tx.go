@@ -15,11 +15,14 @@ import (
 
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
-func (fin *finisher) finishInTx(one *Run, o *work.Outcome, e store.Ending, next *store.NewJob) *Run {
-	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
+// An error says that the claim has not ended.
+func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
+	e, next, err := fin.succeeded(one, o)
+	if err != nil {
+		return nil, err
+	}
+	e = fin.flushOf(one, e, next).ending
 	if next != nil {
-		next.Starts = fin.mayStart(one, next)
-		fin.inFlight.add(next.ID)
 		defer func() { fin.inFlight.remove(next.ID) }()
 	}
 	var ended store.Ended
@@ -48,14 +51,14 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome, e store.Ending, next 
 			return c.State != nil && *c.State == ended.State, err
 		})
 	}
-	err := write()
+	err = write()
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
 		if err = fin.renumberNext(one, next); err == nil {
 			err = write()
 		}
 	}
 	if err == nil {
-		return fin.finished(one, next, e, ended, nil)
+		return fin.finished(one, next, e, ended, nil), nil
 	}
 	fin.undoStart(one, next)
 	return fin.concludeHeld(one, err)

@@ -39,20 +39,20 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 		byPod[w.one.Lease.Pod] = append(byPod[w.one.Lease.Pod], w)
 	}
 	for pod, members := range byPod {
-		f.write(ctx, pod, members)
+		f.send(ctx, pod, members)
 	}
 }
 
 // write sends a batch until each member's outcome is known. A batch that PostgreSQL refuses is sent again in parts, and those in
 // parts, so that a poisoned member harms no other. After a lost reply the outcome is read back, never assumed.
-func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
+func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	for backoff := wait.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
 		endings := make([]store.Ending, len(batch))
 		for i, w := range batch {
 			endings[i] = w.ending
 		}
-		ended, err := f.ends.Store.Finish(ctx, pod, endings)
+		ended, err := f.Store.Finish(ctx, pod, endings)
 		if err == nil {
 			var written, missing []*flush
 			for _, w := range batch {
@@ -67,13 +67,13 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 					f.answer(w, end, nil)
 				}
 			}
-			f.ends.written(written)
+			f.written(written)
 			if len(missing) > 0 {
 				f.missed(ctx, pod, missing)
 			}
 			return
 		}
-		_ = f.ends.DBError(err)
+		_ = f.DBError(err)
 		if store.Unknown(err) {
 			for _, w := range batch {
 				w.unknown = true
@@ -82,8 +82,8 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 		switch {
 		case store.Refused(err) && len(batch) > 1:
 			var sent sync.WaitGroup
-			for part := range parts(batch) {
-				sent.Go(func() { f.write(ctx, pod, part) })
+			for part := range split(batch) {
+				sent.Go(func() { f.send(ctx, pod, part) })
 			}
 			sent.Wait()
 			return
@@ -105,7 +105,7 @@ func (f *flusher) write(ctx context.Context, pod string, batch []*flush) {
 
 // parts splits a batch that was refused into at least two parts of about the same weight, so that what is large, and likelier
 // the culprit, is alone sooner.
-func parts(batch []*flush) iter.Seq[[]*flush] {
+func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int
 	for _, w := range batch {
 		whole += w.weight()
@@ -135,18 +135,18 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {
 		if w.tries == 0 {
-			f.later([]*flush{w})
+			f.putBack([]*flush{w})
 		} else {
 			asked = append(asked, w)
 		}
 	}
 	if len(asked) > 0 {
-		f.later(f.readBack(ctx, pod, asked))
+		f.putBack(f.readBack(ctx, pod, asked))
 	}
 }
 
 // later puts ends whose rows are locked back into the queue after a moment, so that no other end waits for them.
-func (f *flusher) later(batch []*flush) {
+func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)
 		w.tries = min(w.tries+1, 10)
@@ -181,5 +181,5 @@ func (f *flusher) answer(w *flush, ended store.Ended, err error) {
 		close(w.done)
 		return
 	}
-	f.ends.written([]*flush{w})
+	f.written([]*flush{w})
 }

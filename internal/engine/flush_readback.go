@@ -17,7 +17,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 			children[i] = w.ending.Next.ID
 		}
 	}
-	found, err := f.ends.Store.ClaimOutcomes(ctx, pod, claims, children, false)
+	found, err := f.Store.ClaimOutcomes(ctx, pod, claims, children, false)
 	if err != nil {
 		for _, w := range batch {
 			if w.one.IsLost() {
@@ -35,9 +35,9 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 		case at.Held:
 			again = append(again, w)
 		case at.Deleted:
-			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrGone))
+			f.answer(w, store.Ended{}, fmt.Errorf("end of job %d: %w", w.ending.ID, job.ErrGone))
 		default:
-			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
+			f.answer(w, store.Ended{}, fmt.Errorf("end of job %d: %w", w.ending.ID, job.ErrLeaseLost))
 		}
 	}
 	return again

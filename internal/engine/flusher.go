@@ -16,10 +16,12 @@ import (
 // first end is written at once, and what comes meanwhile by the next statement, so that an idle pod pays one round trip
 // and a busy one fills its batches by itself.
 type flusher struct {
-	ends  *finisher
-	alive context.Context // ends when the engine gives up writing
-	die   context.CancelFunc
-	some  wait.Signal // a hint that the queue is not empty
+	*Identity
+	written func(ends []*flush) // goes on after ends that no caller waits for
+	soon    func() bool         // whether handlers are about to be called
+	alive   context.Context     // ends when the engine gives up writing
+	die     context.CancelFunc
+	some    wait.Signal // a hint that the queue is not empty
 
 	mu      sync.Mutex
 	queue   []*flush
@@ -40,8 +42,8 @@ const (
 
 var errStopped = errors.New("the runner has stopped")
 
-func newFlusher(ends *finisher) *flusher {
-	f := &flusher{ends: ends, some: wait.NewSignal()}
+func newFlusher(i *Identity, written func([]*flush), soon func() bool) *flusher {
+	f := &flusher{Identity: i, written: written, soon: soon, some: wait.NewSignal()}
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f
 }
@@ -75,7 +77,7 @@ const flushGather = 100 * time.Microsecond
 // other, and the first that returns would otherwise be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
-	for since := time.Now(); f.ends.exec.workers.Waiting() && time.Since(since) < flushGather; {
+	for since := time.Now(); f.soon() && time.Since(since) < flushGather; {
 		runtime.Gosched()
 	}
 }
@@ -194,7 +196,7 @@ func (f *flusher) close() {
 
 // submit writes one end and blocks until the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
 // end of the engine.
-func (f *flusher) submit(one *Run, e store.Ending) (store.Ended, error) {
+func (f *flusher) writeEnd(one *Run, e store.Ending) (store.Ended, error) {
 	w := &flush{one: one, ending: e, done: make(chan struct{})}
 	f.put(w)
 	select {

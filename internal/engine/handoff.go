@@ -15,11 +15,11 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
 	if err != nil || next == nil {
-		return ending, nil, err
+		return ending, nil, job.Permanent(err)
 	}
 	ids, err := fin.newIDs(one, 1)
 	if err != nil {
-		return ending, nil, err
+		return ending, nil, job.Permanent(err)
 	}
 	next.ID = ids[0]
 	return ending, next, nil
@@ -60,49 +60,12 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	if err := w.EncodePlan(); err != nil {
 		return nil, err
 	}
-	n := fin.intake.follow(w, before{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
+	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && c.Planned == nil {
 		n.Pipeline = new(string) // from its second step on it is one that is listed
 	}
 	return &n, nil
-}
-
-// CheckFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
-func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
-	if err := sub.CheckSubmission(w); err != nil {
-		return err
-	}
-	switch {
-	case w.IdempotencyKey != "" || w.Pipeline != "":
-		return fmt.Errorf("%s %s: idempotency keys are for submissions, and names of pipelines, not for what follows: %w", what, w.Kind, job.ErrInvalid)
-	case w.Approval:
-		return fmt.Errorf("%s %s: approval is for submissions, not for what follows: %w", what, w.Kind, job.ErrInvalid)
-	case w.Submitter != "":
-		return fmt.Errorf("%s %s: it has the submitter of its pipeline: %w", what, w.Kind, job.ErrInvalid)
-	}
-	return nil
-}
-
-// before is the job that a step follows, and what the step has of it unless it says otherwise.
-type before struct {
-	id, pipeline int64
-	step         int
-	lane         string
-	priority     int
-	submitter    string
-}
-
-// follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
-func (sub *submitter) follow(w *work.Submission, from before) store.NewJob {
-	if w.Priority == nil {
-		w.Priority = &from.priority
-	}
-	w.Submitter = from.submitter // who may see a pipeline may see all of it
-	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
-	n.Actor = "handler"
-	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
-	return n
 }
 
 // checkLane checks that the lane exists that a step names.
@@ -125,19 +88,14 @@ func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	return ids, err
 }
 
+// renumberNext is renumber for the next steps of a claim, as long as the claim is ours.
+func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
+	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
+}
+
 // mayStart decides whether the next step may start on insert here, and prepares its lane. The database adds what only it
 // knows: whether something more urgent waits, and whether the subject is free.
 func (i *Identity) mayStart(one *Run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
-		i.Lease.id() == one.Lease.Pod && i.Lanes.Step(one.Claimed.Lane, next.Lane)
-}
-
-// reserveFor reserves a slot for a job that is about to be inserted, if it may start on insert here, and returns the boot id that it is for.
-func (i *Identity) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
-	boot = i.Lease.id()
-	// Trust first: Handled is fixed before the first heartbeat.
-	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] {
-		return boot, false
-	}
-	return boot, i.Lanes.Reserve(lane)
+		i.Lease.ID() == one.Lease.Pod && i.Lanes.Step(one.Claimed.Lane, next.Lane)
 }

@@ -59,7 +59,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) {
 	boot := e.Boot()
 	b, err := e.Member.Heartbeat(asking, boot)
 	if err != nil {
-		e.Lease.missed()
+		e.Lease.Missed()
 		e.Unknown.Raise() // the server that answers next may lack the latest commits
 		if ctx.Err() == nil {
 			e.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, e.DBError(err))
@@ -71,7 +71,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) {
 		e.Member.LeaseLost(ctx)
 		return
 	}
-	if e.Lease.beaten(sent, b.Now, b.Left, counts) {
+	if e.Lease.Beaten(sent, b.Now, b.Left, counts) {
 		e.Log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, e.Opts.Name)
 		e.Wake()
 	}
@@ -105,11 +105,11 @@ func (e *Engine) apply(b store.Beat) {
 // that handlers have returned by then are still written once the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
-		left, open := e.Lease.left()
+		left, open := e.Lease.Left()
 		if open && left <= 0 {
 			e.Log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, e.Opts.Name)
 			e.Runs.Each(func(one *Run) {
-				if !one.kind.KeepRunning && !one.Settled.Load() {
+				if !one.handler.KeepRunning && !one.Settled.Load() {
 					one.cancel(job.ErrLeaseLost)
 				}
 			})
@@ -122,7 +122,7 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.Lease.change:
+		case <-e.Lease.Changed():
 		case <-timer:
 		}
 	}
@@ -170,7 +170,7 @@ func (f *following) applied(sent time.Time) {
 }
 
 // After asks for heartbeats until the answer to one was applied that was sent after a moment, or until ctx ends.
-func (f *following) After(ctx context.Context, moment time.Time, ask func()) {
+func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()
 		if f.sent.After(moment) {

@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Begin takes the first heartbeat of an identity that was registered, or is served here from now on.
-func (e *Engine) Begin(sent time.Time, b store.Beat) {
+// FirstBeat takes the first heartbeat of an identity that was registered, or is served here from now on.
+func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
 	e.apply(b) // first the lanes, then the trust: what is submitted to an engine that is ready can start here
-	e.Lease.beaten(sent, b.Now, b.Left, true)
+	e.Lease.Beaten(sent, b.Now, b.Left, true)
 }
 
 // Live claims jobs until ctx ends, then calls drain. It renews the lease and writes ends until drain has returned.
@@ -24,7 +24,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	life.Go(func() { e.beat(alive) })
 	life.Go(func() { e.compare(alive) })
 	life.Go(func() { e.ends.flusher.run(alive) })
-	life.Go(func() { e.run(alive) })
+	life.Go(func() { e.settleUntil(alive) })
 	var claims sync.WaitGroup
 	claims.Go(func() { e.Poller.Run(ctx) })
 	<-ctx.Done()
@@ -48,31 +48,6 @@ func (e *Engine) WriteEnds() (stop func()) {
 		life.Wait()
 		e.workers.Close()
 	}
-}
-
-// StopClaims keeps the engine from starting jobs.
-func (i *Identity) StopClaims() { i.Closing.Store(true) }
-
-// WaitIdle blocks until no claim is left, and reports whether none is; or until ctx ends or over is closed.
-func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
-	for {
-		select {
-		case <-over:
-			return false
-		case <-i.Runs.idle():
-			if i.Runs.Count() == 0 {
-				return true
-			}
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// CloseRuns waits for the ends that are being written, and takes in no further claims.
-func (i *Identity) CloseRuns() {
-	i.Runs.Wait(2*time.Second, nil)
-	i.Runs.Close()
 }
 
 // Adopt goes on with a claim that the identity has held for a while already, and reports whether it takes it.
@@ -132,16 +107,16 @@ func (e *Engine) LoseLease() (old string) {
 
 // Drain waits for the handlers, then for their contexts to end them, then hands back the remaining claims.
 func (e *Engine) Drain(ctx context.Context) {
-	if !e.Runs.Wait(e.Opts.ShutdownGrace, e.hurry) {
+	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
 		// A database that does not answer must not keep the process: its leases run out.
 		giveUp := time.AfterFunc(2*time.Second, e.ends.flusher.die)
 		defer giveUp.Stop()
-		if !e.Runs.Wait(time.Second, nil) {
+		if !e.Runs.WaitEmpty(time.Second, nil) {
 			e.handBackRest(ctx)
 		}
 	}
-	e.Runs.Close()
+	e.Runs.Shut()
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := e.sweeper.handBackOrphans(asking); err != nil {

@@ -51,10 +51,8 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 	}
 	if err == nil {
 		one.Wrote.Store(true)
-		fin.Due.parked(wait)
-		fin.Poller.Nudge()
-		if one.Claimed.Subject != "" {
-			fin.claims.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+		fin.wakeAfter(wait)
+		if fin.freeSubject(one) {
 			fin.Poller.Wake()
 		}
 		return true
@@ -80,8 +78,7 @@ func (fin *finisher) handBack(one *Run, why string) {
 	case err == nil && back:
 		one.Wrote.Store(true)
 		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
-		fin.Wake()
-		fin.WakePeers()
+		fin.wakeAll()
 	case err == nil:
 		// To be cancelled, or lost: the fence decides which.
 		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
@@ -113,16 +110,16 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 }
 
 // Release is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
-type Release struct {
+type NoVerdict struct {
 	Why   string                     // empty: the claim is left as it is
 	Owned func(context.Context) bool // whether the claim is still this process's to give back; nil: it is
 	Done  func()                     // runs before the claim is given back
 }
 
-func (*Release) Error() string { return "released by its worker" }
+func (*NoVerdict) Error() string { return "released by its worker" }
 
 // release ends a run without a verdict of its handler.
-func (fin *finisher) release(one *Run, err *Release) {
+func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {
 	if err.Why == "" || one.IsLost() {
 		return
 	}

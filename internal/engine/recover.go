@@ -13,22 +13,8 @@ import (
 // sweeper is the source of the poller: it takes back what lapsed pods left, promotes what is due, hands back orphans, and claims.
 type sweeper struct {
 	*Identity
-	claims *claimer
-}
-
-// NextDue implements poller.Source.
-func (s *sweeper) NextDue() time.Time {
-	d := &s.Due
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	next := d.next
-	if !d.lapse.IsZero() && (next.IsZero() || d.lapse.Before(next)) {
-		next = d.lapse
-	}
-	if d.sweep {
-		next = time.Now()
-	}
-	return next
+	*dueTimes // the identity's
+	claims    *claimer
 }
 
 // Sweep implements poller.Source: it takes back what lapsed pods left, promotes what is due, and claims.
@@ -41,13 +27,13 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	} else {
 		s.Damped.Over(ctx, notHandedBack)
 	}
-	promote, recover := s.Due.take()
+	promote, recover := s.take()
 	if recover {
-		if !s.Lease.mayJudge() {
-			s.Due.again(false, true, s.Opts.HeartbeatEvery)
-		} else if err := s.recover(ctx); err != nil {
+		if !s.Lease.MayJudge() {
+			s.sweepAgain(false, true, s.Opts.HeartbeatEvery)
+		} else if err := s.recoverLapsed(ctx); err != nil {
 			s.Damped.Warn(ctx, recoveryFailed, telemetry.Err, s.DBError(err))
-			s.Due.again(false, true, time.Second)
+			s.sweepAgain(false, true, time.Second)
 		} else {
 			s.Damped.Over(ctx, recoveryFailed)
 		}
@@ -58,10 +44,10 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 		switch {
 		case err != nil:
 			s.Damped.Warn(ctx, promotionFailed, telemetry.Err, s.DBError(err))
-			s.Due.again(true, false, time.Second)
+			s.sweepAgain(true, false, time.Second)
 		case promoted == most:
 			more = true
-			s.Due.again(true, false, 0)
+			s.sweepAgain(true, false, 0)
 		}
 		if err == nil {
 			s.Damped.Over(ctx, promotionFailed)
@@ -70,7 +56,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 			s.WakePeers() // claims of a moment ago found them locked by us, and we may not be able to run them
 		}
 	}
-	claimed, err := s.claims.claim(ctx, s.look.Swap(false) || promote || recover)
+	claimed, err := s.claims.claimDue(ctx, s.look.Swap(false) || promote || recover)
 	if err != nil {
 		s.Damped.Warn(ctx, claimFailed, telemetry.Err, s.DBError(err))
 		time.AfterFunc(time.Second, s.Wake)
@@ -85,14 +71,14 @@ const recoverPage = 5000
 
 // recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
 // handlers, for every pod can do it for all.
-func (s *sweeper) recover(ctx context.Context) error {
-	spared, left := s.Lease.spared(s.Opts.LeaseFor)
+func (s *sweeper) recoverLapsed(ctx context.Context) error {
+	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
 	if err != nil {
 		return err
 	}
 	if left > 0 {
-		s.Due.again(false, true, left)
+		s.sweepAgain(false, true, left)
 	}
 	boots, err := store.SweepsDue(ctx, s.Store)
 	if err != nil || len(boots) == 0 {
@@ -116,7 +102,7 @@ func (s *sweeper) recover(ctx context.Context) error {
 		}
 	}
 	if passed > 0 {
-		s.Due.again(false, true, time.Second) // other transactions lock their rows: this was not the last sweep
+		s.sweepAgain(false, true, time.Second) // other transactions lock their rows: this was not the last sweep
 	} else {
 		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
 			return err

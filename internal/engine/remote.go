@@ -110,5 +110,5 @@ func (e *Engine) checkRemote(o *work.Outcome) error {
 	if len(o.Fan.Join) == 0 {
 		return nil
 	}
-	return e.CheckPlanned(o.Fan.Join, false)
+	return e.CheckSteps(o.Fan.Join, false)
 }

@@ -20,10 +20,10 @@ import (
 // Run is one claim that this process works on. One goroutine performs it; Settled decides who writes its end, and after a
 // success the flusher closes it.
 type Run struct {
-	work.Job // for the handler; the run is its Writer
+	work.Job // for the handler, which writes by writes
+	writes   writer
 
-	exec    *executor
-	kind    *Kind
+	handler *Handler
 	Ctx     context.Context
 	cancel  context.CancelCauseFunc
 	done    context.CancelFunc // releases the timeout's timer
@@ -42,20 +42,10 @@ type Run struct {
 	progress journal.Progress
 }
 
-// Prepare returns a run of a claim that is not in runs: without a handler, its writes work.
-func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
-	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, exec: x, lost: make(chan struct{}), turn: make(chan struct{}, 1),
-		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
-	one.Writer = one
-	one.Events.Init(x.journal, journaled{one})
-	one.progress.Init(x.journal, journaled{one})
-	return one
-}
-
 // journaled is a run as its journal uses it.
 type journaled struct{ one *Run }
 
-func (j journaled) Lease() job.Lease      { return j.one.Lease }
+func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
@@ -157,13 +147,13 @@ func (s *runs) remove(one *Run) {
 	}
 }
 
-func (s *runs) Close() {
+func (s *runs) Shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-func (s *runs) Count() int {
+func (s *runs) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.all)
@@ -204,7 +194,7 @@ func (s *runs) idle() <-chan struct{} {
 }
 
 // Wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
-func (s *runs) Wait(most time.Duration, hurry <-chan struct{}) bool {
+func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
@@ -213,7 +203,7 @@ func (s *runs) Wait(most time.Duration, hurry <-chan struct{}) bool {
 	case <-timer.C:
 	case <-hurry:
 	}
-	return s.Count() == 0
+	return s.Len() == 0
 }
 
 // inFlight are the ids of jobs that a statement under way may give to this identity: they are no orphans.
@@ -243,7 +233,7 @@ func (f *inFlight) has(id int64) bool {
 	return f.ids[id]
 }
 
-func (f *inFlight) list() []int64 {
+func (f *inFlight) all() []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := make([]int64, 0, len(f.ids))
@@ -269,20 +259,11 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 // mustBeHeld reports whether the table gives the claim to this process unless it was lost: its handler has not returned.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
-// AddKnown adds the claims that this process works on, or that a statement under way may make its own.
-func (i *Identity) AddKnown(known map[job.Lease]bool) {
-	boot := i.Boot()
-	for _, id := range i.inFlight.list() {
-		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
-	}
-	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
-}
-
 // hasRun counts against a run's time for how long it ran elsewhere. Call it before the run is given to anybody.
 func (one *Run) hasRun(before time.Duration) {
-	if one.kind.Timeout <= 0 {
+	if one.handler.Timeout <= 0 {
 		return
 	}
-	timer, done := time.AfterFunc(one.kind.Timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
+	timer, done := time.AfterFunc(one.handler.Timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
 	one.done = func() { timer.Stop(); done() }
 }

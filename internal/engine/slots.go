@@ -54,7 +54,7 @@ func (c *claimer) returnSlots(ctx context.Context) {
 }
 
 // mark looks where claims may begin.
-func (c *claimer) mark(ctx context.Context) {
+func (c *claimer) findMarks(ctx context.Context) {
 	since, due := c.Marks.Look(c.Lanes.Names())
 	if !due {
 		return

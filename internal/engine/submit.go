@@ -36,7 +36,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if n := len(w.Planned); n > job.MaxChainSteps {
 		return fmt.Errorf("submit %s: a chain of %d steps, at most %d: %w", w.Kind, n+1, job.MaxChainSteps, job.ErrTooLarge)
 	}
-	if err := sub.CheckPlanned(w.Planned, w.Foreign); err != nil {
+	if err := sub.CheckSteps(w.Planned, w.Foreign); err != nil {
 		return err
 	}
 	w.MaxCrashes = sub.crashLimit(w.Kind)
@@ -44,7 +44,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 }
 
 // CheckPlanned checks that the kinds of planned steps are known, or foreign.
-func (sub *submitter) CheckPlanned(steps []work.Step, foreign bool) error {
+func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
 			return fmt.Errorf("plan step %q: %w: register its handler, or say Foreign() when another program has it", s.Kind, job.ErrUnknownKind)
@@ -129,12 +129,10 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		}
 	case store.PlacedPending:
 		release()
-		sub.Wake()
-		sub.WakePeers()
+		sub.wakeAll()
 	case store.PlacedParked:
 		release()
-		sub.Due.parked(w.Delay)
-		sub.Poller.Nudge()
+		sub.wakeAfter(w.Delay)
 	case store.PlacedAwaiting:
 		release()
 		s.State = job.AwaitingApproval
@@ -143,6 +141,16 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		sub.mark(ctx) // the job has started; the next submissions will not take as long
 	}
 	return s, nil
+}
+
+// reserveFor reserves a slot for a job that is about to be inserted, if it may start on insert here, and returns the boot id that it is for.
+func (i *Identity) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
+	boot = i.Lease.ID()
+	// Trust first: Handled is fixed before the first heartbeat.
+	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] {
+		return boot, false
+	}
+	return boot, i.Lanes.Reserve(lane)
 }
 
 // insert inserts jobs, with other ids if theirs are in use: the list has them then.
@@ -300,8 +308,7 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		ids[i] = rows[i].ID
 	}
 	if rows[0].DelayMillis > 0 { // as all others
-		sub.Due.parked(time.Duration(rows[0].DelayMillis) * time.Millisecond)
-		sub.Poller.Nudge()
+		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
 	}
 	return ids, nil
 }

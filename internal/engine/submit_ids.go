@@ -24,11 +24,6 @@ func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error
 	return nil
 }
 
-// renumberNext is renumber for the next steps of a claim, as long as the claim is ours.
-func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
-	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
-}
-
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.inFlight.has(n.ID) {

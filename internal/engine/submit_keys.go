@@ -82,11 +82,9 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	switch {
 	case s.State == job.AwaitingApproval:
 	case n.DelayMillis > 0:
-		sub.Due.parked(w.Delay)
-		sub.Poller.Nudge()
+		sub.wakeAfter(w.Delay)
 	default:
-		sub.Wake()
-		sub.WakePeers()
+		sub.wakeAll()
 	}
 	return s, nil
 }

@@ -13,8 +13,8 @@ import (
 
 // staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
 func (i *Identity) staleAfter(one *Run) time.Duration {
-	if one.kind.StaleAfter != nil {
-		return *one.kind.StaleAfter
+	if one.handler.StaleAfter != nil {
+		return *one.handler.StaleAfter
 	}
 	if after, set := i.Lanes.StaleAfter(one.Claimed.Lane); set {
 		return after
@@ -67,10 +67,10 @@ func stacks() string {
 }
 
 // startWatchdog watches over the signs of life of a run from now on, if its kind or its lane sets a limit.
-func (one *Run) startWatchdog() {
-	after := one.exec.staleAfter(one)
+func (x *executor) startWatchdog(one *Run) {
+	after := x.staleAfter(one)
 	one.watchdog.Start(one.cancel, after)
-	if now := one.exec.staleAfter(one); now != after { // its lane says otherwise since, and may have said it before the watch began
+	if now := x.staleAfter(one); now != after { // its lane says otherwise since, and may have said it before the watch began
 		one.watchdog.Limit(now)
 	}
 }

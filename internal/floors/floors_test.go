@@ -36,12 +36,13 @@ var plan = []floor{
 	// words, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
-	{folder: "internal/wait", standardOnly: true},  // signals, delays between tries
-	{folder: "internal/guard", standardOnly: true}, // panics of handlers as errors
-	{folder: "internal/batch", standardOnly: true}, // group commits
-	{folder: "internal/faultnet", imports: ""},     // a network that misbehaves on demand
-	{folder: "internal/pool", standardOnly: true},  // goroutines that are used again
-	{folder: "internal/watchdog", imports: "job"},  // signs of life of handlers
+	{folder: "internal/wait", standardOnly: true},        // signals, delays between tries
+	{folder: "internal/guard", standardOnly: true},       // panics of handlers as errors
+	{folder: "internal/batch", standardOnly: true},       // group commits
+	{folder: "internal/faultnet", imports: ""},           // a network that misbehaves on demand
+	{folder: "internal/pool", standardOnly: true},        // goroutines that are used again
+	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod may trust that its jobs are its own
+	{folder: "internal/watchdog", imports: "job"},        // signs of life of handlers
 	{folder: "internal/telemetry", imports: "job"},
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
@@ -76,8 +77,8 @@ var plan = []floor{
 	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // the forms in which jobs enter and leave the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to end
-	{folder: "internal/engine", imports: "job internal/work internal/tracing internal/await internal/pool internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},           // claim, run, finish, hand on and recover the jobs of one identity
-	{folder: "internal/pod", imports: "job internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/migrate internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/engine", imports: "job internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"}, // claim, run, finish, hand on and recover the jobs of one identity
+	{folder: "internal/pod", imports: "job internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/migrate internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"},      // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only our own packages need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
 

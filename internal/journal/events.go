@@ -197,7 +197,7 @@ func (s *Events) take(over bool) []store.Emission {
 // WriteIn writes in a transaction the events that were added while it was open.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	for part := range inParts(s.take(false)) {
-		if err := s.w.store.EmitIn(ctx, tx, s.claim.Lease(), part...); err != nil {
+		if err := s.w.store.EmitIn(ctx, tx, s.claim.ID(), part...); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,7 @@ func (c *chronicle) writer() (*Writer, Claim) {
 // claim is one that is never lost.
 type claim struct{}
 
-func (claim) Lease() job.Lease      { return job.Lease{JobID: 1, Fence: 1} }
+func (claim) ID() job.Lease         { return job.Lease{JobID: 1, Fence: 1} }
 func (claim) Lost() bool            { return false }
 func (claim) Check(err error) error { return err }
 

@@ -58,7 +58,7 @@ func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 
 // Claim is the claim of a job whose handler emits.
 type Claim interface {
-	Lease() job.Lease
+	ID() job.Lease
 	// Lost reports whether the lease is gone for good.
 	Lost() bool
 	// Check handles an error of a write, and returns it.
@@ -68,11 +68,11 @@ type Claim interface {
 // write writes events of a claim in one statement: a single event together with those of other jobs.
 func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
-		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.Lease(), Emission: list[0]}); written || err != nil {
+		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.ID(), Emission: list[0]}); written || err != nil {
 			return w.count(err)
 		}
 	}
-	return w.count(c.Check(w.store.Emit(ctx, c.Lease(), list...)))
+	return w.count(c.Check(w.store.Emit(ctx, c.ID(), list...)))
 }
 
 // writeLate writes events that no handler waits for. It retries for a few seconds, but only when the events are certainly not written:
@@ -92,5 +92,5 @@ func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 }
 
 func (w *Writer) logLoss(text string, c Claim, list []store.Emission, err error) {
-	w.log.WarnContext(context.Background(), text, telemetry.JobID, c.Lease().JobID, telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
+	w.log.WarnContext(context.Background(), text, telemetry.JobID, c.ID().JobID, telemetry.Events, len(list), telemetry.First, list[0].Event, telemetry.Err, err)
 }

@@ -72,7 +72,7 @@ func (n *Progress) drain(hurry <-chan struct{}) {
 			return
 		}
 		n.mu.Unlock()
-		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.Lease(), *p)) // a lost note does no harm
+		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // a lost note does no harm
 	}
 }
 

@@ -23,7 +23,7 @@ func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, erro
 }
 
 func (m podMember) Apply(b store.Beat) {
-	m.p.Due.Apply(b)
+	m.p.Due.ApplyBeat(b)
 	m.p.Calendar.Apply(b.Now, b.NextFire)
 	if m.p.Lanes.LostOne(strandedFor) {
 		m.p.maintenance.MoveStranded()
@@ -84,7 +84,7 @@ var errClosedAtOnce = errors.New("its row was closed before its first heartbeat"
 // register opens the pod's row and learns what a heartbeat tells.
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Before: p.Lease.IdBefore()}
+	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Before: p.Lease.Before()}
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (p *Pod) register(ctx context.Context) error {
 		p.Lease.NewBoot() // a closed row never opens again: the next try has one of its own
 		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
-	p.Begin(sent, b)
+	p.FirstBeat(sent, b)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	if _, err := p.Submit(t.Context(), &work.Submission{Kind: "k", Args: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Wait(t, "it runs", func() bool { return p.Runs.Count() == 1 })
+	pgtest.Wait(t, "it runs", func() bool { return p.Runs.Len() == 1 })
 	k := knownClaims{reported: -1}
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 0 {
@@ -43,7 +43,7 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 		t.Fatalf("%d claims are known for long, want 1", *n)
 	}
 	close(end)
-	pgtest.Wait(t, "it has ended", func() bool { return p.Runs.Count() == 0 })
+	pgtest.Wait(t, "it has ended", func() bool { return p.Runs.Len() == 0 })
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known, and none runs", *n)
@@ -60,7 +60,7 @@ func started(t *testing.T, kind string, run func(context.Context, *work.Job) (*w
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Kinds[kind] = &engine.Kind{Name: kind, Run: run, RunSeconds: p.Metrics.RunSeconds.WithLabelValues(kind), Ends: p.Count.Ends.Of(kind)}
+	p.Kinds[kind] = &engine.Handler{Name: kind, Run: run, RunSeconds: p.Metrics.RunSeconds.WithLabelValues(kind), Ends: p.Count.Ends.Of(kind)}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = p.Run(ctx, []string{kind}, nil) }()

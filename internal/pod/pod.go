@@ -153,7 +153,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		<-ctx.Done()
 		p.StopClaims()
 		p.Feed.Close() // its clients go on elsewhere, and keep no server from stopping
-		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Count())
+		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
 	// On shutdown: first everything that starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
@@ -238,7 +238,7 @@ func (p *Pod) warm(ctx context.Context) {
 		if p.opts.Disabled {
 			return
 		}
-		if p.Runs.Count() == 0 {
+		if p.Runs.Len() == 0 {
 			err := p.Commands.Warm(ctx, 1)
 			if err == nil {
 				err = p.Store.Warm(ctx, engine.Flushers+1) // and one that claims
@@ -263,7 +263,7 @@ func (p *Pod) Follow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, followWithin)
 	defer cancel()
 	now := time.Now()
-	follow := func(e *engine.Engine) { e.Following.After(ctx, now, e.ReadSettings) }
+	follow := func(e *engine.Engine) { e.Following.AppliedSince(ctx, now, e.ReadSettings) }
 	follow(p.Engine)
 	p.sessions().Each(follow)
 }

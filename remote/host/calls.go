@@ -74,7 +74,7 @@ func cleaned(p job.Progress) job.Progress {
 
 // leave closes the row of a worker that stops. What it has not reported is recovered, as the closed row says.
 func (g *Session) leave(ctx context.Context) error {
-	g.engine.Runs.Wait(g.host.pod.Opts.LeaseFor/4, nil)
+	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
 		return g.host.pod.DBError(err)
 	}

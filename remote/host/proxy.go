@@ -96,12 +96,12 @@ func (g *Session) released(key engine.ClaimKey, p *proxy) (*work.Outcome, error)
 	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.listedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
 		return nil, g.giveBack(whyShutdown, g.current)
 	}
-	return nil, &engine.Release{}
+	return nil, &engine.NoVerdict{}
 }
 
 // giveBack gives a claim back without a verdict. With an owned function, the worker may have come back elsewhere with it.
-func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.Release {
-	return &engine.Release{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
+func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoVerdict {
+	return &engine.NoVerdict{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
 }
 
 // openProxy returns the proxy of a claim, a new one unless the claim was adopted.

@@ -80,7 +80,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		h.remove(g)
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, h.pod.DBError(err))
 	}
-	inner.Begin(sent, b)
+	inner.FirstBeat(sent, b)
 	inner.RestoreClaims(g.stream > 1) // what was claimed for it and never arrived is found and given back
 	g.adopt(adopted)
 	go g.live(claiming)
@@ -108,8 +108,8 @@ func (g *Session) newEngine() {
 }
 
 // proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
-func (g *Session) proxied(told engine.RemoteKind, known *engine.Kind) *engine.Kind {
-	k := &engine.Kind{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
+func (g *Session) proxied(told engine.RemoteKind, known *engine.Handler) *engine.Handler {
+	k := &engine.Handler{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {
 		*k = *known
 	}

@@ -69,7 +69,7 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 		return lost, true
 	}
 	if l.Progress != nil {
-		one.Progress(cleaned(*l.Progress))
+		one.Writer.Progress(cleaned(*l.Progress))
 	}
 	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx)}, true
 }

@@ -1,4 +1,4 @@
-package engine
+package lease
 
 import (
 	"testing"
@@ -8,8 +8,8 @@ import (
 // A pod judges others after two heartbeats in a row, each in its turn: one that has just come back from an outage judges nobody.
 func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 	t.Parallel()
-	l := newLease("")
-	beat := func(counts bool) { l.beaten(time.Now(), time.Now(), time.Minute, counts) }
+	l := New("")
+	beat := func(counts bool) { l.Beaten(time.Now(), time.Now(), time.Minute, counts) }
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -18,13 +18,13 @@ func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 		{"the first heartbeat", func() { beat(true) }, false},
 		{"one out of turn", func() { beat(false) }, false},
 		{"the second", func() { beat(true) }, true},
-		{"one that failed", func() { l.missed() }, false},
+		{"one that failed", func() { l.Missed() }, false},
 		{"the first after it", func() { beat(true) }, false},
 		{"the second after it", func() { beat(true) }, true},
 	} {
 		step.do()
-		if l.mayJudge() != step.may {
-			t.Errorf("after %s: judges others %t", step.what, l.mayJudge())
+		if l.MayJudge() != step.may {
+			t.Errorf("after %s: judges others %t", step.what, l.MayJudge())
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package engine
+// Package lease keeps the lease of a pod: its boot id, until when its jobs are its own, and whether it may call others dead. It hides the
+// clocks: the pod's own for its trust, the database's for the leases of others. It does no I/O; heartbeats report to it.
+package lease
 
 import (
 	"cmp"
@@ -10,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// lease is the identity of an engine in the table of pods: its boot id, and until when it may trust that the others leave its jobs
+// Lease is the identity of an engine in the table of pods: its boot id, and until when it may trust that the others leave its jobs
 // alone. Trust is counted on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that
-// it always ends before the lease in the table does.
-type lease struct {
+// it always ends before the lease in the table does. Safe for concurrent use.
+type Lease struct {
 	mu     sync.Mutex
 	boot   string
 	before string    // the boot id before this one; empty: there was none
@@ -24,53 +26,60 @@ type lease struct {
 	change wait.Signal
 }
 
-// newLease returns the lease of a boot id, a random one when it is empty.
-func newLease(boot string) *lease {
-	return &lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
+// New returns the lease of a boot id, a random one when it is empty.
+func New(boot string) *Lease {
+	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
 }
 
-func (l *lease) id() string {
+// ID returns the boot id.
+func (l *Lease) ID() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.boot
 }
 
-func (l *lease) IdBefore() string {
+// Before returns the boot id before this one, empty when there was none.
+func (l *Lease) Before() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.before
 }
 
-func (l *lease) Registered() bool {
+// Registered reports whether the pod has a row in the table of pods, as far as it knows.
+func (l *Lease) Registered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
 }
 
-func (l *lease) Trusted() bool {
+// Trusted reports whether the jobs of the pod are its own: its lease has not ended yet.
+func (l *Lease) Trusted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open && time.Now().Before(l.trust)
 }
 
-// left returns how long the lease may still be trusted, and whether it is open.
-func (l *lease) left() (left time.Duration, open bool) {
+// Changed returns a channel that receives when the trust has another end.
+func (l *Lease) Changed() <-chan struct{} { return l.change }
+
+// Left returns how long the lease may still be trusted, and whether it is open.
+func (l *Lease) Left() (left time.Duration, open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Until(l.trust), l.open
 }
 
-// mayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
+// MayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
 // outage of the database makes no pod take the jobs of living ones.
-func (l *lease) mayJudge() bool {
+func (l *Lease) MayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// beaten notes a successful heartbeat or registration, sent at a moment and answered at another one by the database's clock, which
+// Beaten notes a successful heartbeat or registration, sent at a moment and answered at another one by the database's clock, which
 // may count for the right to judge others; it reports whether trust had ended.
-func (l *lease) beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
+func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	regained = time.Now().After(l.trust)
@@ -88,22 +97,24 @@ func (l *lease) beaten(sent, answered time.Time, lasts time.Duration, counts boo
 	return regained
 }
 
-func (l *lease) missed() {
+// Missed notes a heartbeat without an answer.
+func (l *Lease) Missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.beats = 0
 	l.outage.begin()
 }
 
-// spared is [outage.spared] of the pod's latest outage.
-func (l *lease) spared(lasts time.Duration) (since time.Time, left time.Duration) {
+// Spared returns the moment, by the database's clock, from which on leases that end are not held against their pods yet, and for how
+// much longer: after an outage of this pod, for one lease, which lasts so long. Zero: no lease is spared.
+func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage.spared(lasts)
 }
 
 // NewBoot gives the process a new boot id, after its old one was closed by others, and returns the old one.
-func (l *lease) NewBoot() (old string) {
+func (l *Lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old = l.boot
@@ -140,8 +151,7 @@ func (o *outage) answered(at time.Time, beats int) {
 	}
 }
 
-// spared returns the moment, by the database's clock, from which on leases that end are not held against their pods yet, and for how
-// much longer. Zero: no lease is spared.
+// spared is [Lease.Spared].
 func (o *outage) spared(lease time.Duration) (since time.Time, left time.Duration) {
 	if left = lease - time.Since(o.ended); o.since.IsZero() || left <= 0 {
 		return time.Time{}, 0

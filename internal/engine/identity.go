@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/internal/await"
+	"github.com/trapeze-run/trapeze/internal/journal"
+	"github.com/trapeze-run/trapeze/internal/lease"
+	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/poller"
+)
+
+// Identity is the pod or session that an engine works for, with the state that all parts of the engine share.
+type Identity struct {
+	Services
+	Member member
+	Opts   Options
+	Kinds  map[string]*Handler // known kinds: a next step may be of any of them
+
+	Handled      map[string]bool // kinds that it runs; fixed when it starts
+	HandledKinds []string
+	Lease        *lease.Lease
+	Lanes        *slots.Lanes
+	Marks        *slots.Marks
+	Runs         *runs
+	Closing      atomic.Bool // no job starts any more
+	inFlight     inFlight
+	Unknown      unknownOutcomes // a reply was lost: the table may give us jobs that we do not know
+
+	Poller  *poller.Poller
+	look    atomic.Bool // something may be due, not only the next job of a freed subject
+	Due     dueTimes
+	freed   freedSubjects
+	backlog backlog
+}
+
+// Services are shared by the engines of a process.
+type Services struct {
+	Pool       *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
+	Store      *store.Store  // claims and finishes
+	Commands   *store.Store  // submissions, commands and reads: they must not delay the former
+	Heartbeats *store.Store  // heartbeats alone
+	Log        *slog.Logger
+	Damped     *telemetry.Damped
+	Metrics    *telemetry.Metrics
+	Tracing    tracing.Tracer
+	Count      telemetry.Counters
+	Waiters    *await.Waiters
+	journal    *journal.Writer // of events and progress
+}
+
+// NewServices returns the Services of a process on its pools.
+func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider) Services {
+	s := Services{
+		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
+		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics),
+	}
+	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
+	return s
+}
+
+// member is the identity that an engine works for.
+type member interface {
+	// Open opens the identity's row again after its lease was lost.
+	Open(ctx context.Context) error
+	// Heartbeat renews the lease and reads the settings and commands that the engine must apply.
+	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
+	// Apply takes the state of the whole pod from a heartbeat.
+	Apply(store.Beat)
+	// LeaseLost ends the identity, or replaces it by a new one, after others have closed its row.
+	LeaseLost(ctx context.Context)
+	// HistoryChanged drops what rests on commits that the database may have lost.
+	HistoryChanged()
+	// WakePeers wakes the other engines of the process and the other pods, for work that this one cannot take at once.
+	WakePeers()
+	// Cancel ends the handler of a claim if an engine of this process runs it.
+	Cancel(c job.Lease, why job.Reason)
+	// Claims reads the claims that the table gives to the identity. ok is false when another process answers for them now.
+	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
+	// ClaimMissing lets go of a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
+	ClaimMissing(*Run) bool
+	// ClaimsCompared runs after each comparison of the claims with the table.
+	ClaimsCompared(context.Context)
+	// MarkLimit returns how long low-water marks count at most, and wakes the engines that share them after that.
+	MarkLimit() (most time.Duration, wake func())
+}
+
+// Handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
+func (i *Identity) Handle(kinds []string) {
+	i.HandledKinds = kinds
+	for _, name := range kinds {
+		i.Handled[name] = true
+	}
+}
+
+// Boot returns the boot id of the identity.
+func (i *Identity) Boot() string { return i.Lease.ID() }
+
+// Deaf reports whether notifications are disabled: behind a pooler without a direct connection.
+func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
+
+// WakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
+func (i *Identity) WakePeers() { i.Member.WakePeers() }
+
+// Slots returns the number of slots: none when the engine runs no jobs.
+func (i *Identity) Slots() int {
+	if i.Opts.Disabled {
+		return 0
+	}
+	return i.Opts.Slots
+}
+
+// Wake asks for a claim of everything that is due.
+func (i *Identity) Wake() {
+	i.look.Store(true)
+	i.Poller.Wake()
+}
+
+// wakeAll asks for claims here and on the other pods.
+func (i *Identity) wakeAll() {
+	i.Wake()
+	i.WakePeers()
+}
+
+// wakeAfter asks for a claim of a job that was parked for a while.
+func (i *Identity) wakeAfter(wait time.Duration) {
+	i.Due.parked(wait)
+	i.Poller.Nudge()
+}
+
+// freeSubject has the next claim look for the next job of the subject of a run that has ended. It reports whether the run had one.
+func (i *Identity) freeSubject(one *Run) bool {
+	if one.Claimed.Subject == "" {
+		return false
+	}
+	i.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+	return true
+}
+
+// slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
+// pod's.
+func (i *Identity) slotFree(lane string) {
+	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
+		i.Wake()
+	}
+}
+
+// StopClaims keeps the engine from starting jobs.
+func (i *Identity) StopClaims() { i.Closing.Store(true) }
+
+// WaitIdle blocks until no claim is left, and reports whether none is; or until ctx ends or over is closed.
+func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
+	for {
+		select {
+		case <-over:
+			return false
+		case <-i.Runs.idle():
+			if i.Runs.Len() == 0 {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// CloseRuns waits for the ends that are being written, and takes in no further claims.
+func (i *Identity) CloseRuns() {
+	i.Runs.WaitEmpty(2*time.Second, nil)
+	i.Runs.Shut()
+}
+
+// DBError counts an error of the database and returns it.
+func (s *Services) DBError(err error) error {
+	if class := store.Class(err); class != "" {
+		s.Metrics.DBErrors.WithLabelValues(class).Inc()
+	}
+	return err
+}
+
+// CommandError returns the error of a command: [job.ErrOutcomeUnknown] when its outcome is unknown.
+func (s *Services) CommandError(err error) error {
+	if store.Unknown(err) {
+		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, s.DBError(err))
+	}
+	return s.DBError(err)
+}
+
+// The messages of [telemetry.Damped].
+const (
+	heartbeatFailed = "heartbeat failed"
+	notRegistered   = "pod could not register again"
+	NotListening    = "wake-ups by notification are interrupted: polling goes on"
+	notHandedBack   = "jobs that this pod does not know of could not be handed back yet"
+	recoveryFailed  = "recovery failed, next try in a second"
+	promotionFailed = "promotion failed, next try in a second"
+	claimFailed     = "claim failed, next try in a second"
+	NotStarted      = "not started yet: waits for a database that accepts writes"
+	commitNotKnown  = "what became of a commit is not known yet"
+)
+
+// Options configure an engine: see the Options of package runner.
+type Options struct {
+	Boot                               string                 // empty: a random one
+	MayUse                             func(lane string) bool // nil: all lanes
+	Name, Version                      string
+	Slots                              int
+	Disabled                           bool
+	PollEvery                          time.Duration
+	LeaseFor, HeartbeatEvery           time.Duration
+	ShutdownGrace, StuckAfter          time.Duration
+	Timeout, StaleAfter                time.Duration
+	MaxAttempts, MaxCrashes, MaxFanOut int
+	DirectURL                          string
+}
+
+// Kind is a registered handler, with its types erased once so that nothing reflects on the way of a job.
+type Handler struct {
+	Name        string
+	Timeout     time.Duration
+	MaxAttempts int // 0: the default
+	MaxCrashes  int // 0: the default
+	Backoff     job.Backoff
+	StaleAfter  *time.Duration // nil: what the lane says, else the pod; 0: off
+	KeepRunning bool
+	InDatabase  bool
+	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
+	RunSeconds  prometheus.Observer
+	Ends        *telemetry.KindEnds // nil: a kind that only remote workers have
+}

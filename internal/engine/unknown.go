@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"sync"
+	"time"
+)
+
+// unknownFor is for how long after a lost reply, or a failed heartbeat, the table is searched for jobs that are ours without our knowing. A
+// statement whose reply was lost may still be committed after a first check, as by a server that was frozen.
+const unknownFor = 2 * time.Minute
+
+// unknownOutcomes remember that a reply was lost, or that a heartbeat failed. Checks are due at once, then each time the time since then has doubled.
+type unknownOutcomes struct {
+	mu     sync.Mutex
+	raised time.Time // zero: none
+	last   time.Time
+}
+
+func (d *unknownOutcomes) Raise() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.raised, d.last = time.Now(), time.Time{}
+}
+
+func (d *unknownOutcomes) Due() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.raised.IsZero():
+		return false
+	case d.last.IsZero():
+		return true
+	}
+	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
+}
+
+// checked notes a check that began at a moment; the last one is the first after unknownFor.
+func (d *unknownOutcomes) checked(began time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case began.Before(d.raised): // another one since
+	case began.Sub(d.raised) > unknownFor:
+		d.raised = time.Time{}
+	default:
+		d.last = began
+	}
+}
