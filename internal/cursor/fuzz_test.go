@@ -8,6 +8,7 @@ func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
 	f.Add("", "")
 	f.Add("\xff", Sealed("pipelines", "\x00"))
 	f.Add("7", "AQ")
+	f.Add("0", Sealed("jobs", "1700000000000000.42")[:20]+"\n"+Sealed("jobs", "1700000000000000.42")[20:])
 	f.Fuzz(func(t *testing.T, place, text string) {
 		ours := Sealed("jobs", place)
 		if back, err := Opened("jobs", ours); err != nil || back != place {
