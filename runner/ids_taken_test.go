@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -48,10 +50,11 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		does func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error
-		jobs int // that come of it
+		jobs int  // that come of it
+		late bool // the ids are taken while the first of the jobs runs
 	}{
-		"a job that starts at once": {submits(of("plain")), 1},
-		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1},
+		"a job that starts at once": {submits(of("plain")), 1, false},
+		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1, false},
 		"a job with keys": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, key string) error {
 			options := []runner.EnqueueOption{runner.IdempotencyKey(key), runner.Unique(key, runner.WhileActive)}
 			id, err := r.Enqueue(t.Context(), of("plain"), options...)
@@ -63,8 +66,8 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 				t.Errorf("the keys are those of job %d, want %d", s.ID, id)
 			}
 			return err
-		}, 1},
-		"a job in the caller's transaction": {inTx(), 1},
+		}, 1, false},
+		"a job in the caller's transaction": {inTx(), 1, false},
 		"a job with a unique key in the caller's transaction": {func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error {
 			if err := inTx(runner.Unique(key, runner.WhileActive), runner.IdempotencyKey(key))(t, pool, r, key); err != nil {
 				return err
@@ -73,29 +76,29 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 				t.Error("the key is that of another pod's job")
 			}
 			return nil
-		}, 1},
+		}, 1, false},
 		"many jobs": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
 			ids, err := r.EnqueueMany(t.Context(), many("plain", 20))
 			if err == nil {
 				_, err = r.Wait(t.Context(), ids[19]) // the ids returned are those of the jobs
 			}
 			return err
-		}, 20},
+		}, 20, false},
 		"many jobs by COPY": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
 			ids, err := r.EnqueueMany(t.Context(), many("plain", 250))
 			if err == nil {
 				_, err = r.Wait(t.Context(), ids[249])
 			}
 			return err
-		}, 250},
-		"a next step":                 {submits(of("chains")), 2},
-		"a next step with writes":     {submits(of("writes")), 2},
-		"the children and their join": {submits(of("fans", "5")), 7},
-		"the children, by COPY":       {submits(of("fans", "250")), 252},
+		}, 250, false},
+		"a next step":                 {submits(of("chains")), 2, true},
+		"a next step with writes":     {submits(of("writes")), 2, true},
+		"the children and their join": {submits(of("fans", "5")), 7, true},
+		"the children, by COPY":       {submits(of("fans", "250")), 252, true},
 		"the job of a schedule": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
 			_, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
 			return err
-		}, 1},
+		}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,18 +106,27 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			pool := pgtest.Pool(t)
 			o := named("a")
 			o.Slots = 50
+			var late atomic.Bool
+			take := func() {
+				if late.Load() {
+					occupy(t, pool, 3)
+				}
+			}
 			r := start(t, pool, o, map[string]does{
 				"plain": nothing,
 				"chains": func(context.Context, *raw) (*runner.Outcome, error) {
+					take()
 					return runner.Then(of("plain")).Result("kept"), nil
 				},
 				"writes": func(context.Context, *raw) (*runner.Outcome, error) {
+					take()
 					return runner.Then(of("plain")).InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into rows values (1)`)
 						return err
 					}), nil
 				},
 				"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+					take()
 					n := 5
 					if strings.TrimSpace(string(j.Args.JSON)) == "250" {
 						n = 250
@@ -136,7 +148,9 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			}
 			is.NoErr(c.does(t, pool, r, "first"))
 			done(c.jobs)
-			occupy(t, pool, 3)
+			if late.Store(c.late); !c.late {
+				occupy(t, pool, 3)
+			}
 			is.NoErr(c.does(t, pool, r, "second"))
 			done(2 * c.jobs)
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind <> 'theirs'`), 2*c.jobs)
@@ -145,6 +159,11 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			if c.jobs == 2 && name == "a next step with writes" {
 				is.Equal(one[int](t, pool, `select count(*) from rows`), 2)
 			}
+			pgtest.Wait(t, "no id counts as under way", func() bool {
+				known := map[job.Lease]bool{}
+				inside.Of(r).Pod.AddKnown(known)
+				return len(known) == 0
+			})
 			checkHistory(t, pool, r)
 		})
 	}
