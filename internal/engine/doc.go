@@ -7,8 +7,11 @@
 //
 // Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
 // mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends),
-// flush_readback.go (ends whose reply was lost), lease_tx.go (transactions of handlers), orphans.go and missing.go (differences between
-// the table and Runs), heartbeat.go, live.go, submit.go.
+// flush_readback.go (ends whose reply was lost), writes.go and lease_tx.go (what handlers write), orphans.go and missing.go (differences
+// between the table and Runs), heartbeat.go, live.go, submit.go. What all share is in identity.go.
+//
+// Each part knows those before it in this list: Identity, submitter, flusher, finisher, executor, claimer, sweeper, Engine. What a part needs
+// of a later one it is given as a function.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
 //	   │                                    │   ▲                  ▲
