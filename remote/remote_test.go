@@ -271,7 +271,9 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.Foreign())
-	is.True(err != nil) // it opens no connection
+	is.True(errors.Is(err, runner.ErrNoDatabase)) // it opens no connection
+	_, err = r.Admin().Status(t.Context())
+	is.True(errors.Is(err, runner.ErrNoDatabase))
 	is.True(errors.Is(r.Run(t.Context()), runner.ErrNoDatabase))
 }
 

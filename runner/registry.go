@@ -106,7 +106,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	for _, o := range options {
 		o(k)
 	}
-	if k.InDatabase && r.remote {
+	if k.InDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k

@@ -3,8 +3,8 @@ package runner
 import (
 	"context"
 	"log/slog"
-	stdnet "net"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
@@ -28,12 +28,11 @@ type RemoteOptions struct {
 // NewRemote returns a runner that opens no connection to a database: register handlers with it as with any other and have package
 // remote/worker run it. [Runner.Run], submissions and commands return [ErrNoDatabase].
 func NewRemote(o RemoteOptions) (*Runner, error) {
-	config, err := pgxpool.ParseConfig("host=nowhere.invalid user=nobody dbname=none sslmode=disable")
+	config, err := pgxpool.ParseConfig("sslmode=disable")
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.LookupFunc = func(context.Context, string) ([]string, error) { return nil, ErrNoDatabase }
-	config.ConnConfig.DialFunc = func(context.Context, string, string) (stdnet.Conn, error) { return nil, ErrNoDatabase }
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return ErrNoDatabase }
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		return nil, err
@@ -43,6 +42,6 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 		pool.Close()
 		return nil, err
 	}
-	r.remote = true
+	r.remote = pool
 	return r, nil
 }

@@ -21,7 +21,7 @@ type Runner struct {
 	mu       sync.Mutex
 	started  bool
 	declared []declaration // schedules
-	remote   bool          // it has no database: see NewRemote
+	remote   *pgxpool.Pool // refuses to connect, see NewRemote; nil: the runner has a database
 
 	registered map[string]*registered // kinds
 }
@@ -65,7 +65,7 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	if r.started {
 		return nil, nil, errors.New("run: this runner has been run before")
 	}
-	if r.remote {
+	if r.remote != nil {
 		return nil, nil, fmt.Errorf("run: %w: package remote/worker runs it", ErrNoDatabase)
 	}
 	if kinds, err = r.kindsToRun(); err != nil {
@@ -79,7 +79,12 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 }
 
 // Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
-func (r *Runner) Close() { r.pod.Close() }
+func (r *Runner) Close() {
+	r.pod.Close()
+	if r.remote != nil {
+		r.remote.Close()
+	}
+}
 
 // Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
 func (r *Runner) Boot() string { return r.pod.Boot() }
