@@ -106,8 +106,8 @@ type history struct {
 	Missing int // events before those
 	Fan     *job.TreeFanOut
 	PodName string
-	Guest   *store.GuestRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
-	InChain bool            // it is part of a pipeline of more than one job
+	Worker  *store.WorkerRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
+	InChain bool             // it is part of a pipeline of more than one job
 }
 
 func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id int64) (h history, err error) {
@@ -129,7 +129,7 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 			h.PodName = *e.Pod
 		}
 	}
-	if h.Guest, err = d.readGuest(ctx, h.Pod); err != nil {
+	if h.Worker, err = d.readWorker(ctx, h.Pod); err != nil {
 		return h, err
 	}
 	h.InChain = h.ParentID != nil || h.Fan != nil || len(plannedOf(h.Planned)) > 0 || h.Step > 0
@@ -143,12 +143,12 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	return h, nil
 }
 
-// readGuest reads what is known of a pod as a remote worker; nil: it is none.
-func (d *dashboard) readGuest(ctx context.Context, boot *string) (*store.GuestRow, error) {
+// readWorker reads what is known of a pod as a remote worker; nil: it is none.
+func (d *dashboard) readWorker(ctx context.Context, boot *string) (*store.WorkerRow, error) {
 	if boot == nil {
 		return nil, nil
 	}
-	g, err := store.Guest(ctx, d.o.Store, *boot)
+	g, err := store.Worker(ctx, d.o.Store, *boot)
 	if errors.Is(err, job.ErrNotFound) {
 		return nil, nil
 	}

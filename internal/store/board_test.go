@@ -107,9 +107,9 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("web-1")
-	guest := uuid.NewString()
+	worker := uuid.NewString()
 	for range 2 { // its second stream takes the row over
-		_, err := store.OpenGuest(w.ctx(), w.Store, store.PodInfo{Boot: guest, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+		_, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: worker, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 		w.is.NoErr(err)
 	}
 

@@ -127,9 +127,9 @@ var (
 // The claims of a remote worker are those of any pod, by the pod that serves its latest stream alone: one that has not heard yet that the
 // worker has gone elsewhere would claim beside the other for the same slots. Plans: as of the claims, and a probe of remote_workers_pkey.
 var (
-	guestClaimSQL    = claimStatement(claimPick, claimReached, latestStream)
-	guestSinceSQL    = claimStatement(claimSincePick, claimSinceReached, latestStream)
-	guestSubjectsSQL = claimStatement(claimSubjectsPick, claimSubjectsReached, latestStream)
+	workerClaimSQL    = claimStatement(claimPick, claimReached, latestStream)
+	workerSinceSQL    = claimStatement(claimSincePick, claimSinceReached, latestStream)
+	workerSubjectsSQL = claimStatement(claimSubjectsPick, claimSubjectsReached, latestStream)
 )
 
 // ClaimReach is how many pending rows beyond the wanted number a claim reads in all lanes together; a claim that continues in
@@ -321,12 +321,12 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 		marked = marked || !w.Since.IsZero() || w.After != nil
 	}
 	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"kinds", kinds}, {"isolated", isolated}}
-	sql, guestSQL := claimSQL, guestClaimSQL
+	sql, forWorker := claimSQL, workerClaimSQL
 	if marked {
-		by, sql, guestSQL = append(by, claimStarts(wants)...), claimSinceSQL, guestSinceSQL
+		by, sql, forWorker = append(by, claimStarts(wants)...), claimSinceSQL, workerSinceSQL
 	}
 	if s.stream > 0 {
-		by, sql = append(by, args{{"stream", s.stream}}...), guestSQL
+		by, sql = append(by, args{{"stream", s.stream}}...), forWorker
 	}
 	return claim(ctx, s, sql, by)
 }
@@ -365,7 +365,7 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	}
 	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
 	if s.stream > 0 {
-		return claim(ctx, s, guestSubjectsSQL, append(by, args{{"stream", s.stream}}...))
+		return claim(ctx, s, workerSubjectsSQL, append(by, args{{"stream", s.stream}}...))
 	}
 	return claim(ctx, s, claimSubjectsSQL, by)
 }

@@ -21,8 +21,8 @@ var (
 	ClaimSinceSQL    = claimSinceSQL
 	EnqueueSQL       = enqueueSQL
 	FinishSQL        = finishSQL
-	GuestClaimSQL    = guestClaimSQL
-	GuestSinceSQL    = guestSinceSQL
+	WorkerClaimSQL   = workerClaimSQL
+	WorkerSinceSQL   = workerSinceSQL
 	HeartbeatSQL     = heartbeatSQL
 	HeldPageSQL      = heldPageSQL
 	MarksSQL         = marksSQL

@@ -77,8 +77,8 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				"claim":               {store.ClaimSQL, literals},
 				"claim_since":         {store.ClaimSinceSQL, literals},
 				"claim_from_position": {store.ClaimSinceSQL, middle},
-				"worker_claim":        {store.GuestClaimSQL, literals},
-				"worker_claim_since":  {store.GuestSinceSQL, literals},
+				"worker_claim":        {store.WorkerClaimSQL, literals},
+				"worker_claim_since":  {store.WorkerSinceSQL, literals},
 				"marks":               {store.MarksSQL, first},
 			} {
 				plan := plantest.Explain(t, conn, name, one.sql.Text(), "analyze, buffers, format json", one.sql.InOrder(one.by)...)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// GuestRow is what the table knows of a remote worker's row.
-type GuestRow struct {
+// WorkerRow is what the table knows of a remote worker's row.
+type WorkerRow struct {
 	Stream int64  // the number of its latest stream
 	Key    []byte // assignments are signed with it
 	Owner  string // the principal that may speak for it
@@ -21,10 +21,10 @@ type GuestRow struct {
 	Acknowledged []int64
 }
 
-// openGuestSQL opens the row of a remote worker, or takes over one that is open: the stream before is superseded. A lapse that
+// openWorkerSQL opens the row of a remote worker, or takes over one that is open: the stream before is superseded. A lapse that
 // nobody recovered is renewed, as by a heartbeat. Nothing is returned for a row that is closed, is no remote worker's or is
 // somebody else's. Plan: pods_pkey, remote_workers_pkey; both are small.
-var openGuestSQL = newStatement(`
+var openWorkerSQL = newStatement(`
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
 	from trapeze.pods p where w.boot = @boot::uuid and p.boot = w.boot and p.closed_at is null and w.owner = @owner
@@ -48,39 +48,39 @@ with mine as (
 )
 select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
 
-// OpenGuest opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
-// kept for [GuestPolicies].
+// OpenWorker opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
+// kept for [WorkerPolicies].
 // [job.ErrLeaseLost]: the row is closed, or somebody else's.
-func OpenGuest(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (GuestRow, error) {
+func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
-		found, err := run(ctx, s, pgx.RowToStructByPos[GuestRow], openGuestSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
+		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
 		if err != nil {
-			return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
+			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
 		}
 		if len(found) > 0 {
 			return found[0], nil
 		}
 		// A stream before this one may have opened the row at the same moment, unseen by the statement: then this one takes it over.
-		row, err := Guest(ctx, s, p.Boot)
+		row, err := Worker(ctx, s, p.Boot)
 		if last || err != nil || !row.Open || row.Owner != owner {
-			return GuestRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
+			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
 		}
 	}
 }
 
-// guestSQL reads the row of a remote worker. Plan: primary keys, one row.
-var guestSQL = newStatement(`
+// workerSQL reads the row of a remote worker. Plan: primary keys, one row.
+var workerSQL = newStatement(`
 select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
 where w.boot = @boot`)
 
-// Guest reads the row of a remote worker: [job.ErrNotFound] when there is none.
-func Guest(ctx context.Context, s *Store, boot string) (GuestRow, error) {
-	found, err := run(ctx, s, pgx.RowToStructByPos[GuestRow], guestSQL, args{{"boot", boot}})
+// Worker reads the row of a remote worker: [job.ErrNotFound] when there is none.
+func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
+	found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], workerSQL, args{{"boot", boot}})
 	if err != nil {
-		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, err)
+		return WorkerRow{}, fmt.Errorf("read the row of worker %s: %w", boot, err)
 	}
 	if len(found) == 0 {
-		return GuestRow{}, fmt.Errorf("read the row of worker %s: %w", boot, job.ErrNotFound)
+		return WorkerRow{}, fmt.Errorf("read the row of worker %s: %w", boot, job.ErrNotFound)
 	}
 	return found[0], nil
 }
@@ -88,7 +88,7 @@ func Guest(ctx context.Context, s *Store, boot string) (GuestRow, error) {
 // acknowledgeSQL keeps what a heartbeat listed on another pod than the stream's. Plan: remote_workers_pkey, one row.
 var acknowledgeSQL = newStatement(`update trapeze.remote_workers set acknowledged = @claims where boot = @boot and acknowledged <> @claims returning stream`)
 
-// Acknowledge keeps what a worker's heartbeat listed, for the pod that serves its stream: [GuestRow].Acknowledged.
+// Acknowledge keeps what a worker's heartbeat listed, for the pod that serves its stream: [WorkerRow].Acknowledged.
 func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease) error {
 	list := make([]int64, 0, 2*len(claims))
 	for _, c := range claims {
@@ -100,12 +100,12 @@ func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease)
 	return nil
 }
 
-// guestPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
-var guestPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
+// workerPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
+var workerPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
 
-// GuestPolicies reads the policies that [OpenGuest] kept: [job.ErrNotFound] when there is no such worker.
-func GuestPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage, error) {
-	found, err := run(ctx, s, pgx.RowTo[[]byte], guestPoliciesSQL, args{{"boot", boot}})
+// WorkerPolicies reads the policies that [OpenWorker] kept: [job.ErrNotFound] when there is no such worker.
+func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage, error) {
+	found, err := run(ctx, s, pgx.RowTo[[]byte], workerPoliciesSQL, args{{"boot", boot}})
 	if err != nil {
 		return nil, fmt.Errorf("read the policies of worker %s: %w", boot, err)
 	}
@@ -115,9 +115,9 @@ func GuestPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage,
 	return found[0], nil
 }
 
-// GuestHeartbeat is [Store.Heartbeat] for a remote worker, by the pod that serves its stream of that number. The lease is
+// WorkerHeartbeat is [Store.Heartbeat] for a remote worker, by the pod that serves its stream of that number. The lease is
 // renewed only when the worker was heard of.
-func GuestHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
+func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
 }
 

@@ -17,7 +17,7 @@ func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
 		var opening sync.WaitGroup
 		for i := range errs {
 			opening.Go(func() {
-				_, errs[i] = store.OpenGuest(t.Context(), w.Store, store.PodInfo{Boot: boot, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+				_, errs[i] = store.OpenWorker(t.Context(), w.Store, store.PodInfo{Boot: boot, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 			})
 		}
 		opening.Wait()

@@ -130,7 +130,7 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b Beat) ([]
 }
 
 // renewWorker renews the lease of a worker, whoever serves its stream.
-func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.GuestRow, error) {
+func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, error) {
 	for {
 		row, err := h.workerRow(ctx, id, owner)
 		if err != nil {
@@ -139,7 +139,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if !row.Open {
 			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrClosed)
 		}
-		beat, err := store.GuestHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, draining, row.Stream, true)
+		beat, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
 			return row, h.pod.DBError(err)
 		}
@@ -151,11 +151,11 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 }
 
 // workerRow reads the open row of a worker: [ErrClosed] also when it is somebody else's.
-func (h *Host) workerRow(ctx context.Context, id, owner string) (store.GuestRow, error) {
+func (h *Host) workerRow(ctx context.Context, id, owner string) (store.WorkerRow, error) {
 	if !isWorker(id) {
-		return store.GuestRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
+		return store.WorkerRow{}, fmt.Errorf("worker %q: no id of a worker: %w", job.Storable(id, 50), job.ErrInvalid)
 	}
-	row, err := store.Guest(ctx, h.pod.RemoteStore, id)
+	row, err := store.Worker(ctx, h.pod.RemoteStore, id)
 	switch {
 	case errors.Is(err, job.ErrNotFound):
 	case err != nil:

@@ -29,7 +29,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	first, second := start(t, pool, seldom, noKinds), start(t, pool, seldom, noKinds)
 	w := newFar()
 	w.connect(t, first, 2, "other") // so that it claims nothing of what follows
-	old := w.guest
+	old := w.session
 	w.connect(t, second, 2, "far") // the connection to the first pod is cut, which that has not noticed
 	foreign(t, second, of("far"))
 	a := w.takes(t, second)
@@ -63,7 +63,7 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 		_, err := hostOf(r).Report(context.Background(), w.id, owner, host.Report{Claim: claimOf(a)})
 		reported <- err
 	}()
-	old, received := w.guest, make(chan error, 1)
+	old, received := w.session, make(chan error, 1)
 	o := host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
 		Send: func(engine.Assignment) error { return nil }}
 	go func() {

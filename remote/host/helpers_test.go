@@ -20,10 +20,10 @@ const owner = "gpu-team"
 
 // far is a remote worker without a network: what is sent to it waits in a channel until the test says what becomes of it.
 type far struct {
-	id    string
-	sent  chan engine.Assignment
-	guest *host.Session
-	cut   context.CancelFunc // its stream
+	id      string
+	sent    chan engine.Assignment
+	session *host.Session
+	cut     context.CancelFunc // its stream
 
 	nudges    chan struct{}
 	ackWithin time.Duration
@@ -59,7 +59,7 @@ func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...engine.R
 	o := host.Options{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
 		Send: func(a engine.Assignment) error { sent <- a; return ctx.Err() }, Nudge: func() { w.nudges <- struct{}{} }}
 	var err error
-	if w.guest, err = hostOf(to).Receive(ctx, o); err != nil {
+	if w.session, err = hostOf(to).Receive(ctx, o); err != nil {
 		t.Fatal(err)
 	}
 }

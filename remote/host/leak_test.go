@@ -16,8 +16,8 @@ func TestStreamsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	r := start(t, pool, runner.Options{}, noKinds)
 	ends := func(w *far) {
 		w.cut()
-		<-w.guest.Over()
-		is.NoErr(w.guest.Why()) // it ran nothing: its stream was all there was of it
+		<-w.session.Over()
+		is.NoErr(w.session.Why()) // it ran nothing: its stream was all there was of it
 	}
 	w := newFar()
 	w.connect(t, r, 2, "far")

@@ -67,7 +67,7 @@ func (g *Session) giveBackUnsent() {
 func (g *Session) listedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
-	row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID)
+	row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID)
 	if err != nil {
 		return false
 	}

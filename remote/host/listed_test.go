@@ -23,7 +23,7 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	a := w.takes(t, other)
 	is.Equal(one[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
-	case <-w.guest.Stopped():
+	case <-w.session.Stopped():
 		t.Fatal("the stream was ended")
 	case <-time.After(2 * ackWithin): // its sender has looked for it by now
 	}
@@ -47,7 +47,7 @@ func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing
 	next := foreign(t, serves, of("far"))
 	is.Equal(w.takes(t, other).ID, next) // its slot is free again
 	select {
-	case <-w.guest.Stopped():
+	case <-w.session.Stopped():
 		t.Fatal("the stream was ended")
 	default:
 	}

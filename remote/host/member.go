@@ -19,7 +19,7 @@ func (g *Session) Open(context.Context) error { return ErrClosed }
 // Heartbeat renews the lease only when the worker was heard of since the last one.
 func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := store.GuestHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
+	b, err := store.WorkerHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -34,7 +34,7 @@ func (g *Session) Apply(store.Beat) {}
 // LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Session) LeaseLost(ctx context.Context) {
 	why := ErrSuperseded // also where nobody can tell: to open another stream does
-	if row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
+	if row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrClosed
 		g.host.pod.Metrics.LeasesLost.Inc()
 	}
@@ -82,6 +82,6 @@ func (g *Session) current(ctx context.Context) bool {
 }
 
 func (g *Session) serves(ctx context.Context) (bool, error) {
-	row, err := store.Guest(ctx, g.host.pod.RemoteStore, g.opts.ID)
+	row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID)
 	return err == nil && row.Open && row.Stream == g.stream, err
 }

@@ -44,7 +44,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
 	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots}
-	row, err := store.OpenGuest(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
+	row, err := store.OpenWorker(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrClosed)
 	}
@@ -65,7 +65,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := store.GuestHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, false, g.stream, true)
+	b, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, false, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}

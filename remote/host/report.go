@@ -45,7 +45,7 @@ func (h *Host) Report(ctx context.Context, id, owner string, report Report) (dup
 	if taken, duplicate, err := g.report(ctx, report); taken {
 		return duplicate, err
 	}
-	return h.reportedElsewhere(ctx, id, store.GuestRow{Key: g.key, Stream: g.stream}, report)
+	return h.reportedElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
 }
 
 // report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
@@ -150,7 +150,7 @@ func sameResult(reported, kept json.RawMessage) bool {
 
 // reportedElsewhere ends a claim whose stream another pod serves, or none: by an engine of its own for that one report, so that the end
 // and what follows are written as anywhere else.
-func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.GuestRow, report Report) (duplicate bool, err error) {
+func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
 	if err != nil {
@@ -179,7 +179,7 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Guest
 // policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
 // said nothing: that is as the pod says.
 func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []engine.RemoteKind, err error) {
-	raw, err := store.GuestPolicies(ctx, h.pod.RemoteStore, id)
+	raw, err := store.WorkerPolicies(ctx, h.pod.RemoteStore, id)
 	if err != nil {
 		return nil, h.pod.DBError(err)
 	}
@@ -195,7 +195,7 @@ func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (k
 }
 
 // visit makes a session for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
-func (h *Host) visit(id string, row store.GuestRow, kinds []engine.RemoteKind, held []store.Adopted) (g *Session, leave func()) {
+func (h *Host) visit(id string, row store.WorkerRow, kinds []engine.RemoteKind, held []store.Adopted) (g *Session, leave func()) {
 	o := Options{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(engine.Assignment) error { return job.ErrLeaseLost }}
 	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}, stop: func() {}}
 	g.newEngine()

@@ -56,8 +56,8 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	w.keepBeating(t, r)
 	exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
 	exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // or closed: the pod cannot tell
-	<-w.guest.Over()
-	is.True(errors.Is(w.guest.Why(), host.ErrSuperseded)) // to open another stream tells
+	<-w.session.Over()
+	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // to open another stream tells
 }
 
 func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {

@@ -58,7 +58,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	for _, r := range m.GetRunning() {
 		o.Running = append(o.Running, claim(r.GetJobId(), r.GetFence(), r.GetToken()))
 	}
-	guest, err := s.host.Receive(ctx, o)
+	session, err := s.host.Receive(ctx, o)
 	if err != nil {
 		return wrong(ctx, err)
 	}
@@ -89,12 +89,12 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			if err := send(&remotepb.Assignment{}); err != nil {
 				return err
 			}
-		case <-guest.Over():
-			return wrong(ctx, guest.Why())
-		case <-guest.Stopped():
+		case <-session.Over():
+			return wrong(ctx, session.Why())
+		case <-session.Stopped():
 			select {
-			case <-guest.Over():
-				return wrong(ctx, guest.Why())
+			case <-session.Over():
+				return wrong(ctx, session.Why())
 			default:
 			}
 			if ctx.Err() != nil {
