@@ -17,7 +17,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
 // race lets two things happen at once, as often as is said, a few beside each other. Each draws who is a little later.
@@ -233,6 +232,10 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 		if !agrees || j.Fence != 1 {
 			t.Errorf("job %s is %s in epoch %d, and the retry was answered %d %s", id, j.State, j.Epoch, a.status, a.text)
 		}
+		if j.State == job.Pending { // no claim reads past a thousand jobs that nobody runs
+			_, err := h.Admin().Cancel(ctx, ids[0], "me")
+			try(err)
+		}
 		mu.Lock()
 		said[fmt.Sprint(a.status, " ", code)]++
 		mu.Unlock()
@@ -240,6 +243,4 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	h.quietly()
 	t.Logf("answers: %v", said)
 	is.True(races < 1000 || len(said) == 2) // both came first at times
-	_, err := h.Admin().CancelMany(t.Context(), runner.Filter{States: []job.State{job.Pending}}, false, "me")
-	is.NoErr(err)
 }

@@ -155,6 +155,9 @@ func (w *world) checkJobs(h history) {
 		}
 	}
 	for pipeline, found := range steps {
+		if h.jobs[pipeline].Kind == "split" && (len(found) != 2 || found[0] != 1 || found[1] != branches+1) {
+			w.t.Errorf("pipeline %d (split): %v jobs of each step, want its first, %d branches and a join", pipeline, found, branches)
+		}
 		want := max(lengths[h.jobs[pipeline].Kind], 1)
 		for step := range want {
 			if found[step] != 1 && lone[h.jobs[pipeline].Kind] {

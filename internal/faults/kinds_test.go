@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -35,6 +37,11 @@ type batch struct{ Rows, Millis int }
 // turn is submitted with a subject.
 type turn struct{ Millis int }
 
+// split fans out, and its branches are joined.
+type split struct{}
+
+const branches = 3
+
 // flaky runs four times: it asks for later once, fails twice, and succeeds.
 type flaky struct{}
 
@@ -56,6 +63,7 @@ func (link) Kind() string  { return "link" }
 func (plain) Kind() string { return "plain" }
 func (batch) Kind() string { return "batch" }
 func (turn) Kind() string  { return "turn" }
+func (split) Kind() string { return "split" }
 func (flaky) Kind() string { return "flaky" }
 func (nap) Kind() string   { return "nap" }
 
@@ -105,6 +113,10 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[turn]) (*runner.Outcome, error) {
 		started(ctx, pool, j)
 		return runner.Done(nil).InTx(effect(j)), pause(ctx, j.Args.Millis)
+	})
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[split]) (*runner.Outcome, error) {
+		started(ctx, pool, j)
+		return runner.FanOut(slices.Repeat([]job.Args{batch{Rows: 1}}, branches)...).Join(turn{}), nil
 	})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[flaky]) (*runner.Outcome, error) {
 		started(ctx, pool, j)

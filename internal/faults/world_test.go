@@ -101,6 +101,7 @@ func (w *world) round(n int) {
 	w.submit(turn{Millis: 10}, runner.Subject(fmt.Sprint("subject ", n%2)))
 	w.submit(link{Of: chainLength}, runner.Subject(fmt.Sprint("subject ", n%3)))
 	w.submit(flaky{})
+	w.submit(split{})
 }
 
 // load submits rounds, one after the other with a rest in between, in as many goroutines as asked for, until the function
