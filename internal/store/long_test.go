@@ -24,7 +24,7 @@ var bounds = map[string]plantest.Touched{
 	"claim":     {Buffers: 3000, Rows: 1200},
 	"enqueue":   {Buffers: 120, Rows: 25},
 	"finish":    {Buffers: 400, Rows: 50},
-	"heartbeat": {Buffers: 100, Rows: 15},
+	"heartbeat": {Buffers: 280, Rows: 15},
 	"promote":   {Buffers: 2200, Rows: 600},
 }
 

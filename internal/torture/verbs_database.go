@@ -40,7 +40,9 @@ func settings(name, value string) func(*strike) error {
 			}
 			return s.terminate(ctx, c)
 		}
-		err := s.admin(s.ctx, func(c *pgx.Conn) error { return set(s.ctx, c, "set "+name+" = '"+value+"'") })
+		// A statement that was cancelled may still be carried out, after what undoes it.
+		whole := context.WithoutCancel(s.ctx)
+		err := s.admin(s.ctx, func(c *pgx.Conn) error { return set(whole, c, "set "+name+" = '"+value+"'") })
 		if err == nil {
 			s.last()
 		}

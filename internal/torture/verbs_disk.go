@@ -49,7 +49,8 @@ func diskFull(s *strike) (err error) {
 	}()
 	err = s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{fmt.Sprintf(spaceSQL, dir), "set lock_timeout = '3s'", "alter table " + events + " set tablespace small", ballastSQL, plainSQL} {
-			if _, err := c.Exec(s.ctx, sql); err != nil {
+			// A statement that was cancelled may still be carried out, after what undoes it.
+			if _, err := c.Exec(context.WithoutCancel(s.ctx), sql); err != nil {
 				return err
 			}
 		}
