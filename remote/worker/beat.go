@@ -51,7 +51,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	w.mu.Lock()
 	id, drains := w.id, w.drains
 	w.mu.Unlock()
-	out, err := w.client().Heartbeat(asking, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: w.running(), Draining: drains}))
+	out, err := w.servers.now().client.Heartbeat(asking, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: w.running(), Draining: drains}))
 	w.wasBeaten(err == nil)
 	if err != nil {
 		if closed(err) && w.isReceived(id) {
@@ -62,15 +62,16 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 		return
 	}
 	w.mu.Lock()
-	w.lease, w.every = out.Msg.GetLease().AsDuration(), max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
+	lease := out.Msg.GetLease().AsDuration()
+	w.every = max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
 	received := false
 	if w.id == id { // else the answer is to the worker that this was before
-		w.trusted = sent.Add(w.lease - w.lease/10)
+		w.trusted = sent.Add(lease - lease/10)
 		received, w.greets = w.greets, false
 	}
 	w.mu.Unlock()
 	if received {
-		w.log.InfoContext(ctx, "received by a pod", telemetry.Server, w.server(), telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
+		w.log.InfoContext(ctx, "received by a pod", telemetry.Server, w.servers.now().address, telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
 			telemetry.Slots, w.opts.Slots-w.strays(), telemetry.Kinds, w.sent(), telemetry.Running, len(w.list()))
 	}
 	for _, v := range out.Msg.GetVerdicts() {

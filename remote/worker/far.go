@@ -51,7 +51,7 @@ func (f *far) Emit(ctx context.Context, event, level, message string, fields jso
 	return f.patiently(ctx, func(ctx context.Context) error {
 		var sent atomic.Bool
 		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
-		_, err := f.w.client().Note(httptrace.WithClientTrace(ctx, trace), connect.NewRequest(m))
+		_, err := f.w.servers.now().client.Note(httptrace.WithClientTrace(ctx, trace), connect.NewRequest(m))
 		if err != nil && sent.Load() && !answered(err) {
 			return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 		}
@@ -69,7 +69,7 @@ func (f *far) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Checkpoint{Checkpoint: v}
 	return f.patiently(ctx, func(ctx context.Context) error {
-		_, err := f.w.client().Note(ctx, connect.NewRequest(m))
+		_, err := f.w.servers.now().client.Note(ctx, connect.NewRequest(m))
 		return err
 	})
 }
@@ -83,7 +83,7 @@ func (f *far) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *
 	m := &remotepb.ReadRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 	what(m)
 	err = f.patiently(ctx, func(ctx context.Context) error {
-		in, err := f.w.client().Read(ctx, connect.NewRequest(m))
+		in, err := f.w.servers.now().client.Read(ctx, connect.NewRequest(m))
 		if err == nil {
 			out = in.Msg
 		}

@@ -29,7 +29,7 @@ func (w *Worker) stream(ctx context.Context) error {
 	received := false
 	var without complaints
 	for backoff := newBackoff(); ctx.Err() == nil; {
-		server := w.server()
+		server := w.servers.now().address
 		open, err := w.streamOnce(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -51,7 +51,7 @@ func (w *Worker) stream(ctx context.Context) error {
 			return fmt.Errorf("%s refuses the worker: %w", server, err)
 		}
 		w.complain(ctx, &without, open, server, explained(server, err))
-		w.elsewhere()
+		w.servers.next()
 		if !backoff.Wait(ctx) {
 			return nil
 		}
@@ -75,7 +75,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 		}
 	}()
 	began := time.Now()
-	in, err := w.client().StreamJobs(ctx, connect.NewRequest(w.introduction()))
+	in, err := w.servers.now().client.StreamJobs(ctx, connect.NewRequest(w.introduction()))
 	if err != nil {
 		return false, err
 	}

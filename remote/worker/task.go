@@ -89,7 +89,7 @@ func (t *task) abandon() {
 	defer cancel()
 	m := t.report()
 	m.Outcome = &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: "the worker is shutting down"}}
-	_, _ = t.w.client().ReportResult(ctx, connect.NewRequest(m))
+	_, _ = t.w.servers.now().client.ReportResult(ctx, connect.NewRequest(m))
 	t.lose(job.ErrShutdown)
 }
 
@@ -172,7 +172,7 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 	}()
 	for backoff := newBackoff(); !t.isGone(); {
 		asking, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		_, err := t.w.client().ReportResult(asking, connect.NewRequest(m))
+		_, err := t.w.servers.now().client.ReportResult(asking, connect.NewRequest(m))
 		done()
 		switch connect.CodeOf(err) {
 		case connect.CodeFailedPrecondition, connect.CodePermissionDenied, connect.CodeAborted, connect.CodeNotFound:

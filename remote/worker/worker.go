@@ -68,17 +68,14 @@ type Worker struct {
 	engine  *engine.Engine // has the kinds
 	opts    Options
 	log     *slog.Logger
-	clients []remotepb.WorkersClient
-	servers []string // their addresses
+	servers servers
 	kinds   []engine.RemoteKind
 	keeps   map[string]bool // kinds whose handlers go on while no pod answers
 
 	mu      sync.Mutex
-	at      int // of clients
 	id      string
 	tasks   map[key]*task
-	every   time.Duration // between heartbeats, as the pods say
-	lease   time.Duration
+	every   time.Duration           // between heartbeats, as the pods say
 	trusted time.Time               // until when the worker may take it that its jobs are its
 	cut     context.CancelCauseFunc // of the stream
 	working sync.WaitGroup
@@ -105,14 +102,14 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	w := &Worker{engine: inside.Of(r).Pod.Engine, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, lease: 8 * time.Second, kick: wait.NewSignal(), noted: wait.NewSignal(), freed: wait.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
-	for server := range strings.SplitSeq(o.Server, ",") {
-		server = strings.TrimSpace(server)
-		client, err := o.client(server)
+	w := &Worker{engine: inside.Of(r).Pod.Engine, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, kick: wait.NewSignal(), noted: wait.NewSignal(), freed: wait.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
+	for address := range strings.SplitSeq(o.Server, ",") {
+		address = strings.TrimSpace(address)
+		client, err := o.client(address)
 		if err != nil {
 			return nil, fmt.Errorf("remote worker: %w", err)
 		}
-		w.clients, w.servers = append(w.clients, client), append(w.servers, server)
+		w.servers.all = append(w.servers.all, server{address, client})
 	}
 	if w.kinds = engine.RemoteKinds(w.engine); len(w.kinds) == 0 {
 		return nil, errors.New("remote worker: no handler is registered")
@@ -216,7 +213,7 @@ func (w *Worker) drain(ctx context.Context) {
 	}
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if _, err := w.client().Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.name(), Running: w.running(), Draining: true, Leaving: true})); err != nil {
+	if _, err := w.servers.now().client.Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.name(), Running: w.running(), Draining: true, Leaving: true})); err != nil {
 		w.log.WarnContext(ctx, "no pod was told of the end: the lease runs out instead", telemetry.Err, err)
 	}
 }
@@ -234,19 +231,6 @@ func (w *Worker) ends(within time.Duration) bool {
 	case <-time.After(within):
 		return len(w.list()) == 0
 	}
-}
-
-func (w *Worker) client() remotepb.WorkersClient {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.clients[w.at]
-}
-
-// server is the address of the pod that is tried now.
-func (w *Worker) server() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.servers[w.at]
 }
 
 // sent are the kinds that the worker asks for.
@@ -276,13 +260,6 @@ func (w *Worker) name() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.id
-}
-
-// elsewhere has the next address tried.
-func (w *Worker) elsewhere() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = (w.at + 1) % len(w.clients)
 }
 
 // hurry asks for a heartbeat now.
