@@ -15,8 +15,6 @@ import (
 )
 
 var jobRoutes = []Route{
-	{Method: http.MethodPost, Path: "/jobs", Needs: access.JobsSubmit, scope: ownJobs, Summary: "Submit a job",
-		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
 	{Method: http.MethodGet, Path: "/jobs", Needs: access.JobsRead, scope: ownJobs, Summary: "List jobs, newest first",
 		query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "limit", "cursor"},
 		out:   page("jobs", component("Job")), do: listJobs},
@@ -28,12 +26,6 @@ var jobRoutes = []Route{
 		out: object("obstacles", listOf(of[job.Obstacle]())), do: onJob(listObstacles)},
 	{Method: http.MethodGet, Path: "/jobs/:id/events", Needs: access.JobsRead, scope: jobInPath, Summary: "Show the history of a job",
 		query: []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listJobEvents)},
-	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; one that has ended is only shown",
-		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
-	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
-		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
-	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
-		Summary: "End a job at once, whatever its handler does", out: of[endedJob](), do: onJob(adminStop)},
 }
 
 func listJobs(c *call) (any, error) {

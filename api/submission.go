@@ -16,6 +16,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
+var submissionRoutes = []Route{
+	{Method: http.MethodPost, Path: "/jobs", Needs: access.JobsSubmit, scope: ownJobs, Summary: "Submit a job",
+		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
+}
+
 // Submission is a job on its way in, as JSON: the body of POST /jobs, and what the command line submits. Only the kind is
 // required.
 type Submission struct {

@@ -13,7 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-var commandRoutes = []Route{
+var jobCommandRoutes = []Route{
+	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; one that has ended is only shown",
+		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
+		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
+		Summary: "End a job at once, whatever its handler does", out: of[endedJob](), do: onJob(adminStop)},
 	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath, Summary: "Delete a job that has ended, or by its first job a pipeline",
 		out: object("id", textual, "deleted", schema{"type": "integer"}), do: onJob(deleteJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Let a job go that awaits approval",
