@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -51,24 +50,6 @@ func (p *pod) get(t *testing.T, path string) string {
 	var text bytes.Buffer
 	_, _ = text.ReadFrom(response.Body)
 	return text.String()
-}
-
-// growing is a log that is read while it grows.
-type growing struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (g *growing) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.text.Write(b)
-}
-
-func (g *growing) String() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.text.String()
 }
 
 func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -109,8 +110,8 @@ type pod struct {
 	line  string // as it was printed
 	t     *testing.T
 	cmd   *exec.Cmd
-	log   *bytes.Buffer
-	ended chan error
+	log   *growing
+	ended chan struct{} // closed when the process has ended
 }
 
 // serve starts a pod with the demo kinds and waits until it is ready. It ends with the test.
@@ -126,7 +127,7 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 	if url != "" {
 		env = append(env, "DATABASE_URL="+url)
 	}
-	p := &pod{t: t, cmd: exec.Command(program, append([]string{"serve"}, args...)...), log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	p := &pod{t: t, cmd: exec.Command(program, append([]string{"serve"}, args...)...), log: &growing{}, ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stderr = environment(env...), p.log
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -142,26 +143,42 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 		first <- lines.Text()
 		for lines.Scan() {
 		}
-		p.ended <- p.cmd.Wait()
+		_ = p.cmd.Wait()
+		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			<-p.ended
-		}
+		_ = p.cmd.Process.Kill() // nothing, when it has ended
+		<-p.ended
 	})
 	select {
 	case line := <-first:
 		p.line = line
 		if json.Unmarshal([]byte(line), &p.ReadyLine) != nil {
 			<-p.ended
-			p.ended <- nil
 			t.Fatalf("serve printed %q; its log:\n%s", line, p.log)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("serve was not ready within a minute")
 	}
 	return p
+}
+
+// growing is a log that is read while it grows.
+type growing struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (g *growing) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.Write(b)
+}
+
+func (g *growing) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.String()
 }
 
 func (p *pod) signal(s syscall.Signal) {

@@ -25,14 +25,14 @@ import (
 
 // puppet is a remote worker that says what the test has it say, over the network.
 type puppet struct {
-	t      *testing.T
-	id     string
-	token  string
-	client remotepb.WorkersClient // of the pod that it talks to
-	in     *grpc.ServerStreamForClient[remotepb.Assignment]
+	t     *testing.T
+	id    string
+	token string
+	sent  chan *remotepb.Assignment // closed when the stream ends
 
-	mu   sync.Mutex
-	runs map[int64]*remotepb.Running
+	mu     sync.Mutex
+	client remotepb.WorkersClient // of the pod that it talks to
+	runs   map[int64]*remotepb.Running
 }
 
 func newPuppet(t *testing.T, p *pod, token string) *puppet {
@@ -45,7 +45,15 @@ func (w *puppet) talkTo(p *pod) {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	w.t.Cleanup(transport.CloseIdleConnections)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.client = remotepb.NewWorkersClient(&http.Client{Transport: transport}, p.HTTP, grpc.WithGRPC())
+}
+
+func (w *puppet) pod() remotepb.WorkersClient {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.client
 }
 
 // asking is a request with the worker's token.
@@ -59,28 +67,37 @@ func asking[T any](w *puppet, m *T) *grpc.Request[T] {
 func (w *puppet) opens(slots int32, kinds ...string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
-	in, err := w.client.StreamJobs(ctx, asking(w, &remotepb.StreamJobsRequest{WorkerId: w.id, Name: "puppet", Slots: slots, Topics: kinds}))
+	in, err := w.pod().StreamJobs(ctx, asking(w, &remotepb.StreamJobsRequest{WorkerId: w.id, Name: "puppet", Slots: slots, Topics: kinds}))
 	if err != nil {
 		return err
 	}
-	w.in = in
 	if code := grpc.CodeOf(w.beat()); code != grpc.CodeUnknown { // of nil
 		in.Receive()
 		return in.Err()
 	}
+	sent := make(chan *remotepb.Assignment, 100)
+	w.sent = sent
+	// What has come is listed by the next heartbeat, whether or not the test looks at it: what is not listed for long is taken back.
+	go func() {
+		defer close(sent)
+		for in.Receive() {
+			m := in.Msg()
+			w.mu.Lock()
+			w.runs[m.GetJobId()] = &remotepb.Running{JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken()}
+			w.mu.Unlock()
+			sent <- m
+		}
+	}()
 	return nil
 }
 
 // takes waits for a job and acknowledges it.
 func (w *puppet) takes() *remotepb.Assignment {
 	w.t.Helper()
-	if !w.in.Receive() {
-		w.t.Fatalf("no job was sent: %v", w.in.Err())
+	m, ok := <-w.sent
+	if !ok {
+		w.t.Fatal("no job was sent: the stream is over")
 	}
-	m := w.in.Msg()
-	w.mu.Lock()
-	w.runs[m.GetJobId()] = &remotepb.Running{JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken()}
-	w.mu.Unlock()
 	if err := w.beat(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -94,7 +111,7 @@ func (w *puppet) beat() error {
 		m.Running = append(m.Running, r)
 	}
 	w.mu.Unlock()
-	_, err := w.client.Heartbeat(context.Background(), asking(w, m))
+	_, err := w.pod().Heartbeat(context.Background(), asking(w, m))
 	return err
 }
 
@@ -118,7 +135,7 @@ func (w *puppet) keepsBeating() {
 
 // reports says that a job is done, with a result.
 func (w *puppet) reports(m *remotepb.Assignment, result string) (remotepb.ReportResultResponse_Status, error) {
-	out, err := w.client.ReportResult(context.Background(), asking(w, &remotepb.ReportResultRequest{WorkerId: w.id, JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken(),
+	out, err := w.pod().ReportResult(context.Background(), asking(w, &remotepb.ReportResultRequest{WorkerId: w.id, JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken(),
 		Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(result)}}}))
 	if err != nil {
 		return 0, err
@@ -224,10 +241,10 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	for i := range int64(100_000) {
 		flood.Running = append(flood.Running, &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &i}})
 	}
-	_, err = w.client.Heartbeat(t.Context(), asking(w, flood))
+	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
 	is.True(refusedAs(err, grpc.CodeInvalidArgument, "parts in one message")) // more than any message has is not even read
 	flood.Running = flood.Running[:2001]
-	_, err = w.client.Heartbeat(t.Context(), asking(w, flood))
+	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
 	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more notes than a worker has slots, in one message
 
 	// As fast as it can from eight connections, while another worker's work goes on.
@@ -236,7 +253,7 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	for range 8 {
 		flooding.Go(func() {
 			for n := int64(0); ctx.Err() == nil; n++ {
-				_, _ = w.client.Heartbeat(ctx, asking(w, &remotepb.HeartbeatRequest{WorkerId: w.id, Running: []*remotepb.Running{{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &n}}}}))
+				_, _ = w.pod().Heartbeat(ctx, asking(w, &remotepb.HeartbeatRequest{WorkerId: w.id, Running: []*remotepb.Running{{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &n}}}}))
 			}
 		})
 	}
@@ -264,10 +281,10 @@ func TestARemoteWorkersLeaseIsRenewedThroughAnotherPod(t *testing.T) {
 	first, second := puppetPod(t, db), puppetPod(t, db)
 	w := newPuppet(t, first, puppetsToken)
 	is.NoErr(w.opens(1, "demo.echo"))
+	w.keepsBeating()
 	id := db.enqueue("demo.echo")
 	a := w.takes()
 	w.talkTo(second)
-	w.keepsBeating()
 	first.signal(syscall.SIGKILL)
 	pool := pgtest.Connect(t, db.url)
 	pgtest.Wait(t, "more than a lease has passed", func() (over bool) {

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/server"
 
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -27,30 +26,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// written is a log that may be read while it is written.
-type written struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (w *written) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.Buffer.Write(p)
-}
-
-func (w *written) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.Buffer.String()
-}
-
 // What a worker proves itself with, and what its assignments are signed with, is shown to nobody, nor written anywhere.
 func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:paralleltest // it sets the default log
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	pool := pgtest.Connect(t, db.url)
-	log := &written{}
+	log := &growing{}
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	before := slog.Default()
 	slog.SetDefault(logger)

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
-	"bytes"
 	"net/url"
 	"os"
 	"os/exec"
@@ -24,8 +23,8 @@ import (
 type far struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	log   *bytes.Buffer
-	ended chan error
+	log   *growing
+	ended chan struct{} // closed when the process has ended
 }
 
 func startFar(t *testing.T, server string, env ...string) *far {
@@ -35,18 +34,19 @@ func startFar(t *testing.T, server string, env ...string) *far {
 
 func startFarWith(t *testing.T, server string, flags []string, env ...string) *far {
 	t.Helper()
-	w := &far{t: t, cmd: exec.Command(os.Args[0], append([]string{"worker", "--server", server}, flags...)...), log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	w := &far{t: t, cmd: exec.Command(os.Args[0], append([]string{"worker", "--server", server}, flags...)...), log: &growing{}, ended: make(chan struct{})}
 	w.cmd.Env, w.cmd.Stderr = environment(append([]string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SLOTS=2"}, env...)...), w.log
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { w.ended <- w.cmd.Wait() }()
+	go func() {
+		_ = w.cmd.Wait()
+		close(w.ended)
+	}()
 	t.Cleanup(func() {
-		if w.cmd.ProcessState == nil {
-			_ = w.cmd.Process.Signal(syscall.SIGCONT)
-			_ = w.cmd.Process.Kill()
-			<-w.ended
-		}
+		_ = w.cmd.Process.Signal(syscall.SIGCONT)
+		_ = w.cmd.Process.Kill()
+		<-w.ended
 		if t.Failed() {
 			t.Logf("the log of %s:\n%s", server, w.log)
 		}
@@ -64,8 +64,7 @@ func (w *far) signal(s syscall.Signal) {
 func (w *far) end() int {
 	w.t.Helper()
 	select {
-	case err := <-w.ended:
-		w.ended <- err
+	case <-w.ended:
 		return w.cmd.ProcessState.ExitCode()
 	case <-time.After(30 * time.Second):
 		w.t.Fatal("the worker did not end within 30 s")

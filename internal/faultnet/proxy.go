@@ -81,19 +81,30 @@ func StartFollowing(address string, target func() (network, address string)) (*P
 	if err != nil {
 		return nil, err
 	}
-	p, err := StartTo(target)
+	p, err := listen(target)
 	if err != nil {
 		return nil, err
 	}
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: p.Addr(),
 		Path: "/" + config.Database, RawQuery: "sslmode=disable"}
 	p.url = u.String()
+	p.running.Go(p.accept)
 	return p, nil
 }
 
 // StartTo starts a proxy in front of whatever target says when a connection comes: a program that is started anew has another
 // port. An empty address is nobody, and the connection is broken. Close ends it. What it cuts by statements is PostgreSQL's alone.
 func StartTo(target func() (network, address string)) (*Proxy, error) {
+	p, err := listen(target)
+	if err != nil {
+		return nil, err
+	}
+	p.running.Go(p.accept)
+	return p, nil
+}
+
+// listen makes a proxy that does not serve yet.
+func listen(target func() (network, address string)) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -103,7 +114,6 @@ func StartTo(target func() (network, address string)) (*Proxy, error) {
 		p.gates[d].open = make(chan struct{})
 		close(p.gates[d].open)
 	}
-	p.running.Go(p.accept)
 	return p, nil
 }
 
