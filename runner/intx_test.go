@@ -66,6 +66,81 @@ func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
+func TestTwoWritesOfTheFinishAreBothWrittenInTheirOrder(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table notes (id bigserial, what text)`)
+	note := func(what string) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `insert into notes (what) values ($1)`, what)
+			return err
+		}
+	}
+	fails := func(context.Context, pgx.Tx) error { return errors.New("no") }
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"both": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(nil).InTx(note("first")).InTx(note("second")).InTx(note("third")), nil
+		},
+		"first-fails": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(nil).InTx(fails).InTx(note("not written")), nil
+		},
+		"second-fails": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(nil).InTx(note("not written")).InTx(fails), nil
+		},
+	})
+	is.Equal(ended(t, r, enqueue(t, r, of("both"))).State, job.Succeeded)
+	is.Equal(ended(t, r, enqueue(t, r, of("first-fails"))).State, job.Failed)
+	is.Equal(ended(t, r, enqueue(t, r, of("second-fails"))).State, job.Failed)
+	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by id) from notes`), "first second third")
+}
+
+// A transaction of a job inside another one would wait for itself; one beside it waits its turn.
+func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table notes (what text)`)
+	note := func(ctx context.Context, tx pgx.Tx, what string) error {
+		_, err := tx.Exec(ctx, `insert into notes values ($1)`, what)
+		return err
+	}
+	said := make(chan error, 3)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		inside, cancel := context.WithTimeout(ctx, 5*time.Second) // it would wait for as long
+		defer cancel()
+		err := j.Tx(ctx, func(tx pgx.Tx) error {
+			said <- j.Tx(inside, func(tx pgx.Tx) error { return note(ctx, tx, "inside") }, nil)
+			said <- j.Checkpoint(inside, 1)
+			return note(ctx, tx, "outside")
+		}, nil)
+		if err != nil {
+			return nil, err
+		}
+		begun, second := make(chan struct{}), make(chan error)
+		go func() {
+			<-begun
+			second <- j.Tx(ctx, func(tx pgx.Tx) error { return note(ctx, tx, "beside") }, nil)
+		}()
+		if err := errors.Join(j.Tx(ctx, func(tx pgx.Tx) error { close(begun); return note(ctx, tx, "first") }, nil), <-second); err != nil {
+			return nil, err
+		}
+		return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			inside, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			said <- j.Tx(inside, func(tx pgx.Tx) error { return note(ctx, tx, "inside") }, nil)
+			return note(ctx, tx, "last")
+		}), nil
+	}})
+	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+	for range cap(said) {
+		err := <-said
+		is.True(err != nil && strings.Contains(err.Error(), "a transaction of the job is open"))
+	}
+	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by what) from notes`), "beside first last outside")
+	checkHistory(t, pool, r)
+}
+
 func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -96,8 +96,16 @@ func (o *Outcome) Warning() *Outcome { o.quality = job.Warning; return o }
 
 // InTx adds the handler's own writes to the commit that ends the job: they happen exactly once. write runs after the
 // handler has returned, with the job's lease held; an error of it, or a panic, rolls everything back and counts as the
-// handler's error. The transaction is one of the host's pool.
+// handler's error. The transaction is one of the host's pool. Given twice, both write, in this order.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
-	o.inTx = write
+	first := o.inTx
+	if o.inTx = write; first != nil {
+		o.inTx = func(ctx context.Context, tx pgx.Tx) error {
+			if err := first(ctx, tx); err != nil {
+				return err
+			}
+			return write(ctx, tx)
+		}
+	}
 	return o
 }

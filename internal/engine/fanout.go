@@ -37,7 +37,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
 			if o.InTx != nil {
-				if err := callWrite(ctx, tx, o.InTx); err != nil {
+				if err := callWrite(ctx, one, tx, o.InTx); err != nil {
 					return &writeError{err}
 				}
 			}

@@ -28,7 +28,7 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	var ended store.Ended
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, fin.Pool, func(ctx context.Context, tx pgx.Tx) error {
-			if err := callWrite(ctx, tx, o.InTx); err != nil {
+			if err := callWrite(ctx, one, tx, o.InTx); err != nil {
 				return &writeError{err}
 			}
 			if err := one.Events.WriteIn(ctx, tx); err != nil {
@@ -73,9 +73,9 @@ func (w *writeError) Unwrap() error { return w.err }
 
 // callWrite calls the handler's writes; a panic is their error. They have a goroutine of their own, because what ends
 // theirs (runtime.Goexit, as of a test that fails) must not end ours, which owes the job its end.
-func callWrite(ctx context.Context, tx pgx.Tx, write func(context.Context, pgx.Tx) error) error {
+func callWrite(ctx context.Context, one *Run, tx pgx.Tx, write func(context.Context, pgx.Tx) error) error {
 	err := guard.Call(func() error {
-		err := write(ctx, tx)
+		err := one.inside(func() error { return write(ctx, tx) })
 		if err != nil {
 			work.ReadError(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -37,6 +38,7 @@ type Run struct {
 	handed  time.Time // when its start was decided; zero for claims by the poller
 
 	turn     chan struct{} // one transaction at a time holds the lease
+	writing  atomic.Uint64 // the goroutine whose function writes in it; 0: none does
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
@@ -93,6 +95,22 @@ func (one *Run) attrs() []any {
 	c := &one.Claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
+}
+
+// errOpen is the error of a transaction or checkpoint of a job inside a transaction of the same job.
+var errOpen = errors.New("a transaction of the job is open: write in that one, and give Job.Tx the checkpoint")
+
+// inside calls the function of a handler that writes in the transaction that holds the lease.
+func (one *Run) inside(write func() error) error {
+	one.writing.Store(guard.Goroutine())
+	defer one.writing.Store(0)
+	return write()
+}
+
+// isInside reports whether the caller is such a function: its turn would never come.
+func (one *Run) isInside() bool {
+	by := one.writing.Load()
+	return by != 0 && by == guard.Goroutine()
 }
 
 // runs are the claims that this process works on.

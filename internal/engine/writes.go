@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -26,8 +25,11 @@ type writer struct {
 
 // Tx implements [work.Writer].
 func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
+	if w.one.isInside() {
+		return errOpen
+	}
 	err := w.leases.run(ctx, w.one, w.leases.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		if err := write(tx); err != nil {
+		if err := w.one.inside(func() error { return write(tx) }); err != nil {
 			return err
 		}
 		if err := w.one.Events.WriteIn(ctx, tx); err != nil {
@@ -68,11 +70,11 @@ func (w *writer) Emit(ctx context.Context, event, level, message string, fields 
 // turnWithin is how long a checkpoint waits for a transaction of its job that is open.
 const turnWithin = 10 * time.Second
 
-// errTurn says why a checkpoint could not be kept.
-var errTurn = errors.New("a transaction of the job is open: inside Job.Tx, give the checkpoint to it")
-
 // Checkpoint implements [work.Writer].
 func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
+	if w.one.isInside() {
+		return fmt.Errorf("keep checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(w.leases.alive, func() { cancel(job.ErrShutdown) })
@@ -83,7 +85,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	case w.one.turn <- struct{}{}:
 		defer func() { <-w.one.turn }()
 	case <-patience.C:
-		return fmt.Errorf("keep checkpoint of job %d: %w", w.one.Lease.JobID, errTurn)
+		return fmt.Errorf("keep checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -3,9 +3,12 @@
 package guard
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 )
 
 // Panic is the error of a function that panicked.
@@ -34,4 +37,14 @@ func Call(fn func() error) error {
 	}()
 	<-done
 	return err
+}
+
+// Goroutine returns the number of the goroutine that calls it, from 1 on. It takes about a microsecond. It is for one thing alone: to tell a
+// call inside another, which would wait for itself, from one beside it.
+func Goroutine() uint64 {
+	var buf [40]byte
+	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	digits, _, _ := bytes.Cut(text, []byte(" "))
+	n, _ := strconv.ParseUint(string(digits), 10, 64)
+	return n
 }
