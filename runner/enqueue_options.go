@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -42,8 +43,15 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 }
 
 // IdempotencyKey makes it safe to submit again after an unknown outcome: the same key returns the same job, for a day. The
-// same key with other content is [job.ErrKeyReused]. Each [Submitter] has keys of his own: nobody is given another's job.
-func IdempotencyKey(key string) EnqueueOption { return func(w *submission) { w.IdempotencyKey = key } }
+// same key with other content is [job.ErrKeyReused]. Each [Submitter] has keys of his own: nobody is given another's job. An empty key is
+// [job.ErrInvalid], for it would protect nothing.
+func IdempotencyKey(key string) EnqueueOption {
+	return func(w *submission) {
+		if w.IdempotencyKey = key; key == "" {
+			w.wrong = fmt.Errorf("IdempotencyKey is empty: %w", job.ErrInvalid)
+		}
+	}
+}
 
 // NeedsApproval keeps the job from running until a person approves it ([Admin.Approve]); what nobody approves within
 // Options.ApprovalTTL is cancelled. A lane can ask the same of all that is submitted to it (lanes.requires_approval). The

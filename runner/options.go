@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/engine"
 
 	"context"
@@ -128,6 +129,9 @@ func set[T int | time.Duration](field *T, value T) {
 	}
 }
 
+// maxSlots is more than any process can use: a number with a digit too many.
+const maxSlots = 10_000
+
 // validate reports every problem at once, so that an operator mends a configuration in one go.
 func (o Options) validate() error {
 	var errs []error
@@ -137,7 +141,7 @@ func (o Options) validate() error {
 		}
 	}
 	complain(validSchema.MatchString(o.Schema), "schema %q: want %s", o.Schema, validSchema)
-	complain(o.Slots > 0, "slots: %d, want at least 1", o.Slots)
+	complain(o.Slots > 0 && o.Slots <= maxSlots, "slots: %d, want 1 to %d", o.Slots, maxSlots)
 	complain(o.PollEvery >= 100*time.Millisecond, "poll interval of %s is below 100ms", o.PollEvery)
 	complain(o.HeartbeatEvery > 0, "heartbeat of %s, want more than 0", o.HeartbeatEvery)
 	complain(o.LeaseFor >= 3*o.HeartbeatEvery, "lease of %s is shorter than three heartbeats of %s", o.LeaseFor, o.HeartbeatEvery)
@@ -149,6 +153,10 @@ func (o Options) validate() error {
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
 	complain(o.MinScheduleInterval > 0, "least interval of schedules of %s, want more than 0", o.MinScheduleInterval)
+	if o.DirectURL != "" && o.DirectURL != "off" {
+		_, err := dburl.Config(o.DirectURL)
+		complain(err == nil, "direct URL: %w", err)
+	}
 	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)
 }

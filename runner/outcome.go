@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,15 @@ type Outcome struct {
 	later   *time.Duration
 	why     string
 	fan     *fan
+	wrong   error // the first mistake in how it was made: the job fails with it
+}
+
+// complain keeps the first mistake in how an outcome was made.
+func (o *Outcome) complain(format string, args ...any) *Outcome {
+	if o.wrong == nil {
+		o.wrong = fmt.Errorf(format+": %w", append(args, job.ErrInvalid)...)
+	}
+	return o
 }
 
 // fan is a fan-out as its handler describes it.
@@ -64,9 +74,13 @@ func FanOut(children ...job.Args) *Outcome {
 }
 
 // Deferred ends the run, not the job: it waits until parts of it, so many in all, have been completed from outside with
-// [Runner.Complete] and the token of [Job.Token]. Otherwise as [FanOut].
+// [Runner.Complete] and the token of [Job.Token]. Otherwise as [FanOut]. With no part at all the job fails: nobody could complete it.
 func Deferred(parts int) *Outcome {
-	return &Outcome{quality: job.OK, fan: &fan{parts: max(parts, 0)}}
+	o := &Outcome{quality: job.OK, fan: &fan{parts: parts}}
+	if parts < 1 {
+		o.complain("Deferred(%d), want at least one part", parts)
+	}
+	return o
 }
 
 // Join sets the step that follows when all branches of a [FanOut] or [Deferred] have ended. It reads the result of the job that
@@ -74,17 +88,18 @@ func Deferred(parts int) *Outcome {
 // a [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
-		return Then(Chain(nil)) // refused when the run ends, rather than forgotten
+		return o.complain("Join of an outcome that is neither FanOut nor Deferred")
 	}
 	o.fan.join = Step(next, options...)
 	return o
 }
 
-// FailFast makes the first branch that fails end the job as failed; the branches that are open are cancelled.
+// FailFast makes the first branch of a [FanOut] or [Deferred] that fails end the job as failed; the branches that are open are cancelled.
 func (o *Outcome) FailFast() *Outcome {
-	if o.fan != nil {
-		o.fan.failFast = true
+	if o.fan == nil {
+		return o.complain("FailFast of an outcome that is neither FanOut nor Deferred")
 	}
+	o.fan.failFast = true
 	return o
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
@@ -29,15 +30,28 @@ type HandleOption func(*registered)
 
 // Timeout bounds each run: its context then ends with [job.ErrTimeout], and its error counts as an attempt. Default:
 // Options.Timeout.
-func Timeout(d time.Duration) HandleOption { return func(k *registered) { k.Timeout = d } }
+func Timeout(d time.Duration) HandleOption {
+	return func(k *registered) {
+		k.complain(d >= 0, "Timeout(%s), want 0 or more", d)
+		k.Timeout = d
+	}
+}
 
 // Retry lets a job's handler fail: max tries in all, with the given wait in between. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
-	return func(k *registered) { k.MaxAttempts, k.Backoff = max, wait }
+	return func(k *registered) {
+		k.complain(max >= 1, "Retry(%d), want at least one try", max)
+		k.MaxAttempts, k.Backoff = max, wait
+	}
 }
 
 // MaxCrashes is how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
-func MaxCrashes(n int) HandleOption { return func(k *registered) { k.MaxCrashes = n } }
+func MaxCrashes(n int) HandleOption {
+	return func(k *registered) {
+		k.complain(n >= 1, "MaxCrashes(%d), want at least 1", n)
+		k.MaxCrashes = n
+	}
+}
 
 // KeepRunning lets handlers of this kind go on while the pod cannot reach the database for longer than its lease. Their
 // writes are fenced all the same; what they do elsewhere may happen at the same time as on another pod.
@@ -47,20 +61,35 @@ func KeepRunning() HandleOption { return func(k *registered) { k.KeepRunning = t
 // ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
 // a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
 // the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
-func StaleAfter(d time.Duration) HandleOption { return func(k *registered) { k.StaleAfter = &d } }
+func StaleAfter(d time.Duration) HandleOption {
+	return func(k *registered) {
+		k.complain(d >= 0, "StaleAfter(%s), want 0 or more", d)
+		k.StaleAfter = &d
+	}
+}
 
 // registered is a kind with what the public face keeps of it.
 type registered struct {
 	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
+	wrong        []string // mistakes in the options
+}
+
+func (k *registered) complain(ok bool, format string, args ...any) {
+	if !ok {
+		k.wrong = append(k.wrong, fmt.Sprintf(format, args...))
+	}
 }
 
 // Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
-// mistake in the wiring, and so does a name that [job.ValidateKind] refuses.
+// mistake in the wiring, and so do a nil handler, an option that cannot be and a name that [job.ValidateKind] refuses.
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
+	if handler == nil {
+		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
+	}
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
 		options = append([]HandleOption{Secrets(pointers...)}, options...)
 	}
@@ -76,6 +105,9 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 // HandleRaw registers a handler of a kind whose arguments it decodes itself: a kind chosen at run time, such as those of
 // a configuration. Otherwise as [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
+	if handler == nil {
+		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
+	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		return handler(ctx, rawJob(name, j))
 	})
@@ -105,6 +137,9 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(run), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
 	for _, o := range options {
 		o(k)
+	}
+	if len(k.wrong) > 0 {
+		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
 	}
 	if k.InDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))

@@ -19,6 +19,10 @@ type scheduleOption func(s *job.ScheduleSetting)
 
 func (o scheduleOption) schedule(d *declaration) { o(&d.Set) }
 
+type declarationOption func(d *declaration)
+
+func (o declarationOption) schedule(d *declaration) { o(d) }
+
 func (o EnqueueOption) schedule(d *declaration) { o(&d.job) }
 
 // Zone is the time zone that the expression is read in, by its IANA name such as Europe/Zurich. Default UTC.
@@ -28,12 +32,12 @@ func Zone(name string) ScheduleOption {
 
 // CatchUp makes up for fires that nobody was there for: a job for each of the latest n, 1 to 1000. Default: one job for all of them.
 func CatchUp(n int) ScheduleOption {
-	return scheduleOption(func(s *job.ScheduleSetting) { s.Missed, s.CatchUp = job.MissedCatchUp, n })
+	return declarationOption(func(d *declaration) { d.missed(job.MissedCatchUp, n) })
 }
 
 // SkipMissed makes no job for fires that nobody was there for. Default: one job for all of them.
 func SkipMissed() ScheduleOption {
-	return scheduleOption(func(s *job.ScheduleSetting) { s.Missed = job.MissedSkip })
+	return declarationOption(func(d *declaration) { d.missed(job.MissedSkip, job.DefaultCatchUp) })
 }
 
 // SkipOverlap makes no job while that of an earlier fire, or what follows from it, has not ended. Default: a job all the same.
@@ -44,8 +48,17 @@ func SkipOverlap() ScheduleOption {
 // declaration is a schedule as the program has it.
 type declaration struct {
 	pod.Schedule
-	args job.Args
-	job  submission // what its options say of its jobs
+	args  job.Args
+	job   submission // what its options say of its jobs
+	wrong error      // a mistake in its options
+}
+
+// missed sets what becomes of fires that nobody was there for.
+func (d *declaration) missed(how job.Missed, catchUp int) {
+	if d.Set.Missed != job.MissedCoalesce && d.Set.Missed != how {
+		d.wrong = fmt.Errorf("CatchUp and SkipMissed say the opposite of each other: %w", job.ErrInvalidSchedule)
+	}
+	d.Set.Missed, d.Set.CatchUp = how, catchUp
 }
 
 // Schedule declares a schedule: its job is submitted whenever the expression says, once on all pods together. See the documentation of
@@ -95,6 +108,9 @@ func (r *Runner) complete(d *declaration) error {
 		return fmt.Errorf("its job is one kind with its args; what follows is its handler's to say: %w", job.ErrInvalidSchedule)
 	}
 	w := &d.job
+	if err := errors.Join(d.wrong, w.wrong); err != nil {
+		return err
+	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.Foreign ||
 		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
 		return fmt.Errorf("its jobs take a subject, a lane, a priority and a unique key while active only: %w", job.ErrInvalidSchedule)

@@ -9,7 +9,10 @@ import (
 )
 
 // submission is the form of a job that [EnqueueOption] sets.
-type submission struct{ work.Submission }
+type submission struct {
+	work.Submission
+	wrong error // a mistake in the options
+}
 
 // encodeSubmission encodes a job and the steps of its chain. The engine checks the rest.
 func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission, error) {
@@ -33,6 +36,9 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 	for _, o := range options {
 		o(w)
 	}
+	if w.wrong != nil {
+		return nil, fmt.Errorf("submit %s: %w", w.Kind, w.wrong)
+	}
 	var err error
 	w.Args, err = work.EncodeArgs(w.Kind, args)
 	return &w.Submission, err
@@ -44,6 +50,9 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	defer guard.Recover(&err)
 	if o == nil {
 		return nil, nil
+	}
+	if o.wrong != nil {
+		return nil, o.wrong
 	}
 	w := &work.Outcome{Quality: o.quality, InTx: o.inTx, Later: o.later, Why: o.why}
 	if w.Result, err = work.EncodeResult(o.result); err != nil {

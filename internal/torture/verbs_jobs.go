@@ -113,7 +113,7 @@ func (s *strike) stop(id int64) error {
 }
 
 // hogs gives a pod little memory beyond what it has, and jobs that want more. It dies of it, as by the kernel's hand.
-func hogs(s *strike) error {
+func hogs(s *strike) (err error) {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func hogs(s *strike) error {
 	}
 	defer func() {
 		if s.pod.PID() == pid {
-			_ = limitMemory(pid, "unlimited")
+			err = limitMemory(pid, "unlimited") // else it dies of it later, and nobody has told it to
 		}
 	}()
 	call := s.submit(s.pod, simple("demo.hog", `{"mb":%d}`, wanted))

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -78,8 +80,18 @@ func (j *Job) LastCheckpoint() json.RawMessage {
 	return j.Claimed.Checkpoint
 }
 
-// Emit calls [Writer.Emit] with texts that can be stored.
+// levels are those of an event; empty is info.
+var levels = []string{"", "debug", "info", "warn", "error"}
+
+// Emit calls [Writer.Emit] with texts that can be stored. It returns [job.ErrInvalid] for an event that Trapeze's own could be taken for, and
+// for an unknown level.
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
+	switch {
+	case event == "" || strings.HasPrefix(event, "job."):
+		return fmt.Errorf("emit event %q of job %d: want a name that does not begin with job., as those of Trapeze do: %w", event, j.Claimed.ID, job.ErrInvalid)
+	case !slices.Contains(levels, level):
+		return fmt.Errorf("emit event %s of job %d: level %q, want debug, info, warn or error: %w", event, j.Claimed.ID, level, job.ErrInvalid)
+	}
 	return j.Writer.Emit(ctx, job.Storable(event, 100), job.Storable(level, 20), job.Storable(message, job.MaxErrorBytes), fields)
 }
 
