@@ -102,6 +102,29 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // one pipeline
 }
 
+// A step is refused for what it is, however long it took to find out: the time of a handler that has returned is over for nobody.
+func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	contexts := make(chan context.Context, 1)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	r := start(t, pool, runner.Options{LeaseFor: time.Minute}, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		if _, err := tx.Exec(ctx, `lock table trapeze.lanes in access exclusive mode`); err != nil { // the check of the step's lane waits for it
+			return nil, err
+		}
+		contexts <- ctx
+		return runner.Then(of("k"), runner.Lane("nowhere")), nil
+	}}, runner.Timeout(time.Second))
+	id := enqueue(t, r, of("k"))
+	<-(<-contexts).Done()
+	is.NoErr(tx.Rollback(t.Context()))
+	j := ended(t, r, id)
+	is.Equal(*j.Reason, job.ReasonError)
+	is.True(strings.Contains(message(j), "unknown lane"))
+}
+
 func TestAChainOnItsOwnSubjectNeverRunsTwice(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -87,8 +87,8 @@ func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 // checkpoint (nil: none): a former owner that wakes up cannot write a batch twice. The checkpoint is encoded after write,
 // so that a pointer may hold what write learnt. When the connection breaks, write runs again in a new transaction; only
 // one commit counts, and a commit whose reply was lost is looked up. It returns write's error, [job.ErrLeaseLost],
-// [job.ErrGone] or [job.ErrCancelled], with nothing written. The transactions of a job take turns; Tx or Checkpoint inside write returns an
-// error at once.
+// [job.ErrGone] or [job.ErrCancelled], with nothing written. The transactions of a job take turns; Tx or Checkpoint called by write
+// itself returns an error at once.
 func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	if checkpoint == nil {
 		return c.job.Tx(ctx, write, nil)

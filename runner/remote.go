@@ -32,6 +32,7 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Every connection of ours passes this hook, also those beside the pool.
 	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return ErrNoDatabase }
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {

@@ -19,6 +19,7 @@ func because(cause, err error) error {
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
 const retryableAttempts = 10
 
+// attemptsOf returns how often a job is tried that failed with an error, and what the error asks for.
 func (x *executor) attemptsOf(one *Run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
 	switch {

@@ -18,10 +18,10 @@ const (
 	claimUnderWayFreed // and one more has become free since
 )
 
-// asks notes that a claim begins.
+// claimBegins notes that a claim begins.
 func (b *backlog) claimBegins() { b.state.Store(claimUnderWay) }
 
-// claimed notes whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another.
+// claimEnded notes whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another.
 func (b *backlog) claimEnded(left bool) (again bool) {
 	state := nothingLeft
 	if left {
@@ -30,10 +30,10 @@ func (b *backlog) claimEnded(left bool) (again bool) {
 	return b.state.Swap(state) == claimUnderWayFreed && left
 }
 
-// left reports whether there is work for more slots, as far as is known.
+// hasMore reports whether there is work for more slots, as far as is known.
 func (b *backlog) hasMore() bool { return b.state.Load() != nothingLeft }
 
-// freed notes that a slot has become free, and reports whether that is worth a claim. While a claim is under way, claimed decides.
+// slotFreed notes that a slot has become free, and reports whether that is worth a claim. While a claim is under way, claimEnded decides.
 func (b *backlog) slotFreed() bool {
 	for {
 		switch b.state.Load() {

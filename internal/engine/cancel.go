@@ -15,7 +15,7 @@ func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) erro
 	return err
 }
 
-// Cancelled applies the outcome of a cancel or stop to this process, and returns the state of the job.
+// ApplyCancel applies the outcome of a cancel or stop to this process, and returns the state of the job.
 func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
 	if store.Unknown(err) {
 		return "", i.CommandError(err)

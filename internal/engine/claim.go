@@ -26,7 +26,7 @@ type claimer struct {
 	asksAgain atomic.Bool // a claim is to come, for slots that were not asked for again at once
 }
 
-// claim claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
+// claimDue claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
 //
 // When all that happened is that runs of some subjects have ended here, and the next job of each could be claimed, nothing
 // else is looked for: behind a hot subject each look passes by all of its jobs. look says that something else happened.

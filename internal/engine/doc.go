@@ -2,16 +2,16 @@
 // handlers, writes their ends together with the next step, starts that step in the same process when a slot is free, and takes back jobs that
 // a lost reply or a dead pod left behind. It hides batches, retries, the reading back of lost replies, and the order of locks and commits.
 //
-// The pod and the sessions of remote workers call it: [New], [Engine.Begin] with the first heartbeat, [Engine.Live] until they stop.
-// They implement its [member] interface. Package runner submits jobs through the pod.
+// The pod and the sessions of remote workers call it: [New], [Engine.FirstBeat] with the first heartbeat, [Engine.Live] until they stop.
+// Each implements [member]. Package runner submits jobs through the pod.
 //
 // Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
 // mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends),
 // flush_readback.go (ends whose reply was lost), writes.go and lease_tx.go (what handlers write), orphans.go and missing.go (differences
 // between the table and Runs), heartbeat.go, live.go, submit.go. What all share is in identity.go.
 //
-// Each part knows those before it in this list: Identity, submitter, flusher, finisher, executor, claimer, sweeper, Engine. What a part needs
-// of a later one it is given as a function.
+// Each part knows only parts before it in this list: Identity, submitter, fanOuts, flusher, leaseTx, finisher, executor, claimer, sweeper,
+// Engine. What it needs of a later one is given to it as a function.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
 //	   │                                    │   ▲                  ▲

@@ -10,12 +10,12 @@ import (
 // dueTimes are the moments at which a sweep is worth it, on this process's clock.
 type dueTimes struct {
 	mu    sync.Mutex
-	next  time.Time // earliest moment in parked
+	next  time.Time // when the first parked job becomes due; zero: none is known
 	lapse time.Time // earliest end of a peer's lease
 	sweep bool      // a closed pod's jobs are to be looked for
 }
 
-// Apply takes the moments of a heartbeat, which knew all of them a moment ago.
+// ApplyBeat takes the moments of a heartbeat, which knew all of them a moment ago.
 func (d *dueTimes) ApplyBeat(b store.Beat) {
 	local := func(t *time.Time) time.Time {
 		if t == nil {
@@ -73,7 +73,7 @@ func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	}
 }
 
-// NextDue implements poller.Source.
+// NextDue is the sweeper's part of [poller.Source].
 func (d *dueTimes) NextDue() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

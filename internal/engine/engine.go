@@ -23,8 +23,8 @@ type Engine struct {
 	history   historySeen // of the database, as heartbeats report it
 	comparing wait.Signal // asks for a comparison of the claims with the table
 	Following following
-	reread    wait.Signal // asks for a heartbeat now: lanes, pods or the gate are set otherwise
-	hurry     chan struct{}
+	reread    wait.Signal   // asks for a heartbeat now: the settings of lanes, pods or the gate have changed
+	hurry     chan struct{} // closed to end the grace of a drain
 	hurried   sync.Once
 }
 
@@ -43,9 +43,9 @@ func New(s Services, o Options, m member) *Engine {
 	e.submitter = &submitter{Identity: i, start: e.startInserted, mark: e.claims.findMarks}
 	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: wait.NewSignal()}}
 	e.workers = pool.New(e.runClaim)
-	ends := newFlusher(i, e.afterFlush, e.workers.Waiting)
-	e.leases = &leaseTx{i, ends.alive}
-	e.ends = &finisher{Identity: i, start: e.NewRun, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: ends}
+	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
+	e.leases = &leaseTx{i, flusher.alive}
+	e.ends = &finisher{Identity: i, newRun: e.NewRun, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
 	e.sweeper = &sweeper{i, &i.Due, e.claims}
 	e.Poller = poller.New(e.sweeper, o.PollEvery)
 	return e

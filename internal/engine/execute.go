@@ -50,7 +50,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	return one
 }
 
-// Prepare returns a run of a claim that is not in runs: without a handler, its writes work.
+// Prepare returns a run that is not in Runs. It has no handler and no context yet; its writes work.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, lost: make(chan struct{}), turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
@@ -74,7 +74,7 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	return true
 }
 
-// work runs a claim, and the next step as well when its end was written in a separate transaction: after a group commit the next
+// runClaim runs a claim, and the next step as well when its end was written in a separate transaction: after a group commit the next
 // step gets its own goroutine.
 func (x *executor) runClaim(one *Run) {
 	for one != nil {
@@ -112,8 +112,8 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 	return nil
 }
 
-// settle writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
-// already; after an end by group commit written goes on. The handler has returned: watchStuck must not blame it for the time that its
+// settleRun writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
+// already; after an end by group commit afterFlush goes on. The handler has returned: watchStuck must not blame it for the time that its
 // progress and events take to be written.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
@@ -191,8 +191,11 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 			return nil, true
 		}
 	}
+	if held, ok := errors.AsType[*heldError](err); ok {
+		err, cause = held.err, context.Cause(one.Ctx)
+	}
 	if err != nil {
-		return x.concludeError(one, err, context.Cause(one.Ctx)), false
+		return x.concludeError(one, err, cause), false
 	}
 	return next, false
 }

@@ -147,7 +147,7 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil
 	}
 	if w, ok := errors.AsType[*writeError](err); ok {
-		return nil, w.err
+		return nil, &heldError{w.err}
 	}
 	if errors.Is(err, job.ErrCancelled) {
 		// A cancel was committed before, or its handler was cancelled: the end records that, without the writes and without a next step.
@@ -158,8 +158,15 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	}
 	// When it is the context that says so, the pod has lost its trust, and the claim may well be ours still: it is given
 	// back, which the fence refuses when it is not.
-	return nil, fmt.Errorf("end with the handler's writes: %w", err)
+	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
+
+// heldError is the error of a transaction that held the lease: the context may have ended since the handler returned.
+type heldError struct{ err error }
+
+func (h *heldError) Error() string { return h.err.Error() }
+
+func (h *heldError) Unwrap() error { return h.err }
 
 // branchPage is how many branches are read at once.
 const branchPage = 500

@@ -69,7 +69,7 @@ const settleTries = 3
 // settleAtOnce is how many fan-outs one read of the database lists.
 const settleAtOnce = 100
 
-// run settles the fan-outs that need it, until ctx ends. What fails is tried again after the next heartbeat.
+// settleUntil settles the fan-outs that need it, until ctx ends. What fails is tried again after the next heartbeat.
 func (f *fanOuts) settleUntil(ctx context.Context) {
 	for {
 		select {

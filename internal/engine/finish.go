@@ -17,14 +17,14 @@ import (
 // finisher writes what a claim comes to, an end, a wait or a hand-back, and hands over to the next step.
 type finisher struct {
 	*Identity
-	start   func(c store.Claimed, boot string) *Run // makes a claim of the next step; nil when the engine has stopped
+	newRun  func(c store.Claimed, boot string) *Run // of a next step that has started here; nil when the engine has stopped
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx
 	flusher *flusher
 }
 
-// ending prepares the end of a claim and its hand-off to the next step.
+// flushOf prepares the end of a claim and its hand-off to the next step.
 func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
 	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
 	if next != nil {
@@ -119,7 +119,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	}
 	var child *Run
 	if ended.ChildRunning {
-		if child = fin.start(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
+		if child = fin.newRun(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
 			fin.Unknown.Raise() // stopping: the row is ours in the table and unknown here
 		}
 	}

@@ -18,7 +18,7 @@ type flush struct {
 	next    *store.NewJob
 	ended   store.Ended
 	err     error
-	done    chan struct{} // closed with the answer; nil: written goes on
+	done    chan struct{} // closed with the answer; nil: no caller waits, and flusher.written is called
 	tries   int           // times that its row was locked by another transaction
 	unknown bool          // the reply to a statement with it was lost
 }
@@ -43,7 +43,7 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// write sends a batch until each member's outcome is known. A batch that PostgreSQL refuses is sent again in parts, and those in
+// send sends a batch until each member's outcome is known. A batch that PostgreSQL refuses is sent again in parts, and those in
 // parts, so that a poisoned member harms no other. After a lost reply the outcome is read back, never assumed.
 func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	for backoff := wait.NewBackoff(); len(batch) > 0; {
@@ -103,7 +103,7 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// parts splits a batch that was refused into at least two parts of about the same weight, so that what is large, and likelier
+// split splits a batch that was refused into at least two parts of about the same weight, so that what is large, and likelier
 // the culprit, is alone sooner.
 func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int
@@ -145,7 +145,7 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// later puts ends whose rows are locked back into the queue after a moment, so that no other end waits for them.
+// putBack puts ends whose rows are locked back into the queue after a moment, so that no other end waits for them.
 func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)

@@ -194,7 +194,7 @@ func (f *flusher) close() {
 	}
 }
 
-// submit writes one end and blocks until the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
+// writeEnd writes one end and blocks until the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
 // end of the engine.
 func (f *flusher) writeEnd(one *Run, e store.Ending) (store.Ended, error) {
 	w := &flush{one: one, ending: e, done: make(chan struct{})}

@@ -169,7 +169,7 @@ func (f *following) applied(sent time.Time) {
 	}
 }
 
-// After asks for heartbeats until the answer to one was applied that was sent after a moment, or until ctx ends.
+// AppliedSince blocks until a heartbeat that was sent after a moment has been applied, or ctx ends; ask has one sent.
 func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()

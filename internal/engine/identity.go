@@ -43,8 +43,8 @@ type Identity struct {
 	Poller  *poller.Poller
 	look    atomic.Bool // something may be due, not only the next job of a freed subject
 	Due     dueTimes
-	freed   freedSubjects
-	backlog backlog
+	freed   freedSubjects // whose next job the next claim looks for
+	backlog backlog       // whether the latest claim left jobs behind
 }
 
 // Services are shared by the engines of a process.
@@ -112,7 +112,7 @@ func (i *Identity) Boot() string { return i.Lease.ID() }
 // Deaf reports whether notifications are disabled: behind a pooler without a direct connection.
 func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
 
-// WakePeers asks for a wake-up of the other pods, for work that this one cannot take at once.
+// WakePeers wakes the other engines of this process and the other pods, for work that this one cannot take at once.
 func (i *Identity) WakePeers() { i.Member.WakePeers() }
 
 // Slots returns the number of slots: none when the engine runs no jobs.
@@ -129,19 +129,20 @@ func (i *Identity) Wake() {
 	i.Poller.Wake()
 }
 
-// wakeAll asks for claims here and on the other pods.
+// wakeAll wakes the poller here, the other engines and the other pods.
 func (i *Identity) wakeAll() {
 	i.Wake()
 	i.WakePeers()
 }
 
-// wakeAfter asks for a claim of a job that was parked for a while.
+// wakeAfter notes that a job was parked for a while, so that the poller looks when that is over.
 func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Due.parked(wait)
 	i.Poller.Nudge()
 }
 
-// freeSubject has the next claim look for the next job of the subject of a run that has ended. It reports whether the run had one.
+// freeSubject has the next claim look for the next job of the subject of a run that has ended. It reports whether the run had a subject, and
+// does not wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
 		return false
@@ -150,8 +151,8 @@ func (i *Identity) freeSubject(one *Run) bool {
 	return true
 }
 
-// slotFree looks for work when a slot of a lane has become free and a claim left some behind, or when the slot is another
-// pod's.
+// slotFree is told that a slot of a lane has become free. It wakes the poller when the latest claim left jobs behind, or when the slot is to
+// be given back to other pods.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
 		i.Wake()
@@ -227,7 +228,7 @@ type Options struct {
 	DirectURL                          string
 }
 
-// Kind is a registered handler, with its types erased once so that nothing reflects on the way of a job.
+// Handler is a registered handler, with its types erased once so that nothing reflects on the way of a job.
 type Handler struct {
 	Name        string
 	Timeout     time.Duration

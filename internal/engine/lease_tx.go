@@ -22,8 +22,8 @@ type leaseTx struct {
 	alive context.Context // ends when the engine gives up writing
 }
 
-// run runs do in a transaction of a pool, the host's when it holds writes of the handler's, that holds a claim's lease, and commits it. When the connection breaks
-// before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
+// run calls do in a transaction that holds a claim's lease, and commits it. The pool is the host's when the handler writes in it. When the
+// connection breaks before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
 // and when that is gone, ended says whether it was this transaction that ended it; nil: it ends no claim. do's own errors come back
 // as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context:
 // a cancel or stop of the job does not wait for a write that hangs. But the outcome of the commit of an end is read back until it is known,

@@ -34,6 +34,7 @@ func (fin *finisher) putOff(one *Run, wait time.Duration, why string) {
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
+// parkBy ends a claim with a wait that write writes, and reports whether it did.
 func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
 	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
@@ -109,16 +110,16 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	}
 }
 
-// Release is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
+// NoVerdict is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
 type NoVerdict struct {
 	Why   string                     // empty: the claim is left as it is
 	Owned func(context.Context) bool // whether the claim is still this process's to give back; nil: it is
-	Done  func()                     // runs before the claim is given back
+	Done  func()                     // runs before the claim is given back; to be set with Why
 }
 
-func (*NoVerdict) Error() string { return "released by its worker" }
+func (*NoVerdict) Error() string { return "no verdict of its worker" }
 
-// release ends a run without a verdict of its handler.
+// endWithoutVerdict ends a run without a verdict of its handler.
 func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {
 	if err.Why == "" || one.IsLost() {
 		return

@@ -13,7 +13,7 @@ import (
 // sweeper is the source of the poller: it takes back what lapsed pods left, promotes what is due, hands back orphans, and claims.
 type sweeper struct {
 	*Identity
-	*dueTimes // the identity's
+	*dueTimes // of Identity.Due
 	claims    *claimer
 }
 
@@ -69,7 +69,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 // recoverPage is how many rows of live one statement of a recovery looks at.
 const recoverPage = 5000
 
-// recover closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
+// recoverLapsed closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
 // handlers, for every pod can do it for all.
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)

@@ -19,9 +19,9 @@ import (
 )
 
 // Run is one claim that this process works on. One goroutine performs it; Settled decides who writes its end, and after a
-// success the flusher closes it.
+// success the executor closes it, called by the flusher.
 type Run struct {
-	work.Job // for the handler, which writes by writes
+	work.Job // for the handler; its Writer is the field writes
 	writes   writer
 
 	handler *Handler
@@ -211,7 +211,7 @@ func (s *runs) idle() <-chan struct{} {
 	return s.empty
 }
 
-// Wait waits until no claim is left, at most a time or until hurry, and reports whether none is.
+// WaitEmpty waits until no claim is left, at most a time or until hurry, and reports whether none is.
 func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

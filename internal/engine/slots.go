@@ -53,7 +53,7 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// mark looks where claims may begin.
+// findMarks looks where claims may begin.
 func (c *claimer) findMarks(ctx context.Context) {
 	since, due := c.Marks.Look(c.Lanes.Names())
 	if !due {

@@ -43,7 +43,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	return w.EncodePlan()
 }
 
-// CheckPlanned checks that the kinds of planned steps are known, or foreign.
+// CheckSteps checks that the kinds of planned steps are known, or foreign.
 func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
@@ -78,7 +78,8 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow makes the row of a step, without its id and branch. What the step does not say is as before, the subject apart.
+// follow makes the row of a step, without its id and branch. What the step does not say it takes from its predecessor,
+// except the subject.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority

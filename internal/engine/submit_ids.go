@@ -24,6 +24,7 @@ func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error
 	return nil
 }
 
+// rename gives jobs other ids, also among those in flight.
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.inFlight.has(n.ID) {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Lease is the identity of an engine in the table of pods: its boot id, and until when it may trust that the others leave its jobs
+// Lease is an engine's lease in the table of pods: its boot id, and until when it may trust that the others leave its jobs
 // alone. Trust is counted on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that
 // it always ends before the lease in the table does. Safe for concurrent use.
 type Lease struct {
@@ -52,14 +52,14 @@ func (l *Lease) Registered() bool {
 	return l.open
 }
 
-// Trusted reports whether the jobs of the pod are its own: its lease has not ended yet.
+// Trusted reports whether the pod may take its jobs for its own: its trust has not ended.
 func (l *Lease) Trusted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open && time.Now().Before(l.trust)
 }
 
-// Changed returns a channel that receives when the trust has another end.
+// Changed returns a channel that receives after a heartbeat has moved the end of the trust. It is for one reader.
 func (l *Lease) Changed() <-chan struct{} { return l.change }
 
 // Left returns how long the lease may still be trusted, and whether it is open.
@@ -77,8 +77,8 @@ func (l *Lease) MayJudge() bool {
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Beaten notes a successful heartbeat or registration, sent at a moment and answered at another one by the database's clock, which
-// may count for the right to judge others; it reports whether trust had ended.
+// Beaten notes that a heartbeat or registration was answered: when it was sent, by the pod's clock, when it was answered, by the
+// database's, and how long the lease lasts. counts says whether it counts for the right to judge others. It reports whether trust had ended.
 func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *Lease) NewBoot() (old string) {
 
 // outage is this pod's latest series of heartbeats without an answer. An outage of the database cuts off all pods at once, and they
 // reconnect one after the other. So for one lease after its own outage a pod spares every pod whose lease had not ended when the
-// outage began. A pod that has just started knows of no outage and spares none. Guarded by lease.mu.
+// outage began. A pod that has just started knows of no outage and spares none. Guarded by Lease.mu.
 type outage struct {
 	latest time.Time // of the latest answer, by the database's clock; zero: there was none
 	open   bool      // fewer than two heartbeats in a row were answered since

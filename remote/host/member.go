@@ -72,7 +72,7 @@ func (g *Session) ClaimsCompared(context.Context) {}
 
 // MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks. So all sessions are woken.
 func (g *Session) MarkLimit() (time.Duration, func()) {
-	return g.host.pod.Opts.PollEvery, func() { g.host.Each((*engine.Engine).WakeForPeers) }
+	return g.host.pod.Opts.PollEvery, func() { g.host.Each(func(e *engine.Engine) { e.Wake() }) }
 }
 
 // current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
