@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -122,4 +124,50 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 		pgtest.WaitFor(t, time.Minute, "it has ended", func() bool { return get(t, dead, id).State == job.Succeeded })
 	}
 	is.True(time.Since(began) < 10*time.Second) // all are recovered
+}
+
+// listens is a log handler that tells when a message comes.
+type listens struct {
+	slog.Handler
+	message string
+	heard   chan struct{}
+}
+
+func (l listens) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l listens) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == l.message {
+		select {
+		case l.heard <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (l listens) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// Behind a proxy that keeps leading to the former primary for a while, a pod must not wait for the turn of its next heartbeat.
+func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	proxy, pool := cable(t, url)
+	o := named("a")
+	o.HeartbeatEvery, o.LeaseFor = time.Hour, 3*time.Hour
+	failed := make(chan struct{}, 1)
+	o.Logger = slog.New(listens{slog.DiscardHandler, "heartbeat failed", failed})
+	r := start(t, pool, o, map[string]does{"k": nothing})
+	p := inside.Of(r).Pod
+	proxy.Refuse()
+	proxy.Reset()
+	p.ReadSettings()
+	<-failed
+	before := time.Now()
+	proxy.Pass()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p.Following.AppliedSince(ctx, before, func() {}) // nobody asks for one
+	if ctx.Err() != nil {
+		t.Error("no heartbeat was sent after one that failed")
+	}
 }

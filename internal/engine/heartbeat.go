@@ -16,21 +16,32 @@ import (
 // a storm of them is one look.
 const MinWakeInterval = 50 * time.Millisecond
 
-// beat renews the pod's lease until ctx ends.
+// beatAgain is how long after a heartbeat that failed the next one is sent.
+const beatAgain = 500 * time.Millisecond
+
+// beat renews the pod's lease until ctx ends. A heartbeat that failed is sent again soon: after a failover the first connections may still lead
+// to the former primary.
 func (e *Engine) beat(ctx context.Context) {
 	ticker := time.NewTicker(e.Opts.HeartbeatEvery)
 	defer ticker.Stop()
+	var again <-chan time.Time
 	for {
+		inTurn := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			e.BeatOnce(ctx, true)
+			inTurn = true
+		case <-again:
 		case <-e.reread:
-			// Out of turn: however many come, they neither hurry the judgement of others nor crowd the database.
-			if e.BeatOnce(ctx, false); !wait.For(ctx, MinWakeInterval) {
-				return
-			}
+		}
+		again = nil
+		if !e.BeatOnce(ctx, inTurn) {
+			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
+		}
+		// Out of turn: however many come, they neither hurry the judgement of others nor crowd the database.
+		if !inTurn && !wait.For(ctx, MinWakeInterval) {
+			return
 		}
 	}
 }
@@ -38,19 +49,20 @@ func (e *Engine) beat(ctx context.Context) {
 // ReadSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
-// BeatOnce renews the lease and applies the answer. Only a beat in its turn counts for the right to judge others.
-func (e *Engine) BeatOnce(ctx context.Context, counts bool) {
+// BeatOnce renews the lease, applies the answer, and reports whether there was one. Only a beat in its turn counts for the right to judge
+// others.
+func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !e.Lease.Registered() {
 		if err := e.Member.Open(ctx); err != nil {
 			e.Damped.Warn(ctx, notRegistered, telemetry.Err, e.DBError(err))
-			return
+			return false
 		}
 		e.Damped.Over(ctx, notRegistered)
 		e.Damped.Over(ctx, heartbeatFailed)
 		e.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, e.Opts.Name, telemetry.Boot, e.Boot())
 		e.Wake()
-		return
+		return true
 	}
 	sent := time.Now()
 	// A heartbeat that takes longer than this is worth less than the next one on a fresh connection.
@@ -64,12 +76,12 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) {
 		if ctx.Err() == nil {
 			e.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, e.DBError(err))
 		}
-		return
+		return false
 	}
 	e.Damped.Over(ctx, heartbeatFailed)
 	if !b.Open {
 		e.Member.LeaseLost(ctx)
-		return
+		return true
 	}
 	if e.Lease.Beaten(sent, b.Now, b.Left, counts) {
 		e.Log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, e.Opts.Name)
@@ -77,6 +89,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) {
 	}
 	e.apply(b)
 	e.Following.applied(sent)
+	return true
 }
 
 // apply applies the answer of a heartbeat.
