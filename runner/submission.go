@@ -55,8 +55,10 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 		return nil, o.wrong
 	}
 	w := &work.Outcome{Quality: o.quality, InTx: o.inTx, Later: o.later, Why: o.why}
-	if w.Result, err = work.EncodeResult(o.result); err != nil {
-		return nil, err
+	if o.later == nil { // a job that is put off has no result yet
+		if w.Result, err = work.EncodeResult(o.result); err != nil {
+			return nil, err
+		}
 	}
 	if o.next != nil {
 		if w.Next, err = encodeSubmission(o.next, o.options); err != nil {

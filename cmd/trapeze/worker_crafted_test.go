@@ -288,7 +288,7 @@ func TestARemoteWorkersLeaseIsRenewedThroughAnotherPod(t *testing.T) {
 	first.signal(syscall.SIGKILL)
 	pool := pgtest.Connect(t, db.url)
 	pgtest.Wait(t, "more than a lease has passed", func() (over bool) {
-		is.NoErr(pool.QueryRow(t.Context(), `select now() - claimed_at > interval '4 seconds' from trapeze.live where id = $1`, id).Scan(&over))
+		is.NoErr(pool.QueryRow(t.Context(), `select now() - claimed_at > make_interval(secs => $2) from trapeze.live where id = $1`, id, 4*slow).Scan(&over))
 		return over
 	})
 	status, err := w.reports(a, `"through the other"`)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
 	"net/url"
@@ -74,7 +76,7 @@ func (w *far) end() int {
 
 // dispatcher is a pod that runs no demo kind but noop itself, so that the others are for remote workers.
 func dispatcher(t *testing.T, db database, env ...string) *pod {
-	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", "TRAPEZE_LEASE=2s", "TRAPEZE_HEARTBEAT=300ms"}, env...))
+	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT=", 300*slow, "ms")}, env...))
 }
 
 // arrives submits a job to a remote worker, and waits until the pod knows that it has arrived: until then it is given back when the worker
@@ -103,7 +105,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	at, err := url.Parse(proxy.URL())
 	is.NoErr(err)
 	startFar(t, "http://"+at.Host, "TRAPEZE_POD=gpu-1")
-	id := db.arrives("demo.sleep", "--args", `{"ms":5000}`)
+	id := db.arrives("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, 5000*slow))
 	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
 			t.Errorf("trapeze %s says no %q:\n%s", command, want, said) // it is shown as a remote worker
@@ -116,6 +118,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is.Equal(j.Crashes, 0)
 
 	// Assignments that go into a network that swallows them come back, unspent.
+	pgtest.Wait(t, "its stream is open again", func() bool { return strings.Contains(db.ok("pods"), ", stream 2") })
 	proxy.Blackhole()
 	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
 	db.until(id, "was sent", func(j job.Job) bool { return j.Fence > 0 })

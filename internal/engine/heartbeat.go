@@ -81,7 +81,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	e.Damped.Over(ctx, heartbeatFailed)
 	if !b.Open {
 		e.Member.LeaseLost(ctx)
-		return true
+		return e.Lease.Registered()
 	}
 	if e.Lease.Beaten(sent, b.Now, b.Left, counts) {
 		e.Log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, e.Opts.Name)

@@ -111,6 +111,7 @@ func (t *task) run() {
 // perform calls the handler in a slot of the worker. The pod has one for every job that it sends, but a handler whose job was stopped, or
 // is another pod's, may still run in it.
 func (t *task) perform() (*work.Outcome, error) {
+	a := assignment(t.m) // its time counts from now on, also while it waits
 	select {
 	case t.w.slots <- struct{}{}:
 	case <-t.ctx.Done():
@@ -120,7 +121,7 @@ func (t *task) perform() (*work.Outcome, error) {
 	if t.ctx.Err() != nil { // the job ended while it waited for the slot
 		return nil, context.Cause(t.ctx)
 	}
-	return engine.Perform(t.ctx, t.w.engine, t.boot, assignment(t.m), &far{t})
+	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &far{t})
 }
 
 // attrs say which job a line of the log is about.
