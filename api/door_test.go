@@ -210,7 +210,7 @@ func TestBelowAPrefixThatIsTakenOffAddressesAndSessionsKeepIt(t *testing.T) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
-	runner.HandleRaw(r, "echo", nil)
+	runner.HandleRaw(r, "echo", never)
 	door := http.StripPrefix("/ops", api.Handler(r, api.Options{Authenticate: as("ana", "operator"), Login: func(token string) (string, time.Time, error) {
 		if token != anasToken {
 			return "", time.Time{}, api.ErrUnauthenticated

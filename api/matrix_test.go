@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -72,7 +73,7 @@ func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
-	runner.HandleRaw(r, "echo", nil)
+	runner.HandleRaw(r, "echo", never)
 	roles, principals := everyRole(t, r)
 	e := echo.New()
 	api.MountDoors(e.Group("/x"), r, api.Options{Authenticate: byName(principals), ChangesPerSecond: -1})
@@ -197,3 +198,6 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 		is.True(members[name] != nil) // as jobs are
 	}
 }
+
+// never is a handler of jobs that are not run.
+func never(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("it runs") }

@@ -25,7 +25,7 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
-	runner.HandleRaw(r, "echo", nil)
+	runner.HandleRaw(r, "echo", never)
 	expression, kind := "@yearly", "echo"
 	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ana")
 	is.NoErr(err)

@@ -20,7 +20,7 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
-	HandleRaw(r, "k", nil)
+	HandleRaw(r, "k", never)
 	r.pod.Runs.Shut()
 	is.True(!r.pod.Unknown.Due())
 	reserved := map[string]int{"default": 1}
@@ -38,7 +38,10 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
-	HandleRaw(r, "k", nil, KeepRunning()) // it outlives trust, not the lease
+	HandleRaw(r, "k", never, KeepRunning()) // it outlives trust, not the lease
 	one := r.pod.NewRun(store.Claimed{ID: 7, Kind: "k", Lane: "default", Fence: 1}, "the boot id before")
 	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
 }
+
+// never is a handler of jobs that are not run.
+func never(context.Context, *Job[Raw]) (*Outcome, error) { panic("it runs") }
