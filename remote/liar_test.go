@@ -193,9 +193,13 @@ func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
 		about := &remotepb.Running{JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: new(int64), Total: proto.Int64(math.MinInt64), Message: &text}}
 		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: worker, Running: []*remotepb.Running{about, about}}))
 		is.NoErr(err)
-		for _, e := range []*remotepb.Event{{}, {Name: text, Level: "loud", Message: text}, {Name: "x", Fields: []byte(`{"a":1}`)}} {
+		for _, e := range []*remotepb.Event{{Name: text, Level: "warn", Message: text}, {Name: "x", Fields: []byte(`{"a":1}`)}} {
 			_, err := c.Note(t.Context(), connect.NewRequest(&remotepb.NoteRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Note: &remotepb.NoteRequest_Event{Event: e}}))
 			is.NoErr(err)
+		}
+		for _, e := range []*remotepb.Event{{}, {Name: "job.succeeded"}, {Name: "x", Level: "loud"}} {
+			_, err := c.Note(t.Context(), connect.NewRequest(&remotepb.NoteRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Note: &remotepb.NoteRequest_Event{Event: e}}))
+			is.Equal(connect.CodeOf(err), connect.CodeInvalidArgument)
 		}
 		_, err = c.Note(t.Context(), connect.NewRequest(&remotepb.NoteRequest{WorkerId: worker, JobId: id, Fence: a.GetFence(), Token: a.GetToken(), Note: &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: "x", Fields: []byte("nul")}}}))
 		is.Equal(connect.CodeOf(err), connect.CodeInvalidArgument)
