@@ -143,7 +143,7 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	return h, nil
 }
 
-// readWorker reads what is known of a pod as a remote worker; nil: it is none.
+// readWorker reads the row of a remote worker, and returns nil for a pod.
 func (d *dashboard) readWorker(ctx context.Context, boot *string) (*store.WorkerRow, error) {
 	if boot == nil {
 		return nil, nil

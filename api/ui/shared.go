@@ -21,12 +21,12 @@ const (
 	sharedTimes = 5
 )
 
-// get returns the recent answer, or reads a new one; with anew it always reads again. An error is not kept.
-func (s *shared[T]) get(ctx context.Context, anew bool, read func(context.Context) (T, error)) (T, error) {
+// get returns the recent answer, or reads a new one; with fresh it always reads. An error is not kept.
+func (s *shared[T]) get(ctx context.Context, fresh bool, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	if !anew && began.Before(s.until) {
+	if !fresh && began.Before(s.until) {
 		return s.value, nil
 	}
 	value, err := read(ctx)

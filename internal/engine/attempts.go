@@ -19,7 +19,7 @@ func because(cause, err error) error {
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
 const retryableAttempts = 10
 
-// attemptsOf returns how often a job is tried that failed with an error, and what the error asks for.
+// attemptsOf returns the limit of attempts for a job that failed with an error, and the wishes of the error.
 func (x *executor) attemptsOf(one *Run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
 	switch {

@@ -11,7 +11,7 @@
 // between the table and Runs), heartbeat.go, live.go, submit.go. What all share is in identity.go.
 //
 // Each part knows only parts before it in this list: Identity, submitter, fanOuts, flusher, leaseTx, finisher, executor, claimer, sweeper,
-// Engine. What it needs of a later one is given to it as a function.
+// Engine. It reaches a later one only by a function that New hands to it.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
 //	   │                                    │   ▲                  ▲

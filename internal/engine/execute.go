@@ -200,7 +200,7 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	return next, false
 }
 
-// afterFlush goes on after ends without a waiting caller, on the flusher's goroutine: what may take time has one of its own. The
+// afterFlush goes on after ends without a waiting caller, on the flusher's goroutine: work that may take time gets a separate one. The
 // slots that come free are free together, so that one claim fills them all.
 func (x *executor) afterFlush(ends []*flush) {
 	var lanes []string

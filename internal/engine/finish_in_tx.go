@@ -15,7 +15,7 @@ import (
 
 // finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
 // and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
-// An error says that the claim has not ended.
+// After an error the claim has not ended.
 func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {

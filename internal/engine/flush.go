@@ -103,7 +103,7 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// split splits a batch that was refused into at least two parts of about the same weight, so that what is large, and likelier
+// split splits a batch that was refused into at least two parts of about the same weight, so that a large end, likelier
 // the culprit, is alone sooner.
 func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int

@@ -16,7 +16,7 @@ import (
 // a storm of them is one look.
 const MinWakeInterval = 50 * time.Millisecond
 
-// beatAgain is how long after a heartbeat that failed the next one is sent.
+// beatAgain is the interval between a heartbeat that failed and the next one.
 const beatAgain = 500 * time.Millisecond
 
 // beat renews the pod's lease until ctx ends. A heartbeat that failed is sent again soon: after a failover the first connections may still lead
@@ -39,7 +39,7 @@ func (e *Engine) beat(ctx context.Context) {
 		if !e.BeatOnce(ctx, inTurn) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
-		// Out of turn: however many come, they neither hurry the judgement of others nor crowd the database.
+		// Out of turn: any number of them neither hurries the judgement of others nor crowds the database.
 		if !inTurn && !wait.For(ctx, MinWakeInterval) {
 			return
 		}

@@ -135,14 +135,14 @@ func (i *Identity) wakeAll() {
 	i.WakePeers()
 }
 
-// wakeAfter notes that a job was parked for a while, so that the poller looks when that is over.
+// wakeAfter notes that a job was parked for a while, so that the poller claims it when it is due.
 func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Due.parked(wait)
 	i.Poller.Nudge()
 }
 
-// freeSubject has the next claim look for the next job of the subject of a run that has ended. It reports whether the run had a subject, and
-// does not wake the poller.
+// freeSubject adds the subject of a run that has ended to those whose next job the next claim takes. It reports whether the run had a
+// subject, and does not wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
 		return false
@@ -151,7 +151,7 @@ func (i *Identity) freeSubject(one *Run) bool {
 	return true
 }
 
-// slotFree is told that a slot of a lane has become free. It wakes the poller when the latest claim left jobs behind, or when the slot is to
+// slotFree handles a slot of a lane that has become free. It wakes the poller when the latest claim left jobs behind, or when the slot is to
 // be given back to other pods.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {

@@ -53,7 +53,7 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks looks where claims may begin.
+// findMarks reads the positions at which claims may begin.
 func (c *claimer) findMarks(ctx context.Context) {
 	since, due := c.Marks.Look(c.Lanes.Names())
 	if !due {

@@ -69,7 +69,7 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	return nil
 }
 
-// predecessor is the job that a step follows, and what the step has of it unless it says otherwise.
+// predecessor is the job that a step follows: it gives the step its place in the pipeline, and a lane and a priority if the step names none.
 type predecessor struct {
 	id, pipeline int64
 	step         int
@@ -78,7 +78,7 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow makes the row of a step, without its id and branch. What the step does not say it takes from its predecessor,
+// follow makes the row of a step, without its id and branch. Options that the step lacks are its predecessor's,
 // except the subject.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
