@@ -1,20 +1,19 @@
 package api_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -55,22 +54,10 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 	is.True(regexp.MustCompile(`trapeze_api_unauthenticated_total\{credentials="wrong"\} 21\b`).MatchString(shown))
 }
 
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
 // It changes the program's logger: no test runs beside it.
 func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 	is := is.New(t)
-	var log lockedBuffer
+	var log podtest.Log
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)

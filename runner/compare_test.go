@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -21,8 +22,8 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 10)
-	var log logged
-	r := start(t, pool, runner.Options{Logger: log.logger(), Slots: 1, LeaseFor: time.Minute}, map[string]does{
+	var log podtest.Log
+	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseFor: time.Minute}, map[string]does{
 		"lost": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Fence() == 1 {
 				<-ctx.Done()
@@ -42,7 +43,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is.Equal(j.Attempt, 1)
 	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 0)
-	is.Equal(log.count("handlers cancelled whose claims are missing in the table"), 1)
+	is.Equal(log.Count("handlers cancelled whose claims are missing in the table"), 1)
 }
 
 // An operator's stop is one, however soon after it the handlers are compared with the table.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -272,7 +273,7 @@ func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
 	standby := primary.AddStandby(t)
 	primary.Kill(t)
 	where := leadsTo(t, standby)
-	var log page
+	var log podtest.Log
 	r := make1(t, pgtest.Connect(t, where.url()), runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]does{"k": nothing})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ran := make(chan error, 1)

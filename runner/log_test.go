@@ -1,43 +1,24 @@
 package runner_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// page is where a logger of a test writes.
-type page struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (p *page) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(b)
-}
-
-func (p *page) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
 // debugging returns a logger that tells everything, and what it has told.
-func debugging() (*slog.Logger, *page) {
-	var p page
+func debugging() (*slog.Logger, *podtest.Log) {
+	var p podtest.Log
 	return slog.New(slog.NewTextHandler(&p, &slog.HandlerOptions{Level: slog.LevelDebug})), &p
 }
 

@@ -1,12 +1,8 @@
 package runner_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,30 +10,10 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
-
-// logged is a log that a test reads while others write it.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// count counts the lines that contain a text.
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // A handler notes progress and returns when its time runs out; the note still waits for a lock.
 func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.T) {
@@ -45,9 +21,9 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	wait, open := gate(t)
-	var log logged
+	var log podtest.Log
 	returned := make(chan struct{})
-	r := start(t, pool, runner.Options{StuckAfter: 100 * time.Millisecond, Logger: log.logger()}, map[string]does{
+	r := start(t, pool, runner.Options{StuckAfter: 100 * time.Millisecond, Logger: log.Logger()}, map[string]does{
 		"notes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
 			j.Progress(1, 2)
@@ -69,7 +45,7 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"fine"`)
-	is.Equal(log.count("handler ignores the end of its context"), 0)
+	is.Equal(log.Count("handler ignores the end of its context"), 0)
 }
 
 // Handlers return while the database is away, before the pod stops to trust its lease. What they returned is kept until the database is
@@ -84,9 +60,9 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	wait, open := gate(t)
 	causes := make(chan error, 1)
 	returned := make(chan string, 10)
-	var log logged
+	var log podtest.Log
 	o := named("a")
-	o.LeaseFor, o.StuckAfter, o.Logger = 4*time.Second, 200*time.Millisecond, log.logger()
+	o.LeaseFor, o.StuckAfter, o.Logger = 4*time.Second, 200*time.Millisecond, log.Logger()
 	r := start(t, cut, o, map[string]does{
 		"returns": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			<-wait
@@ -135,6 +111,6 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	quiet(t, direct)
 	is.Equal(one[int](t, direct, `select count(*) from rows`), 1)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'next'`), 1)
-	is.Equal(log.count("handler ignores the end of its context"), 0)
+	is.Equal(log.Count("handler ignores the end of its context"), 0)
 	checkHistory(t, direct, r)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -17,7 +18,7 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	declares := func() (*runner.Runner, *page) {
+	declares := func() (*runner.Runner, *podtest.Log) {
 		log, told := debugging()
 		r := make1(t, pool, runner.Options{Logger: log}, map[string]does{"k": nothing})
 		r.Schedule("once", "@at 2001-01-31T03:00", of("k"), runner.Zone("Europe/Zurich"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
@@ -72,7 +73,7 @@ func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
 	is.NoErr(err)
 	addr := listener.Addr().String()
 	is.NoErr(listener.Close())
-	var log growing
+	var log podtest.Log
 	c := exec.Command(os.Args[0], "serve")
 	c.Env = environment("DATABASE_URL="+standby.URL(), "TRAPEZE_HTTP_ADDR="+addr)
 	c.Stderr = &log

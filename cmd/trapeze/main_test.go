@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/cli/server"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -110,7 +110,7 @@ type pod struct {
 	line  string // as it was printed
 	t     *testing.T
 	cmd   *exec.Cmd
-	log   *growing
+	log   *podtest.Log
 	ended chan struct{} // closed when the process has ended
 }
 
@@ -127,7 +127,7 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 	if url != "" {
 		env = append(env, "DATABASE_URL="+url)
 	}
-	p := &pod{t: t, cmd: exec.Command(program, append([]string{"serve"}, args...)...), log: &growing{}, ended: make(chan struct{})}
+	p := &pod{t: t, cmd: exec.Command(program, append([]string{"serve"}, args...)...), log: &podtest.Log{}, ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stderr = environment(env...), p.log
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -161,24 +161,6 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 		t.Fatal("serve was not ready within a minute")
 	}
 	return p
-}
-
-// growing is a log that is read while it grows.
-type growing struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (g *growing) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.text.Write(b)
-}
-
-func (g *growing) String() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.text.String()
 }
 
 func (p *pod) signal(s syscall.Signal) {

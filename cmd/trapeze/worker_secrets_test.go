@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 
 	"context"
 	"encoding/base64"
@@ -31,7 +32,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	pool := pgtest.Connect(t, db.url)
-	log := &growing{}
+	log := &podtest.Log{}
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	before := slog.Default()
 	slog.SetDefault(logger)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 
 	"net/url"
 	"os"
@@ -25,7 +26,7 @@ import (
 type far struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	log   *growing
+	log   *podtest.Log
 	ended chan struct{} // closed when the process has ended
 }
 
@@ -36,7 +37,7 @@ func startFar(t *testing.T, server string, env ...string) *far {
 
 func startFarWith(t *testing.T, server string, flags []string, env ...string) *far {
 	t.Helper()
-	w := &far{t: t, cmd: exec.Command(os.Args[0], append([]string{"worker", "--server", server}, flags...)...), log: &growing{}, ended: make(chan struct{})}
+	w := &far{t: t, cmd: exec.Command(os.Args[0], append([]string{"worker", "--server", server}, flags...)...), log: &podtest.Log{}, ended: make(chan struct{})}
 	w.cmd.Env, w.cmd.Stderr = environment(append([]string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SLOTS=2"}, env...)...), w.log
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,19 +1,18 @@
 package faults
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 )
 
 // pod is a process that runs jobs.
@@ -27,23 +26,8 @@ type pod struct {
 	ended chan struct{}
 }
 
-// log is what a pod has said, safe for concurrent use.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+// log is what a pod has said.
+type log struct{ podtest.Log }
 
 func (l *log) says(what string) bool { return strings.Contains(l.String(), what) }
 

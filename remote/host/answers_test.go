@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 
 	"github.com/matryer/is"
@@ -19,10 +20,10 @@ import (
 func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", MaxAttempts: 2})
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
@@ -47,34 +48,34 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 func TestTheTimeOfAJobDoesNotBeginAnewWithItsRemoteWorkersStream(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	hour := time.Hour
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
 	w.keepBeating(t, r)
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	w.cut()
-	exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // it has run for long
+	podtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // it has run for long
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
 	pgtest.Wait(t, "its time is over", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
 	_, err := w.reports(t, r, a, nil, errors.New("ended early"))
 	is.NoErr(err)
-	is.Equal(why(get(t, r, a.ID)), job.ReasonTimeout)
+	is.Equal(podtest.Why(podtest.Get(t, r, a.ID)), job.ReasonTimeout)
 }
 
 func TestAReportToAPodWithoutTheStreamMayNameAnyKindThatTheWorkerHas(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	first, second := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far", "next")
 	w.keepBeating(t, first)
-	id := foreign(t, first, of("far"))
-	_, err := w.reports(t, second, w.takes(t, first), runner.Then(of("next")), nil)
+	id := foreign(t, first, podtest.Of("far"))
+	_, err := w.reports(t, second, w.takes(t, first), runner.Then(podtest.Of("next")), nil)
 	is.NoErr(err)
-	j := get(t, second, id)
-	is.Equal(message(j), "")
+	j := podtest.Get(t, second, id)
+	is.Equal(podtest.Message(j), "")
 	is.Equal(j.State, job.Succeeded) // as on the pod of the stream
 	is.Equal(w.takes(t, first).Kind, "next")
 }
@@ -83,10 +84,10 @@ func TestAnotherResultIsRefusedByThePodOfTheStreamThatHasNotHeardOfTheFirst(t *t
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
-	first, second := start(t, pool, o, noKinds), start(t, pool, o, noKinds)
+	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
-	foreign(t, first, of("far"))
+	foreign(t, first, podtest.Of("far"))
 	a := w.takes(t, first)
 	_, err := w.reports(t, second, a, runner.Done(1), nil)
 	is.NoErr(err)
@@ -94,5 +95,5 @@ func TestAnotherResultIsRefusedByThePodOfTheStreamThatHasNotHeardOfTheFirst(t *t
 	is.True(errors.Is(err, job.ErrLeaseLost))
 	_, err = w.reports(t, first, a, runner.Done(1), nil)
 	is.NoErr(err) // the one that was accepted, again
-	is.Equal(string(get(t, first, a.ID).Result), "1")
+	is.Equal(string(podtest.Get(t, first, a.ID).Result), "1")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
@@ -19,9 +20,9 @@ func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
 	pool := inside.Of(r).Store.Pool()
-	id := foreign(t, r, of("far"))
+	id := foreign(t, r, podtest.Of("far"))
 	first := w.takes(t, r)
-	exec(t, pool, forgetsClaim, id)
+	podtest.Exec(t, pool, podtest.ForgetsClaim, id)
 	pgtest.Wait(t, "the worker is told", func() bool {
 		verdict, listed := w.beats(t, r)[id]
 		return listed && verdict.Lost && errors.Is(verdict.Cause, job.ErrLeaseLost)
@@ -33,26 +34,26 @@ func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing
 	is.True(again.Fence > first.Fence)
 	_, err := w.reports(t, r, again, runner.Done("accepted"), nil)
 	is.NoErr(err)
-	is.Equal(string(ended(t, r, id).Result), `"accepted"`)
+	is.Equal(string(podtest.Ended(t, r, id).Result), `"accepted"`)
 }
 
 func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	a, b := start(t, pool, runner.Options{Name: "a"}, noKinds), start(t, pool, runner.Options{Name: "b"}, noKinds)
+	a, b := podtest.Start(t, pool, runner.Options{Name: "a"}, noKinds), podtest.Start(t, pool, runner.Options{Name: "b"}, noKinds)
 	w := newFar()
 	w.connect(t, a, 1, "far")
 	w.keepBeating(t, a)
-	id := foreign(t, a, of("far"))
+	id := foreign(t, a, podtest.Of("far"))
 	claim := w.takes(t, a)
 	_, err := w.reports(t, b, claim, runner.Done(1), nil) // the stream is a's
 	is.NoErr(err)
-	ended(t, a, id)
+	podtest.Ended(t, a, id)
 	_, err = w.reports(t, a, claim, runner.Done(1), nil) // and again, which finds the end
 	is.NoErr(err)
-	allCounted(t, pool, a, b)
-	is.Equal(finished(t, b), map[endOf]int{{"", "far", "succeeded"}: 1})
+	podtest.AllCounted(t, pool, a, b)
+	is.Equal(podtest.Finished(t, b), map[podtest.End]int{{"", "far", "succeeded"}: 1})
 }
 
 func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
@@ -64,15 +65,15 @@ func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
 		{"", "", "error", ""},                     // of an earlier version
 		{"crash_limit", "a\x00b", "error", "a_b"}, // what only a pod decides
 	} {
-		id := foreign(t, r, of("far"))
+		id := foreign(t, r, podtest.Of("far"))
 		a := w.takes(t, r)
 		_, err := hostOf(r).Report(t.Context(), w.id, owner, host.Report{Claim: claimOf(a), Err: errors.New("no"), Class: job.ErrorClass(c.class), Code: c.code})
 		is.NoErr(err)
 		w.mu.Lock()
 		delete(w.runs, a.ID)
 		w.mu.Unlock()
-		j := ended(t, r, id)
+		j := podtest.Ended(t, r, id)
 		is.Equal(string(*j.ErrorClass), c.want)
-		is.Equal(text(j.ErrorCode), c.wantCode)
+		is.Equal(podtest.Text(j.ErrorCode), c.wantCode)
 	}
 }

@@ -8,23 +8,24 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
-	pool, claims := counted(t, url)
-	r, other := start(t, pool, often, noKinds), start(t, pgtest.Connect(t, url), often, noKinds)
+	pool, claims := podtest.Counted(t, url)
+	r, other := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pgtest.Connect(t, url), often, noKinds)
 	time.Sleep(time.Second) // both have readied their connections, for which they send the statement as well
 	w, late := newFar(), newFar()
 	w.connect(t, r, 2, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	_, err := other.Admin().Pause(t.Context(), "ops") // there, and it holds here
 	is.NoErr(err)
-	id := foreign(t, r, of("far"))
+	id := foreign(t, r, podtest.Of("far"))
 	time.Sleep(300 * time.Millisecond) // a refresh, and claims that were under way
 	before := claims.Claims.Load()
 	late.connect(t, r, 2, "far") // one that comes while it is closed
@@ -34,7 +35,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err) // what runs is unaffected
 
-	exec(t, pool, `delete from trapeze.gate`)
+	podtest.Exec(t, pool, `delete from trapeze.gate`)
 	third := newFar()
 	third.connect(t, r, 2, "far")
 	third.keepBeating(t, r)
@@ -56,12 +57,12 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 // A pod that hears no notifications, as behind a pooler, is told in its own process that a step of its own is to run.
 func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)
+	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, of("far"))
-	_, err := w.reports(t, r, w.takes(t, r), runner.Then(of("local")), nil)
+	foreign(t, r, podtest.Of("far"))
+	_, err := w.reports(t, r, w.takes(t, r), runner.Then(podtest.Of("local")), nil)
 	is.NoErr(err)
 	pgtest.WaitFor(t, 3*time.Second, "the step has run here", func() bool {
 		list, err := inside.Of(r).Store.Pool().Query(t.Context(), `select from trapeze.done where (select j.kind from trapeze.jobs j where j.id = done.id) = 'local'`)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 
 	"github.com/matryer/is"
@@ -26,12 +27,12 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
-	first, second := start(t, pool, seldom, noKinds), start(t, pool, seldom, noKinds)
+	first, second := podtest.Start(t, pool, seldom, noKinds), podtest.Start(t, pool, seldom, noKinds)
 	w := newFar()
 	w.connect(t, first, 2, "other") // so that it claims nothing of what follows
 	old := w.session
 	w.connect(t, second, 2, "far") // the connection to the first pod is cut, which that has not noticed
-	foreign(t, second, of("far"))
+	foreign(t, second, podtest.Of("far"))
 	a := w.takes(t, second)
 	select {
 	case <-old.Over():
@@ -47,11 +48,11 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
 	w := newFar()
 	w.connect(t, r, 2, "far")
-	foreign(t, r, of("far"))
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a, b := w.takes(t, r), w.takes(t, r)
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
@@ -89,15 +90,15 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 		_, err = w.reports(t, r, a, nil, nil)
 		is.NoErr(err) // and what serves it now has taken over that as well
 	}
-	is.Equal(get(t, r, a.ID).State, job.Succeeded)
+	is.Equal(podtest.Get(t, r, a.ID).State, job.Succeeded)
 }
 
 func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T) {
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, noKinds)
+	r := podtest.Start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)
@@ -109,7 +110,7 @@ func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T)
 func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds), start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
+	first, second := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds), podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	over := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 
 	"github.com/google/uuid"
@@ -80,7 +81,7 @@ func claimOf(a engine.Assignment) host.Claim {
 // served starts a pod that has no kinds itself, with a worker that beats and takes jobs of kind far.
 func served(t *testing.T, slots int, o runner.Options) (*runner.Runner, *far) {
 	t.Helper()
-	r, w := start(t, pgtest.Pool(t), o, noKinds), newFar()
+	r, w := podtest.Start(t, pgtest.Pool(t), o, noKinds), newFar()
 	w.connect(t, r, slots, "far")
 	w.keepBeating(t, r)
 	return r, w
@@ -155,8 +156,8 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 }
 
 // noKinds are the options of a pod that has handlers of no kind that the workers run.
-var noKinds = map[string]does{"local": nothing}
+var noKinds = map[string]does{"local": podtest.Nothing}
 
 func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
-	return enqueue(t, r, args, append(options, runner.Foreign())...)
+	return podtest.Enqueue(t, r, args, append(options, runner.Foreign())...)
 }

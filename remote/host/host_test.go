@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 
 	"github.com/matryer/is"
@@ -21,19 +22,19 @@ func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 2, runner.Options{})
 
-	id := foreign(t, r, of("far", `{"n":1}`))
+	id := foreign(t, r, podtest.Of("far", `{"n":1}`))
 	a := w.takes(t, r)
 	is.Equal(a.ID, id)
 	is.Equal(a.Fence, int64(1))
 	is.Equal(a.Attempt, 1)
 	is.Equal(string(a.Args), `{"n":1}`)
-	is.Equal(get(t, r, id).State, job.Running) // it ran and was leased before it was sent
+	is.Equal(podtest.Get(t, r, id).State, job.Running) // it ran and was leased before it was sent
 
 	duplicate, err := w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
 	is.NoErr(err)
 	is.True(!duplicate)
-	is.Equal(get(t, r, id).State, job.Succeeded) // the report was answered after the commit
-	is.Equal(string(get(t, r, id).Result), `{"n":2}`)
+	is.Equal(podtest.Get(t, r, id).State, job.Succeeded) // the report was answered after the commit
+	is.Equal(string(podtest.Get(t, r, id).Result), `{"n":2}`)
 
 	duplicate, err = w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
 	is.NoErr(err)
@@ -45,15 +46,15 @@ func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
 func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	w, other := newFar(), newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	first := foreign(t, r, of("far"), runner.Subject("s"))
+	first := foreign(t, r, podtest.Of("far"), runner.Subject("s"))
 	a := w.takes(t, r)
 	other.connect(t, r, 5, "far")
 	other.keepBeating(t, r)
-	_, err := w.reports(t, r, a, runner.Then(of("far"), runner.Foreign()), nil)
+	_, err := w.reports(t, r, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	b := w.takes(t, r)
 	is.Equal(b.Path, "fast") // born running, in the commit that ended its parent
@@ -61,15 +62,15 @@ func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
 	is.Equal(b.Subject, "s")
 	_, err = w.reports(t, r, b, nil, nil)
 	is.NoErr(err)
-	is.Equal(get(t, r, b.ID).State, job.Succeeded)
+	is.Equal(podtest.Get(t, r, b.ID).State, job.Succeeded)
 }
 
 func TestARemoteWorkerIsSentNoMoreThanItsFreeSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	for range 10 {
-		foreign(t, r, of("far"))
+		foreign(t, r, podtest.Of("far"))
 	}
 	w := newFar()
 	w.connect(t, r, 3, "far")
@@ -78,23 +79,23 @@ func TestARemoteWorkerIsSentNoMoreThanItsFreeSlots(t *testing.T) {
 	for range 3 {
 		list = append(list, w.takes(t, r))
 	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 	is.Equal(len(w.sent), 0) // nothing waits for it beyond its slots
 	_, err := w.reports(t, r, list[0], nil, nil)
 	is.NoErr(err)
 	w.takes(t, r)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
+	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 }
 
 func TestWhatARemoteWorkerDoesNotAcknowledgeIsGivenBackUnspent(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	id := foreign(t, r, of("far"))
+	id := foreign(t, r, podtest.Of("far"))
 	lost := <-w.sent // never to be listed
-	j := inState(t, r, id, job.Pending)
+	j := podtest.InState(t, r, id, job.Pending)
 	is.Equal(j.Attempt, 0) // no attempt is spent
 	is.Equal(j.Crashes, 0)
 
@@ -113,10 +114,10 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: time.Second, HeartbeatEvery: 100 * time.Millisecond}
-	r := start(t, pool, o, noKinds)
+	r := podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	id := foreign(t, r, of("far"))
+	id := foreign(t, r, podtest.Of("far"))
 	old := w.takes(t, r) // and is frozen
 	second := newFar()
 	second.connect(t, r, 1, "far")
@@ -137,11 +138,11 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, noKinds)
 	w, other := newFar(), newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	other.connect(t, r, 1, "none")
 	_, err := other.reports(t, r, a, nil, nil)
@@ -157,26 +158,26 @@ func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
 	forged.Token[0] ^= 1
 	_, err = w.reports(t, r, forged, nil, nil)
 	is.True(errors.Is(err, host.ErrWrongToken))
-	is.Equal(get(t, r, a.ID).State, job.Running)
+	is.Equal(podtest.Get(t, r, a.ID).State, job.Running)
 }
 
 func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 2, runner.Options{})
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
 	is.NoErr(err)
 	pgtest.Wait(t, "the heartbeat tells of the cancel", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled) })
 	_, err = w.reports(t, r, a, nil, errors.New("ended early"))
 	is.NoErr(err)
-	is.Equal(get(t, r, a.ID).State, job.Cancelled)
+	is.Equal(podtest.Get(t, r, a.ID).State, job.Cancelled)
 
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	b := w.takes(t, r)
 	_, err = r.Admin().Stop(t.Context(), b.ID, "ops")
 	is.NoErr(err)
-	is.Equal(get(t, r, b.ID).State, job.Cancelled)
+	is.Equal(podtest.Get(t, r, b.ID).State, job.Cancelled)
 	is.True(w.beats(t, r)[b.ID].Lost) // it is not the worker's any more
 	_, err = w.reports(t, r, b, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost))
@@ -185,14 +186,14 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{}) // one slot, and it is taken: no claim is under way when the gate closes
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Pause(t.Context(), "ops")
 	is.NoErr(err)
 	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // what runs goes on
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err)
-	id := foreign(t, r, of("far"))
+	id := foreign(t, r, podtest.Of("far"))
 	select {
 	case <-w.sent:
 		t.Fatal("a job was sent while the gate was closed")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 
 	"github.com/matryer/is"
@@ -20,10 +21,10 @@ import (
 func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	r, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	for _, id := range []string{strings.ToUpper(w.id), "{" + w.id + "}", "urn:uuid:" + w.id, strings.ReplaceAll(w.id, "-", ""), w.id + "\x00", "", strings.Repeat("x", 1<<20)} {
 		for _, to := range []*runner.Runner{r, other} {
@@ -43,7 +44,7 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	serves, called := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	serves, called := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
 	tx, err := pool.Begin(t.Context())
@@ -76,10 +77,10 @@ func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	serves, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
-	id := foreign(t, serves, of("far"))
+	id := foreign(t, serves, podtest.Of("far"))
 	a := w.takes(t, serves)
 	for _, text := range []string{"a\x00b", strings.Repeat("é", 1<<20)} {
 		_, err := hostOf(other).Heartbeat(t.Context(), w.id, owner, host.Beat{Running: []host.Listed{{Claim: claimOf(a), Progress: &job.Progress{Message: &text}}}})
@@ -92,14 +93,14 @@ func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
 
 func TestKindsThatWorkersOnlyNameAreNotMeasured(t *testing.T) {
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, noKinds)
+	r := podtest.Start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far", "never", "nor-this")
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	_, err := w.reports(t, r, w.takes(t, r), nil, nil)
 	is.NoErr(err)
 	kinds := map[string]float64{}
-	scraped(t, r, func(name string, labels []string, value float64) {
+	podtest.Scraped(t, r, func(name string, labels []string, value float64) {
 		if name == "trapeze_run_seconds" {
 			kinds[labels[0]] = value
 		}

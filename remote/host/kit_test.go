@@ -4,54 +4,16 @@ import (
 	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 // does is the handler of a kind that a test names.
-type (
-	does   = runner.Func[runner.Raw]
-	tester = podtest.Tester
-	endOf  = podtest.End
-)
-
-var (
-	make1        = podtest.Make
-	start        = podtest.Start
-	run          = podtest.Run
-	of           = podtest.Of
-	nothing      = podtest.Nothing
-	enqueue      = podtest.Enqueue
-	get          = podtest.Get
-	inState      = podtest.InState
-	ended        = podtest.Ended
-	why          = podtest.Why
-	message      = podtest.Message
-	text         = podtest.Text
-	scraped      = podtest.Scraped
-	value        = podtest.Value
-	finished     = podtest.Finished
-	allCounted   = podtest.AllCounted
-	exec         = podtest.Exec
-	quiet        = podtest.Quiet
-	running      = podtest.Running
-	counted      = podtest.Counted
-	checkHistory = podtest.CheckHistory
-)
-
-const forgetsClaim = podtest.ForgetsClaim
-
-func one[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
-	t.Helper()
-	return podtest.One[T](t, pool, sql, args...)
-}
+type does = runner.Func[runner.Raw]
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 

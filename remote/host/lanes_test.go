@@ -7,6 +7,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -17,20 +18,20 @@ var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time
 func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
-	first, second := start(t, pool, often, noKinds), start(t, pool, often, noKinds)
+	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
+	first, second := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	stop := w.keepBeating(t, first)
-	foreign(t, first, of("far"), runner.Lane("gpu"))
+	foreign(t, first, podtest.Of("far"), runner.Lane("gpu"))
 	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
 	is.NoErr(err)
 	stop()
-	exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // the first pod is old, and has asked for slots often
+	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // the first pod is old, and has asked for slots often
 	w.cut()
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)
-	foreign(t, first, of("far"), runner.Lane("gpu"))
+	foreign(t, first, podtest.Of("far"), runner.Lane("gpu"))
 	_, err = w.reports(t, second, w.takes(t, second), nil, nil)
 	is.NoErr(err)
 }
@@ -38,13 +39,13 @@ func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) 
 func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
-	r := start(t, pool, often, noKinds)
+	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
+	r := podtest.Start(t, pool, often, noKinds)
 	w, other := newFar(), newFar()
 	w.connect(t, r, 2, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, of("far"), runner.Lane("gpu"))
-	foreign(t, r, of("far"), runner.Lane("gpu"))
+	foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
+	foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
 	a, b := w.takes(t, r), w.takes(t, r)
 	list := []host.Listed{{Claim: claimOf(a)}, {Claim: claimOf(b)}}
 	_, err := hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Running: list, Draining: true})
@@ -53,6 +54,6 @@ func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	is.NoErr(err)
 	other.connect(t, r, 2, "far")
 	other.keepBeating(t, r)
-	id := foreign(t, r, of("far"), runner.Lane("gpu"))
+	id := foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
 	is.Equal(other.takes(t, r).ID, id) // while the first one goes on with its last job
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestStreamsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	ends := func(w *far) {
 		w.cut()
 		<-w.session.Over()

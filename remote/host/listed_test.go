@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -15,36 +16,36 @@ import (
 func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	serves, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
 	w.keepBeating(t, other) // all of them: something between balances calls
-	id := foreign(t, serves, of("far"))
+	id := foreign(t, serves, podtest.Of("far"))
 	a := w.takes(t, other)
-	is.Equal(one[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
+	is.Equal(podtest.One[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
 	case <-w.session.Stopped():
 		t.Fatal("the stream was ended")
 	case <-time.After(2 * ackWithin): // its sender has looked for it by now
 	}
-	is.Equal(get(t, serves, id).Fence, a.Fence) // nor was it given back
+	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // nor was it given back
 	_, err := w.reports(t, serves, a, nil, nil)
 	is.NoErr(err)
-	is.Equal(get(t, serves, id).State, job.Succeeded)
+	is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 }
 
 func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	serves, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
-	foreign(t, serves, of("far"))
+	foreign(t, serves, podtest.Of("far"))
 	a := <-w.sent // it is done with before any heartbeat lists it
 	_, err := w.reports(t, other, a, nil, nil)
 	is.NoErr(err)
 	w.keepBeating(t, other)
-	next := foreign(t, serves, of("far"))
+	next := foreign(t, serves, podtest.Of("far"))
 	is.Equal(w.takes(t, other).ID, next) // its slot is free again
 	select {
 	case <-w.session.Stopped():
@@ -56,27 +57,27 @@ func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing
 func TestASlotIsFreeWithTheHeartbeatAfterItsReportThroughAnotherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	serves, other := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.ackWithin = time.Hour // nothing is missed for so long that it counts as lost
 	w.connect(t, serves, 1, "far")
 	for range 3 {
-		foreign(t, serves, of("far"))
+		foreign(t, serves, podtest.Of("far"))
 		a := w.takes(t, serves)
 		_, err := w.reports(t, other, a, nil, nil)
 		is.NoErr(err)
 		w.beats(t, serves)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
+	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
 }
 
 func TestARemoteWorkerIsNudgedWhenAHandlerIsToEnd(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	is.Equal(len(w.nudges), 0)
 	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")

@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -16,7 +17,7 @@ import (
 func collected(t *testing.T, r *runner.Runner) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
-	scraped(t, r, func(name string, labels []string, value float64) {
+	podtest.Scraped(t, r, func(name string, labels []string, value float64) {
 		all[strings.Join(append([]string{strings.TrimPrefix(name, "trapeze_")}, labels...), "/")] = value
 	})
 	return all
@@ -25,12 +26,12 @@ func collected(t *testing.T, r *runner.Runner) map[string]float64 {
 func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 4)`)
-	r := start(t, pool, runner.Options{Slots: 2}, noKinds)
+	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 4)`)
+	r := podtest.Start(t, pool, runner.Options{Slots: 2}, noKinds)
 	w := newFar()
 	w.connect(t, r, 3, "far")
 	w.keepBeating(t, r)
-	foreign(t, r, of("far"), runner.Lane("narrow"))
+	foreign(t, r, podtest.Of("far"), runner.Lane("narrow"))
 	w.takes(t, r)
 	var now map[string]float64
 	pgtest.Wait(t, "one slot is used, and none is reserved by a claim that is under way", func() bool {
@@ -44,13 +45,13 @@ func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T)
 func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{}, noKinds)
 	is.Equal(collected(t, r)["remote_jobs_returned_total/unacknowledged"], 0.0) // there from the start
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	is.Equal(collected(t, r)["remote_workers"], 1.0)
 	is.Equal(collected(t, r)["remote_streams_total"], 1.0)
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	is.Equal(collected(t, r)["remote_jobs_sent_total"], 1.0)
 	_, err := w.reports(t, r, a, runner.Done(1), nil)
@@ -65,7 +66,7 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job that ran elsewhere is one of the pod's
 	is.Equal(collected(t, r)["claims_total"], 1.0)
 
-	foreign(t, r, of("far"))
+	foreign(t, r, podtest.Of("far"))
 	<-w.sent // and not listed
 	pgtest.Wait(t, "it was given back", func() bool { return collected(t, r)["remote_jobs_returned_total/unacknowledged"] == 1 })
 	pgtest.Wait(t, "its stream was ended", func() bool { return collected(t, r)["remote_workers"] == 0 })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/remote/host"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -104,11 +105,11 @@ func (c *chaos) outcome(t *task) host.Report {
 		report.HandedBack = true
 	case 4, 5:
 		if t.a.Step < 4 {
-			report.Outcome = encoded(runner.Then(of("far")))
+			report.Outcome = encoded(runner.Then(podtest.Of("far")))
 		}
 	case 6:
 		if t.a.Step < 3 {
-			report.Outcome = encoded(runner.FanOut(of("far"), of("near"), runner.Step(of("far"), runner.Subject("x"))).Join(of("near")))
+			report.Outcome = encoded(runner.FanOut(podtest.Of("far"), podtest.Of("near"), runner.Step(podtest.Of("far"), runner.Subject("x"))).Join(podtest.Of("near")))
 		}
 	case 7:
 		if !c.gone.Load() {
@@ -132,8 +133,8 @@ func (c *chaos) succeeded(id int64) bool {
 
 // start adds a pod.
 func (c *chaos) start(o runner.Options) {
-	r := make1(c.t, c.pool, o, noKinds)
-	stop := run(c.t, r)
+	r := podtest.Make(c.t, c.pool, o, noKinds)
+	stop := podtest.Run(c.t, r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pods, c.stops = append(c.pods, r), append(c.stops, stop)
@@ -157,7 +158,7 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	case n < 60 || len(c.ids) == 0:
 		options := []runner.EnqueueOption{runner.Foreign(), runner.Subject([]string{"", "", "", "", "x", "y"}[c.roll(6)]), runner.Lane([]string{"default", "gpu"}[c.roll(2)])}
 		for range 3 {
-			c.ids = append(c.ids, enqueue(c.t, r, of([]string{"far", "near"}[c.roll(2)]), options...))
+			c.ids = append(c.ids, podtest.Enqueue(c.t, r, podtest.Of([]string{"far", "near"}[c.roll(2)]), options...))
 		}
 	case n < 70:
 		_, _ = r.Admin().Cancel(ctx, some(), "ops")
@@ -168,7 +169,7 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	case n < 82:
 		_, _ = r.Admin().Unpause(ctx, "ops")
 	case n < 86:
-		exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
+		podtest.Exec(c.t, c.pool, `update trapeze.lanes set drained = not drained where name = 'gpu'`)
 	case n < 88:
 		c.replace(o)
 	case n < 91 && freezes:
@@ -199,7 +200,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
 	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
 		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
-	exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
+	podtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
 	c.start(o)
 	c.start(o)
 	ctx, end := context.WithCancel(t.Context())
@@ -214,7 +215,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	kept := time.Now() // when the limit of the lane was kept last
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		c.happen(workers, o, freezes)
-		if one[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
+		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
 			kept = time.Now()
 		}
 		// What was claimed for a stream that had just been superseded, and never arrived, counts until it is given back.
@@ -223,31 +224,31 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	c.gone.Store(true)
 	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
-	exec(t, c.pool, `update trapeze.lanes set drained = false`)
-	quiet(t, c.pool)
+	podtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
+	podtest.Quiet(t, c.pool)
 	is.Equal(c.wrong, nil)
-	checkHistory(t, c.pool, c.pod())
-	is.Equal(one[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
+	podtest.CheckHistory(t, c.pool, c.pod())
+	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
 		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // nothing but errors spends an attempt
 	if !freezes {
-		is.Equal(one[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // nobody died
+		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // nobody died
 	}
 	end()
 	living.Wait()
 	pgtest.Wait(t, "no worker is left", func() bool {
-		return one[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
+		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
 	})
 	pgtest.Wait(t, "no slot is held", func() bool {
-		return one[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
+		return podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
 	})
 	for _, r := range c.pods {
-		is.Equal(value(t, r, "trapeze_stuck_handlers"), 0.0)
+		is.Equal(podtest.Value(t, r, "trapeze_stuck_handlers"), 0.0)
 	}
 	for _, stop := range c.stops {
 		stop()
 	}
-	is.Equal(one[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
-	is.Equal(one[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
+	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
+	is.Equal(podtest.One[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
 	c.pool.Reset()
 	pgtest.Wait(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() < goroutines+15 })
 }

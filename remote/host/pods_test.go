@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 
 	"github.com/matryer/is"
 
@@ -18,10 +19,10 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
-	first, second := start(t, pool, o, noKinds), start(t, pool, o, noKinds)
+	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 2, "far")
-	id := foreign(t, first, of("far"))
+	id := foreign(t, first, podtest.Of("far"))
 	a := w.takes(t, first)
 	w.cut()
 	w.connect(t, second, 2, "far")
@@ -31,8 +32,8 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 		t.Fatal("it was sent what it runs already")
 	case <-time.After(3 * time.Second): // longer than a lease
 	}
-	is.Equal(get(t, second, id).Fence, a.Fence) // the claim is the same
-	duplicate, err := w.reports(t, second, a, runner.Then(of("far"), runner.Foreign()), nil)
+	is.Equal(podtest.Get(t, second, id).Fence, a.Fence) // the claim is the same
+	duplicate, err := w.reports(t, second, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	is.True(!duplicate)
 	b := w.takes(t, second)
@@ -40,30 +41,30 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 	stop()
 	w.keepBeating(t, first) // that has no stream of it: the lease is the table's
 	pgtest.Wait(t, "the lease goes on by heartbeats to another pod", func() bool {
-		return one[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
+		return podtest.One[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
-	is.Equal(get(t, second, b.ID).Crashes, 0)
-	duplicate, err = w.reports(t, first, b, runner.Then(of("far"), runner.Foreign()), nil) // and so do reports
+	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
+	duplicate, err = w.reports(t, first, b, runner.Then(podtest.Of("far"), runner.Foreign()), nil) // and so do reports
 	is.NoErr(err)
 	is.True(!duplicate)
-	is.Equal(get(t, first, b.ID).State, job.Succeeded)
+	is.Equal(podtest.Get(t, first, b.ID).State, job.Succeeded)
 	w.takes(t, first)
 }
 
 func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := start(t, pool, runner.Options{}, noKinds), start(t, pool, runner.Options{}, noKinds)
+	first, second := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.open(t, first, 1, engine.RemoteKind{Name: "far", MaxAttempts: 3, Backoff: runner.Backoff{Base: time.Hour, Cap: time.Hour}})
 	w.keepBeating(t, first)
-	id := foreign(t, first, of("far"))
+	id := foreign(t, first, podtest.Of("far"))
 	a := w.takes(t, first)
 	_, err := w.reports(t, second, a, nil, errors.New("it was not its day"))
 	is.NoErr(err)
-	j := get(t, second, id)
-	is.Equal(j.State, job.Pending)                                                                                        // it has two tries left, by what the worker said of the kind
-	is.True(one[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // and its backoff
+	j := podtest.Get(t, second, id)
+	is.Equal(j.State, job.Pending)                                                                                                // it has two tries left, by what the worker said of the kind
+	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // and its backoff
 }
 
 // A job that is stopped has ended at once; its handler has not. A pod that has never sent it must know of its slot all the same.
@@ -71,17 +72,17 @@ func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
-	first, second := start(t, pool, o, noKinds), start(t, pool, o, noKinds)
+	first, second := podtest.Start(t, pool, o, noKinds), podtest.Start(t, pool, o, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
-	foreign(t, first, of("far"))
+	foreign(t, first, podtest.Of("far"))
 	stopped := w.takes(t, first)
 	w.cut()
 	_, err := first.Admin().Stop(t.Context(), stopped.ID, "kim")
 	is.NoErr(err)
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)
-	next := foreign(t, second, of("far"))
+	next := foreign(t, second, podtest.Of("far"))
 	select {
 	case a := <-w.sent:
 		t.Fatalf("job %d was sent while a handler has the only slot", a.ID)

@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
@@ -16,15 +17,15 @@ import (
 func TestTheSlotOfAJobIsFreeWhoseHeartbeatsAndReportReachAnotherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := start(t, pool, often, noKinds), start(t, pool, often, noKinds)
+	first, second := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	w.keepBeating(t, second)
 	for range 2 {
-		foreign(t, first, of("far"))
+		foreign(t, first, podtest.Of("far"))
 		a := w.takes(t, second)
 		pgtest.Wait(t, "it has run for longer than an acknowledgement takes", func() bool {
-			return one[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
+			return podtest.One[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
 		})
 		_, err := w.reports(t, second, a, nil, nil)
 		is.NoErr(err)
@@ -34,11 +35,11 @@ func TestTheSlotOfAJobIsFreeWhoseHeartbeatsAndReportReachAnotherPod(t *testing.T
 func TestAJobThatWasAcknowledgedThroughAnotherPodOutlivesThePodThatSentIt(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second := make1(t, pool, often, noKinds), start(t, pool, often, noKinds)
-	stop := run(t, first)
+	first, second := podtest.Make(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
+	stop := podtest.Run(t, first)
 	w := newFar()
 	w.connect(t, first, 1, "far")
-	foreign(t, second, of("far"))
+	foreign(t, second, podtest.Of("far"))
 	a := w.takes(t, second)
 	stop()
 	w.connect(t, second, 1, "far")
@@ -50,12 +51,12 @@ func TestAJobThatWasAcknowledgedThroughAnotherPodOutlivesThePodThatSentIt(t *tes
 func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, often, noKinds)
+	r := podtest.Start(t, pool, often, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
-	exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
-	exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // or closed: the pod cannot tell
+	podtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
+	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // or closed: the pod cannot tell
 	<-w.session.Over()
 	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // to open another stream tells
 }
@@ -63,18 +64,18 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
+	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	w.connect(t, r, 1, "far") // again: what got lost on the way is looked for
-	id := foreign(t, r, of("other"))
+	id := foreign(t, r, podtest.Of("other"))
 	for blocked := false; !blocked; {
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
 		_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 		is.NoErr(err)
 		for until := time.Now().Add(200 * time.Millisecond); !blocked && time.Now().Before(until); {
-			blocked = one[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
+			blocked = podtest.One[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
 				and wait_event_type = 'Lock' and query like '%where l.pod = any($1::uuid[]) order by l.id%')`)
 		}
 		if blocked { // in the middle of a look: the worker goes to another pod, and is sent a job there
@@ -88,25 +89,25 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 		}
 	}
 	time.Sleep(300 * time.Millisecond) // an absence can only be given time
-	is.Equal(get(t, r, id).State, job.Running)
+	is.Equal(podtest.Get(t, r, id).State, job.Running)
 }
 
 func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneClaimsNothingForIt(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
-	first, second := start(t, pool, seldom, noKinds), start(t, pool, seldom, noKinds)
+	first, second := podtest.Start(t, pool, seldom, noKinds), podtest.Start(t, pool, seldom, noKinds)
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	silent := w.sent
 	w.connect(t, second, 1, "far") // the connection to the first pod is cut, which that has not noticed
-	foreign(t, second, of("far"))
-	foreign(t, second, of("far"))
+	foreign(t, second, podtest.Of("far"))
+	foreign(t, second, podtest.Of("far"))
 	w.takes(t, second)
 	select {
 	case <-silent:
 		t.Fatal("it was given more than its slots")
 	case <-time.After(1200 * time.Millisecond): // two looks
 	}
-	is.Equal(running(t, pool), 1)
+	is.Equal(podtest.Running(t, pool), 1)
 }
