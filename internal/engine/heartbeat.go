@@ -66,7 +66,9 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	}
 	sent := time.Now()
 	// A heartbeat that takes longer than this is worth less than the next one on a fresh connection.
-	asking, cancel := context.WithTimeout(ctx, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
+	lingering, release := wait.Linger(ctx, time.Second) // also by an engine that stops, though then not for long
+	defer release()
+	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
 	boot := e.Boot()
 	b, err := e.Member.Heartbeat(asking, boot)

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
@@ -46,7 +47,10 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Duration) {
-	asking, cancel := context.WithTimeout(ctx, max(every, time.Second))
+	// A heartbeat that has been sent is waited for, also by a worker that stops, though then not for long.
+	lingering, release := wait.Linger(ctx, time.Second)
+	defer release()
+	asking, cancel := context.WithTimeout(lingering, max(every, time.Second))
 	defer cancel()
 	w.mu.Lock()
 	id, drains := w.id, w.drains
