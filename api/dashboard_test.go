@@ -97,7 +97,7 @@ func (p *pod) put(args job.Args, o ...runner.EnqueueOption) int64 {
 func (p *pod) until(id int64, state job.State) {
 	p.t.Helper()
 	pgtest.Wait(p.t, "the job is "+string(state), func() bool {
-		j, err := p.Get(p.t.Context(), id)
+		j, err := p.Job(p.t.Context(), id)
 		return err == nil && j.State == state
 	})
 }
@@ -207,7 +207,7 @@ func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testi
 	p.put(raw("echo"), runner.NeedsApproval())
 	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("fan")), runner.Step(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
 	pgtest.Wait(t, "the fan-out waits for its last branch", func() bool {
-		pipeline, err := p.Admin().GetPipeline(t.Context(), chain)
+		pipeline, err := p.Admin().Pipeline(t.Context(), chain)
 		return err == nil && pipeline.Progress != nil && pipeline.Progress.Done != nil && *pipeline.Progress.Done == 2
 	})
 	ended := p.put(raw("echo"), runner.Delay(time.Hour))

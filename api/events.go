@@ -21,7 +21,7 @@ var historyRoutes = []Route{
 const mostEvents = 1000
 
 func listPipelineEvents(c *call, id int64) (any, error) {
-	if _, err := c.r.Get(c.ctx(), id); err != nil {
+	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err
 	}
 	return listEvents(c, id)

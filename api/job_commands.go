@@ -103,7 +103,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Admin().Retry(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.r.Admin().RunAgain(c.ctx(), id, c.caller.Name, body.otherArgs())
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if len(ids) == 1 && ids[0] == id {
 		state = job.Pending
 	} else if len(ids) == 0 {
-		if j, err := c.r.Get(c.ctx(), id); err == nil && j.State == job.AwaitingApproval {
+		if j, err := c.r.Job(c.ctx(), id); err == nil && j.State == job.AwaitingApproval {
 			state = j.State
 		}
 	}
@@ -122,11 +122,11 @@ func retryJob(c *call, id int64) (any, error) {
 // it. Whether the first job needed approval is in the beginning of its history; where that is no longer kept, the lanes' present settings
 // decide. The test is TestNoLaneAndNoChainLeadsAroundAnApproval.
 func mayChange(c *call, id int64) error {
-	step, err := c.r.Get(c.ctx(), id)
+	step, err := c.r.Job(c.ctx(), id)
 	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) {
 		return err
 	}
-	first, err := c.r.Get(c.ctx(), step.PipelineID)
+	first, err := c.r.Job(c.ctx(), step.PipelineID)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over
 		return nil
 	}
@@ -171,7 +171,7 @@ func completeJob(c *call, id int64) (any, error) {
 	if err := c.r.Complete(c.ctx(), id, body.Token, result, options...); err != nil {
 		return nil, err
 	}
-	j, err := c.r.Get(c.ctx(), id)
+	j, err := c.r.Job(c.ctx(), id)
 	return map[string]any{"id": idText(id), "state": j.State, "progress": j.Progress}, err
 }
 
@@ -193,6 +193,6 @@ func setPriority(c *call, id int64) (any, error) {
 		return nil, &problem{status: http.StatusUnprocessableEntity, code: "invalid_request",
 			message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
 	}
-	err = c.r.Admin().Nice(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
+	err = c.r.Admin().SetPriority(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
 	return map[string]any{"id": idText(id), "priority": *body.Priority}, err
 }

@@ -101,7 +101,7 @@ func showCurrent(c *call) (any, error) {
 }
 
 func showJob(c *call, id int64) (any, error) {
-	found, err := c.r.Get(c.ctx(), id)
+	found, err := c.r.Job(c.ctx(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func showJob(c *call, id int64) (any, error) {
 
 // listObstacles lists the reasons why a job does not run. A caller who may only see own jobs does not learn which other one is in the way.
 func listObstacles(c *call, id int64) (any, error) {
-	if _, err := c.r.Get(c.ctx(), id); err != nil {
+	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err
 	}
 	found, err := storeview.Obstacles(c.ctx(), c.lists, id, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, c.lists) })
@@ -134,7 +134,7 @@ func listJobEvents(c *call, id int64) (any, error) {
 			return nil, err
 		}
 	}
-	if _, err := c.r.Get(c.ctx(), id); err != nil {
+	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err
 	}
 	found, err := storeview.JobEvents(c.ctx(), c.lists, id, after, limit)

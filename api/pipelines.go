@@ -92,7 +92,7 @@ func abortPipeline(c *call, id int64) (any, error) {
 func retryPipeline(c *call, id int64) (any, error) {
 	body, err := readOptional[again](c)
 	if err == nil && body.Args != nil { // they are those of its last job
-		p, missing := c.r.Admin().GetPipeline(c.ctx(), id)
+		p, missing := c.r.Admin().Pipeline(c.ctx(), id)
 		if err = missing; err == nil {
 			err = mayChange(c, p.LastJob)
 		}
@@ -100,6 +100,6 @@ func retryPipeline(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Admin().RetryPipeline(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.r.Admin().RunPipelineAgain(c.ctx(), id, c.caller.Name, body.otherArgs())
 	return map[string]any{"pipeline": idText(id), "retried": idTexts(ids)}, err
 }

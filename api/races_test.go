@@ -62,7 +62,7 @@ func (h *host) last(id string) (j job.Job) {
 	number, _ := strconv.ParseInt(id, 10, 64)
 	pgtest.Wait(h.t, "job "+id+" has ended", func() bool {
 		var err error
-		j, err = h.Get(h.t.Context(), number)
+		j, err = h.Job(h.t.Context(), number)
 		return err == nil && j.State.Terminal()
 	})
 	return j
@@ -222,7 +222,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 			passed, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3)
 			return try(err) && passed.Passed == 0
 		})
-		j, err := h.Get(ctx, ids[0])
+		j, err := h.Job(ctx, ids[0])
 		if !try(err) {
 			return
 		}

@@ -59,7 +59,7 @@ func TestAChangeThatWasDecidedUponAnotherSettingIsRefused(t *testing.T) {
 	expression, kind, one := "@yearly", "echo", json.RawMessage(`{ "n": 1 }`)
 	_, err := h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &one}, "ana")
 	is.NoErr(err)
-	seen, err := h.Admin().ScheduleNamed(t.Context(), "yearly")
+	seen, err := h.Admin().ScheduleByName(t.Context(), "yearly")
 	is.NoErr(err)
 	priority := 7
 	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")

@@ -54,7 +54,7 @@ func previewSchedule(c *call) (any, error) {
 }
 
 func showSchedule(c *call) (any, error) {
-	one, err := c.r.Admin().ScheduleNamed(c.ctx(), c.Param("name"))
+	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func triggerSchedule(c *call) (any, error) {
 // which alone it holds; nil: there is none.
 func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
-	before, err := c.r.Admin().ScheduleNamed(c.ctx(), c.Param("name"))
+	before, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	switch {
 	case err == nil:
 		setting, looked = before.ScheduleSetting, &before.ScheduleSetting
@@ -177,7 +177,7 @@ func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSettin
 // mayTrigger refuses to trigger or resume a schedule whose jobs would need approval, unless the caller may approve them. It returns
 // the setting that it has read.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
-	one, err := c.r.Admin().ScheduleNamed(c.ctx(), c.Param("name"))
+	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 		return submitted, err
 	}
 	// The holder of the key may have moved since.
-	holder, err := r.Get(ctx, submitted.ID)
+	holder, err := r.Job(ctx, submitted.ID)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over
 		return submitted, nil
 	}

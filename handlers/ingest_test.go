@@ -36,7 +36,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 	steps := b.pipeline(handlers.Ingest{File: path, Year: 2024})
 	is.Equal(len(steps), 3) // the pipeline goes on
 	is.Equal(steps[0].State, runner.StateSucceeded)
-	is.Equal(*steps[0].Outcome, runner.QualityWarning)
+	is.Equal(*steps[0].Outcome, runner.OutcomeWarning)
 	got := decode[struct {
 		Rows, Bad int
 		BadRows   []struct {

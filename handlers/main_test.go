@@ -76,7 +76,7 @@ type step struct {
 	Kind    string
 	Subject string
 	State   runner.State
-	Outcome *runner.Quality
+	Outcome *runner.OutcomeStatus
 	Fence   int64
 	Result  []byte
 	Error   *string

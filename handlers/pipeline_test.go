@@ -73,7 +73,7 @@ func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
 	is.Equal(len(recalculations), len(byUnit)) // one a unit
 	for _, s := range append(recalculations, steps...) {
 		is.Equal(s.State, runner.StateSucceeded)
-		is.Equal(*s.Outcome, runner.QualityOK) // nothing to look at
+		is.Equal(*s.Outcome, runner.OutcomeOK) // nothing to look at
 		is.Equal(s.Fence, int64(1))            // handed over or claimed, and never again
 	}
 	is.Equal(status(b, steps[0].ID), "succeeded")
@@ -121,7 +121,7 @@ func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
 	units := b.recalculations(steps[0])
 	is.Equal(len(units), 2)                            // ATL and SEA
 	is.Equal(units[1].Subject, "2024/SEA")             // which is what it is about
-	is.Equal(*units[1].Outcome, runner.QualityWarning) // its flight is in no band any more
+	is.Equal(*units[1].Outcome, runner.OutcomeWarning) // its flight is in no band any more
 	is.Equal(decode[handlers.Recalculated](t, units[1]).NoFactor, int64(1))
 	is.Equal(status(b, steps[0].ID), "succeeded") // a warning is no failure
 	after := decode[handlers.Totalled](t, steps[1])

@@ -47,7 +47,7 @@ func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
 	is.Equal(len(steps), 3)                            // the join has run
 	is.Equal(status(b, steps[0].ID), "partial")        // and says so
 	is.Equal(steps[1].State, runner.StateSucceeded)    // the others are right
-	is.Equal(*steps[2].Outcome, runner.QualityWarning) // and somebody should look
+	is.Equal(*steps[2].Outcome, runner.OutcomeWarning) // and somebody should look
 	total := decode[handlers.Totalled](t, steps[2])
 	is.Equal(total.Bad, int64(1))
 	is.Equal(total.BadUnits[0].Unit, "BOS") // it is named

@@ -39,18 +39,3 @@ func (b Backoff) Wait(attempt int, u float64) time.Duration {
 
 // Random returns a wait with its jitter drawn.
 func (b Backoff) Random(attempt int) time.Duration { return b.Wait(attempt, rand.Float64()) } // #nosec G404 -- jitter
-
-// longestPutOff is the longest wait of a job that is put off again and again, unless its handler asks for a longer one.
-const longestPutOff = 10 * time.Minute
-
-// PutOff is the wait of a job whose handler asks for the n-th time, counted from 1, to be called a time d later: a pure
-// function, min(max(10m, d), d · 2ⁿ⁻¹), without jitter; 0 when d is negative.
-func PutOff(d time.Duration, n int) time.Duration {
-	switch {
-	case d <= 0:
-		return 0
-	case d >= longestPutOff:
-		return d // not by way of a float: the longest durations become negative there
-	}
-	return time.Duration(math.Min(float64(longestPutOff), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
-}

@@ -13,7 +13,7 @@ type Branch struct {
 	Subject string // of that job
 	Part    string // the name of a part
 	State   State
-	Outcome Quality
+	Outcome OutcomeStatus
 	Reason  Reason
 	Error   string
 	JSON    json.RawMessage // the result; nil: none

@@ -72,7 +72,7 @@ type Job struct {
 	Args            json.RawMessage `json:"args"`
 	Planned         json.RawMessage `json:"planned,omitempty"`
 	Result          json.RawMessage `json:"result"`
-	Outcome         *Quality        `json:"outcome"`
+	Outcome         *OutcomeStatus  `json:"outcome"`
 	Reason          *Reason         `json:"reason"`
 	Error           *string         `json:"error"`
 	ErrorClass      *ErrorClass     `json:"error_class"` // of a job that failed

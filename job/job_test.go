@@ -63,20 +63,6 @@ func TestTheErrorOfAJobThatDidNotSucceedIsOneLine(t *testing.T) {
 	is.Equal((&EndError{7, Cancelled, ReasonCancelled, "", "", ""}).Error(), "job 7 ended cancelled (cancelled)")
 }
 
-func TestAJobThatIsPutOffWaitsTwiceAsLongEachTimeUpToALimit(t *testing.T) {
-	is := is.New(t)
-	for n, want := range map[int]time.Duration{-1: time.Minute, 1: time.Minute, 2: 2 * time.Minute, 4: 8 * time.Minute,
-		5: 10 * time.Minute, 1 << 30: 10 * time.Minute} {
-		is.Equal(PutOff(time.Minute, n), want) // min(10m, d · 2ⁿ⁻¹)
-	}
-	is.Equal(PutOff(time.Hour, 1), time.Hour) // never sooner than was asked for
-	is.Equal(PutOff(time.Hour, 9), time.Hour)
-	is.Equal(PutOff(1<<62, 1<<30), time.Duration(1<<62))
-	is.Equal(PutOff(math.MaxInt64, 1), time.Duration(math.MaxInt64)) // nor never at all
-	is.Equal(PutOff(0, 1<<30), time.Duration(0))                     // which is no number times nothing
-	is.Equal(PutOff(-time.Hour, 9), time.Duration(0))
-}
-
 func TestTheOutermostWishCounts(t *testing.T) {
 	is := is.New(t)
 	base := errors.New("base")

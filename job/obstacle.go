@@ -9,7 +9,7 @@ type Hindrance string
 const (
 	HinderedScheduled   Hindrance = "scheduled"    // its time has not come
 	HinderedRetry       Hindrance = "retry"        // its next attempt is later
-	HinderedPutOff      Hindrance = "retry_later"  // its handler put it off
+	HinderedSnoozed     Hindrance = "retry_later"  // its handler put it off
 	HinderedApproval    Hindrance = "approval"     // a person must approve it
 	HinderedBranches    Hindrance = "children"     // its branches have not ended
 	HinderedSubject     Hindrance = "subject"      // another job runs for its kind and subject
@@ -28,7 +28,7 @@ const (
 )
 
 var hindrances = map[Hindrance]string{
-	HinderedScheduled: "its time has not come", HinderedRetry: "its next attempt is later", HinderedPutOff: "its handler put it off",
+	HinderedScheduled: "its time has not come", HinderedRetry: "its next attempt is later", HinderedSnoozed: "its handler put it off",
 	HinderedApproval: "a person must approve it", HinderedBranches: "its branches have not ended", HinderedSubject: "another job runs for the subject",
 	HinderedIsolated: "pods died of it: each runs one such job at a time", HinderedDue: "about to start", HinderedPaused: "everything is paused",
 	HinderedFrozen: "everything is frozen for maintenance", HinderedGate: "the gate is closed", HinderedDisabled: "the lane is disabled",

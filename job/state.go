@@ -110,12 +110,12 @@ func (r Reason) States() []State { return reasons[r] }
 // Reasons lists every reason, sorted.
 func Reasons() []Reason { return slices.Sorted(maps.Keys(reasons)) }
 
-// Quality is the outcome of a job that ended: ok, warning or error.
-type Quality string
+// OutcomeStatus is the outcome of a job that ended: ok, warning or error.
+type OutcomeStatus string
 
 // The three outcomes.
 const (
-	OK      Quality = "ok"
-	Warning Quality = "warning"
-	Error   Quality = "error"
+	OK      OutcomeStatus = "ok"
+	Warning OutcomeStatus = "warning"
+	Error   OutcomeStatus = "error"
 )

@@ -212,7 +212,7 @@ func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
 		if _, err := c.ReportResult(t.Context(), connect.NewRequest(m)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		j, err := p.Get(t.Context(), id)
+		j, err := p.Job(t.Context(), id)
 		is.NoErr(err)
 		if j.State != said.state {
 			t.Errorf("%s: the job is %s, want %s: %s", name, j.State, said.state, deref(j.Error))

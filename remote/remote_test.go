@@ -142,7 +142,7 @@ func ends(t *testing.T, p pod, id int64, want job.State) job.Job {
 	var j job.Job
 	pgtest.Wait(t, "the job has ended", func() bool {
 		var err error
-		if j, err = p.Get(t.Context(), id); err != nil {
+		if j, err = p.Job(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		return j.State.Terminal()
@@ -188,7 +188,10 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 				if err := j.Emit(ctx, "load.begun", "warn", "first try", map[string]int{"n": j.Args.N}); err != nil {
 					return nil, err
 				}
-				return runner.RetryLater(time.Millisecond, "once more"), nil
+				return runner.Snooze(time.Millisecond, "once more"), nil
+			}
+			if j.Snoozes() == 1 {
+				return runner.Snooze(5*time.Millisecond, "the second time").WithBackoff(), nil
 			}
 			var children []runner.Args
 			for i := range j.Args.N {
@@ -201,7 +204,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 		})
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[sum]) (*runner.Outcome, error) {
 			var from string
-			if err := j.Parent(ctx, &from); err != nil {
+			if err := j.PreviousResult(ctx, &from); err != nil {
 				return nil, err
 			}
 			total := 0
@@ -225,6 +228,9 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	is.NoErr(err)
 	for _, e := range list {
 		events = append(events, e.Event)
+		if e.Message != nil && *e.Message == "the second time" {
+			is.True(strings.Contains(string(e.Fields), `10`)) // twice its 5 ms
+		}
 	}
 	is.True(slices.Contains(events, "load.begun")) // its own event is in the job's history
 	is.True(slices.Contains(events, "job.retry_later"))
@@ -241,7 +247,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 		}
 		return over
 	})
-	total, err = p.Get(t.Context(), total.ID)
+	total, err = p.Job(t.Context(), total.ID)
 	is.NoErr(err)
 	is.Equal(string(total.Result), `{"from":"loaded","total":12}`)
 }
@@ -291,7 +297,7 @@ func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
 	id := submit(t, p, raw("long", `{}`))
 	<-begun
 	is.NoErr(stop())
-	j, err := p.Get(t.Context(), id)
+	j, err := p.Job(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(j.State, job.Pending)
 	is.Equal(j.Attempt, 0) // unspent

@@ -14,13 +14,13 @@ type (
 	Backoff = job.Backoff
 	// State is where a job stands.
 	State = job.State
-	// Quality is the outcome of a job that ended.
-	Quality = job.Quality
+	// OutcomeStatus is the outcome of a job that ended.
+	OutcomeStatus = job.OutcomeStatus
 	// EndError is the error of [Result] for a job that failed or was cancelled.
 	EndError = job.EndError
 	// Filter selects jobs.
 	Filter = job.Filter
-	// View is a job as [Runner.Get] and the operators see it.
+	// View is a job as [Runner.Job] and the operators see it.
 	View = job.Job
 )
 
@@ -37,9 +37,9 @@ const (
 
 // The outcomes of a job.
 const (
-	QualityOK      = job.OK
-	QualityWarning = job.Warning
-	QualityError   = job.Error
+	OutcomeOK      = job.OK
+	OutcomeWarning = job.Warning
+	OutcomeError   = job.Error
 )
 
 // Errors to act on, for [errors.Is].

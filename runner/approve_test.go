@@ -132,10 +132,10 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 		_, err := r.Admin().Cancel(t.Context(), id, "ann")
 		is.NoErr(err)
 	}
-	again, err := r.Admin().Retry(t.Context(), asks, "ann", nil)
+	again, err := r.Admin().RunAgain(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 0) // none is pending
-	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
+	many, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Done, many.Passed}, []int{1, 0})
 	for _, id := range []int64{asks, lane} {
@@ -143,12 +143,12 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		pgtest.Wait(t, "it runs then", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
 	}
-	again, err = r.Admin().Retry(t.Context(), asks, "ann", nil)
+	again, err = r.Admin().RunAgain(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{asks}) // this was approved
 	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
 	for _, id := range []int64{asks, lane} {
-		_, err = r.Admin().Retry(t.Context(), id, "ann", json.RawMessage("true"))
+		_, err = r.Admin().RunAgain(t.Context(), id, "ann", json.RawMessage("true"))
 		is.NoErr(err)
 		is.Equal(get(t, r, id).State, job.AwaitingApproval) // these arguments were not
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
@@ -162,7 +162,7 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	free := enqueue(t, r, of("fails", "true"), runner.Delay(time.Hour))
 	_, err = r.Admin().Cancel(t.Context(), free, "ann")
 	is.NoErr(err)
-	again, err = r.Admin().Retry(t.Context(), free, "ann", nil)
+	again, err = r.Admin().RunAgain(t.Context(), free, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{free}) // what needs no approval awaits none
 	checkHistory(t, pool, r)

@@ -59,7 +59,7 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 		"writes":     func(j *raw) (*runner.Outcome, error) { return withRow(j, 0) },
 		"error":      func(*raw) (*runner.Outcome, error) { return nil, errors.New("late") },
 		"retryable":  func(*raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("late")) },
-		"retryLater": func(*raw) (*runner.Outcome, error) { return runner.RetryLater(0, "late"), nil },
+		"retryLater": func(*raw) (*runner.Outcome, error) { return runner.Snooze(0, "late"), nil },
 		"panic":      func(*raw) (*runner.Outcome, error) { panic("late") },
 	}
 	exec(t, pool, `create table rows (job bigint)`)

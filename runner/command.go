@@ -56,8 +56,8 @@ func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
 	return nil
 }
 
-// Get reads one job: [job.ErrNotFound] when there is none.
-func (r *Runner) Get(ctx context.Context, id int64) (job.Job, error) {
+// Job reads one job: [job.ErrNotFound] when there is none.
+func (r *Runner) Job(ctx context.Context, id int64) (job.Job, error) {
 	return view.Job(ctx, r.pod.Commands, id)
 }
 

@@ -116,7 +116,7 @@ func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
 		"success": func() (*runner.Outcome, error) { return nil, nil },
 		"failure": func() (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) },
 		"retry":   func() (*runner.Outcome, error) { return nil, errors.New("once more") },
-		"later":   func() (*runner.Outcome, error) { return runner.RetryLater(time.Millisecond, "later"), nil },
+		"later":   func() (*runner.Outcome, error) { return runner.Snooze(time.Millisecond, "later"), nil },
 		"panic":   func() (*runner.Outcome, error) { panic("torn") },
 		"goexit":  func() (*runner.Outcome, error) { runtime.Goexit(); return nil, nil },
 		"writes": func() (*runner.Outcome, error) {

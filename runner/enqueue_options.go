@@ -69,7 +69,7 @@ func Pipeline(name string) EnqueueOption { return func(w *submission) { w.Pipeli
 func Foreign() EnqueueOption { return func(w *submission) { w.Foreign = true } }
 
 // Chain declares a pipeline when it is submitted: the steps need not know each other. Each step starts when the one before
-// has succeeded, reads its result with [Job.Parent], and keeps its subject and priority. Give a step options of its own
+// has succeeded, reads its result with [Job.PreviousResult], and keeps its subject and priority. Give a step options of its own
 // with [Step].
 func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
 

@@ -59,7 +59,7 @@ func during(register func(r *runner.Runner), do func(ctx context.Context, r *run
 // await waits until a pipeline is over, and prints its status.
 func await(ctx context.Context, r *runner.Runner, id int64) {
 	for {
-		p, err := r.Admin().GetPipeline(ctx, id)
+		p, err := r.Admin().Pipeline(ctx, id)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func ExampleChain() {
 		})
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Publish]) (*runner.Outcome, error) {
 			var number int
-			err := j.Parent(ctx, &number) // the result of the step before
+			err := j.PreviousResult(ctx, &number) // the result of the step before
 			fmt.Println("published", number)
 			return nil, err
 		})
@@ -181,13 +181,13 @@ func ExampleDeferred() {
 	// succeeded
 }
 
-// What cannot be done now is put off, without a verdict and without an attempt.
-func ExampleRetryLater() {
+// What cannot be done now waits, without a verdict and without an attempt.
+func ExampleSnooze() {
 	asked := 0
 	during(func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Unit]) (*runner.Outcome, error) {
 			if asked++; asked < 3 {
-				return runner.RetryLater(20*time.Millisecond, "the printer is busy"), nil
+				return runner.Snooze(20*time.Millisecond, "the printer is busy"), nil
 			}
 			fmt.Println("printed in attempt", j.Attempt())
 			return nil, nil

@@ -223,7 +223,7 @@ func TestBranchesMayBeChainsAndFanOuts(t *testing.T) {
 		"join": sum(t, &joined),
 		"last": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			var before map[string]int
-			if err := j.Parent(ctx, &before); err != nil {
+			if err := j.PreviousResult(ctx, &before); err != nil {
 				return nil, err
 			}
 			return runner.Done(before["total"] + 1), nil

@@ -19,6 +19,6 @@ func TestAnIdempotencyKeyNeverNamesAJobThatDoesNotExist(t *testing.T) {
 	is.Equal(first, holder)
 	again := enqueue(t, r, of("k"), runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i"))
 	is.Equal(again, first)
-	_, err := r.Get(t.Context(), again)
+	_, err := r.Job(t.Context(), again)
 	is.NoErr(err)
 }

@@ -25,7 +25,7 @@ func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	for name, end := range map[string]func() (*runner.Outcome, error){
 		"success":   func() (*runner.Outcome, error) { return runner.Then(of("fine")), nil },
 		"error":     func() (*runner.Outcome, error) { return nil, errors.New("broken") },
-		"retry":     func() (*runner.Outcome, error) { return runner.RetryLater(time.Hour, "later"), nil },
+		"retry":     func() (*runner.Outcome, error) { return runner.Snooze(time.Hour, "later"), nil },
 		"in tx":     func() (*runner.Outcome, error) { return runner.Then(of("fine")).InTx(write), nil },
 		"fan-out":   func() (*runner.Outcome, error) { return runner.FanOut(of("fine"), of("fine")), nil },
 		"too large": func() (*runner.Outcome, error) { return runner.Done(strings.Repeat("x", job.MaxResultBytes)), nil },

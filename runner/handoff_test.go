@@ -88,7 +88,7 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 	seen := make(chan string, 3)
 	step := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		var before string
-		_ = j.Parent(ctx, &before)
+		_ = j.PreviousResult(ctx, &before)
 		seen <- fmt.Sprintf("%s step %d in %s about %s at %d after %q", j.Kind(), j.Step(), j.Lane(), j.Subject(), j.Priority(), before)
 		return runner.Done("the result of " + j.Kind()), nil
 	}
@@ -232,7 +232,7 @@ func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
 	handlers := func() map[string]does {
 		step := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			var n int
-			_ = j.Parent(ctx, &n)
+			_ = j.PreviousResult(ctx, &n)
 			return runner.Done(n + 1), nil
 		}
 		return map[string]does{"a": step, "b": step, "c": step}

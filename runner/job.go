@@ -37,7 +37,7 @@ func (c core) Subject() string { return c.job.Claimed.Subject }
 // Priority is the job's priority, −100 to 100.
 func (c core) Priority() int { return c.job.Claimed.Priority }
 
-// Attempt is this try, counted from 1; tries that a crash, a shutdown or RetryLater ended are not counted.
+// Attempt is this try, counted from 1; tries that a crash, a shutdown or Snooze ended are not counted.
 func (c core) Attempt() int { return c.job.Claimed.Attempt }
 
 // Crashes is how often the job's pod has died or lapsed since it last advanced.
@@ -53,8 +53,8 @@ func (c core) Boot() string { return c.job.Lease.Pod }
 // PodName is the display name of this pod.
 func (c core) PodName() string { return c.job.Pod }
 
-// PutOff is how often the job's handler has put it off with [RetryLater].
-func (c core) PutOff() int { return c.job.Claimed.PutOff }
+// Snoozes is how often the job's handler has put it off with [Snooze].
+func (c core) Snoozes() int { return c.job.Claimed.Snoozes }
 
 // PipelineID is the id of the first job of the pipeline; a lone job's own id.
 func (c core) PipelineID() int64 { return c.job.Claimed.PipelineID }
@@ -68,9 +68,9 @@ func (c core) ClaimedAt() time.Time { return c.job.Claimed.ClaimedAt }
 // Path is how this claim came about: "fast" (born running) or "poll".
 func (c core) Path() string { return c.job.Claimed.Path }
 
-// Parent decodes the result of the step before into v. It returns [job.ErrNotFound] when there is none.
-func (c core) Parent(ctx context.Context, v any) error {
-	result, err := c.job.Parent(ctx)
+// PreviousResult decodes the result of the step before into v. It returns [job.ErrNotFound] when there is none.
+func (c core) PreviousResult(ctx context.Context, v any) error {
+	result, err := c.job.PreviousResult(ctx)
 	if err != nil {
 		return err
 	}

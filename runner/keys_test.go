@@ -114,7 +114,7 @@ func TestASubmissionInATransactionLivesAndDiesWithIt(t *testing.T) {
 	}
 	no := errors.New("no")
 	is.True(errors.Is(r.Tx(t.Context(), func(tx pgx.Tx) error { return errors.Join(submit(tx), no) }), no))
-	_, err := r.Get(t.Context(), id)
+	_, err := r.Job(t.Context(), id)
 	is.True(errors.Is(err, job.ErrNotFound)) // rolled back
 	is.NoErr(r.Tx(t.Context(), submit))
 	is.Equal(ended(t, r, id).State, job.Succeeded) // its poll is an hour away: the commit woke the pod

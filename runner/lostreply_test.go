@@ -112,7 +112,7 @@ func onceWrong(_ *raw, n int) (*runner.Outcome, error) {
 
 func onceLater(_ *raw, n int) (*runner.Outcome, error) {
 	if n == 1 {
-		return runner.RetryLater(time.Millisecond, "later-of-a"), nil
+		return runner.Snooze(time.Millisecond, "later-of-a"), nil
 	}
 	return runner.Then(of("kind-b")), nil
 }

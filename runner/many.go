@@ -91,10 +91,10 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 	return c.OffBalance, len(seen), nil
 }
 
-// RetryMany runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Admin.Retry]
+// RunManyAgain runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Admin.RunAgain]
 // does: in batches, at most 10,000. With dryRun it only tells how many they would be. It is written down as one deed. Errors: as of
 // [Admin.CancelMany].
-func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, true, dryRun)
 	if err != nil || dryRun {

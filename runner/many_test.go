@@ -31,7 +31,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	n, err := r.Admin().Delete(t.Context(), lone, "ann")
 	is.NoErr(err)
 	is.Equal(n, 1)
-	_, err = r.Get(t.Context(), lone)
+	_, err = r.Job(t.Context(), lone)
 	is.True(errors.Is(err, job.ErrNotFound))
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
 	is.Equal(deeds(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
@@ -104,10 +104,10 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	open()
 	is.Equal(get(t, r, kept).State, job.Pending)
 
-	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
+	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
 	is.NoErr(err)
 	is.Equal(m.Matched, 0) // none has failed, and the cancelled ones were not named
-	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
+	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
 	pgtest.Wait(t, "all of them ran", func() bool {
@@ -118,7 +118,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
 		_, err = r.Admin().CancelMany(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
-		_, err = r.Admin().RetryMany(t.Context(), f, true, "ann")
+		_, err = r.Admin().RunManyAgain(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
 	}
 }
@@ -161,12 +161,12 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	is.Equal(deeds(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // and no row for each job
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
-	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
+	m, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done}, []int{7, 7})
 	inState(t, r, id, job.Succeeded)
 	quiet(t, pool)
-	p, err := r.Admin().GetPipeline(t.Context(), id)
+	p, err := r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join once

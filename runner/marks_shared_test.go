@@ -25,7 +25,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
-		j, err := r.Get(t.Context(), ids[0])
+		j, err := r.Job(t.Context(), ids[0])
 		return err == nil && j.State == job.Succeeded
 	})
 	if waited := time.Since(began); waited > r.opts.PollEvery/2 {

@@ -81,6 +81,7 @@ func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 		"Deferred(0), want at least one part":                        func() *runner.Outcome { return runner.Deferred(0) },
 		"Deferred(-1), want at least one part":                       func() *runner.Outcome { return runner.Deferred(-1) },
 		"FailFast of an outcome that is neither FanOut nor Deferred": func() *runner.Outcome { return runner.Done(nil).FailFast() },
+		"WithBackoff of an outcome that is not Snooze":               func() *runner.Outcome { return runner.Done(nil).WithBackoff() },
 		"Join of an outcome that is neither FanOut nor Deferred":     func() *runner.Outcome { return runner.Done(nil).Join(of("k")) },
 		"next step k: IdempotencyKey is empty":                       func() *runner.Outcome { return runner.Then(of("k"), runner.IdempotencyKey("")) },
 	}
@@ -130,7 +131,7 @@ func TestASchedulesOptionsThatContradictEachOtherAreRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
-	r.Schedule("s", "@daily", of("k"), runner.CatchUp(3), runner.SkipMissed())
+	r.DeclareSchedule("s", "@daily", of("k"), runner.CatchUp(3), runner.SkipMissed())
 	err := r.Run(t.Context())
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
 	is.True(strings.Contains(err.Error(), "CatchUp and SkipMissed"))

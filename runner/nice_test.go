@@ -31,20 +31,20 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 	for _, priority := range []int{10, 10, 10, 30, 0} {
 		ids = append(ids, enqueue(t, r, of("k"), runner.Priority(priority)))
 	}
-	is.NoErr(r.Admin().Nice(t.Context(), ids[4], 30, false, "ann")) // after ids[3], its elder
-	is.NoErr(r.Admin().Nice(t.Context(), ids[1], 50, false, "ann"))
-	is.NoErr(r.Admin().Nice(t.Context(), ids[3], 10, false, "ann"))
-	is.NoErr(r.Admin().Nice(t.Context(), ids[0], -100, false, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // after ids[3], its elder
+	is.NoErr(r.Admin().SetPriority(t.Context(), ids[1], 50, false, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), ids[3], 10, false, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), ids[0], -100, false, "ann"))
 	is.Equal(get(t, r, ids[1]).Priority, 50)
 	is.Equal(told(t, r, ids[1]), []string{"job.enqueued", "job.niced"})
 	is.Equal(deeds(t, r, fmt.Sprint("job ", ids[1])), []string{"job.nice by ann"})
-	is.True(errors.Is(r.Admin().Nice(t.Context(), ids[0], 101, false, "ann"), job.ErrInvalid))
-	is.True(errors.Is(r.Admin().Nice(t.Context(), ids[0], -101, false, "ann"), job.ErrInvalid))
-	is.True(errors.Is(r.Admin().Nice(t.Context(), 1<<40, 0, false, "ann"), job.ErrNotFound))
+	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 101, false, "ann"), job.ErrInvalid))
+	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], -101, false, "ann"), job.ErrInvalid))
+	is.True(errors.Is(r.Admin().SetPriority(t.Context(), 1<<40, 0, false, "ann"), job.ErrNotFound))
 	run(t, r)
 	quiet(t, pool)
 	is.Equal(order, []int64{ids[1], ids[4], ids[2], ids[3], ids[0]}) // ties: first ready, first out
-	is.True(errors.Is(r.Admin().Nice(t.Context(), ids[0], 1, false, "ann"), job.ErrAlreadyTerminal))
+	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 1, false, "ann"), job.ErrAlreadyTerminal))
 }
 
 func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T) {
@@ -60,17 +60,17 @@ func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T)
 		"nobody": nothing,
 	})
 	later := enqueue(t, r, of("nobody"), runner.Delay(time.Hour))
-	is.NoErr(r.Admin().Nice(t.Context(), later, 77, false, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), later, 77, false, "ann"))
 	is.Equal(get(t, r, later).Priority, 77)
 	asks := enqueue(t, r, of("nobody"), runner.NeedsApproval())
-	is.NoErr(r.Admin().Nice(t.Context(), asks, 78, false, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), asks, 78, false, "ann"))
 	is.Equal(get(t, r, asks).State, job.AwaitingApproval)
 	running := begun(t, r, of("waits"))
-	is.True(errors.Is(r.Admin().Nice(t.Context(), running, 5, false, "ann"), job.ErrNotQueued))
+	is.True(errors.Is(r.Admin().SetPriority(t.Context(), running, 5, false, "ann"), job.ErrNotQueued))
 
 	parent := enqueue(t, r, runner.Chain(of("fans"), runner.Step(of("nobody"), runner.Priority(1))))
 	inState(t, r, parent, job.Waiting)
-	is.NoErr(r.Admin().Nice(t.Context(), parent, 60, true, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), parent, 60, true, "ann"))
 	open()
 	inState(t, r, parent, job.Succeeded)
 	pgtest.Wait(t, "all steps have the priority", func() bool {
@@ -93,8 +93,8 @@ func TestAChainIsNicedAsAWhole(t *testing.T) {
 		return enqueue(t, r, runner.Chain(of("k"), runner.Step(of("k", args), runner.Priority(-7)), of("k")), runner.Priority(3))
 	}
 	alone, whole := chain(), chain()
-	is.NoErr(r.Admin().Nice(t.Context(), alone, 40, false, "ann"))
-	is.NoErr(r.Admin().Nice(t.Context(), whole, 41, true, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), alone, 40, false, "ann"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), whole, 41, true, "ann"))
 	run(t, r)
 	quiet(t, pool)
 	for id, want := range map[int64][]int{alone: {40, -7, -7}, whole: {41, 41, 41}} {

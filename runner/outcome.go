@@ -7,18 +7,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Outcome is what follows a handler that succeeded: made by [Done], [Then], [FanOut], [Deferred] or [RetryLater]. nil is Done(nil).
+// Outcome is what follows a handler that succeeded: made by [Done], [Then], [FanOut], [Deferred] or [Snooze]. nil is Done(nil).
 type Outcome struct {
 	result  any
-	quality job.Quality
+	status  job.OutcomeStatus
 	next    job.Args
 	options []EnqueueOption
 	inTx    func(ctx context.Context, tx pgx.Tx) error
-	later   *time.Duration
-	why     string
+	snooze  *work.Snooze
 	fan     *fan
 	wrong   error // the first mistake in how it was made: the job fails with it
 }
@@ -40,7 +40,7 @@ type fan struct {
 }
 
 // Done ends the job with a result that encodes to JSON; nil is none. A job of a declared chain goes on to its next step.
-func Done(result any) *Outcome { return &Outcome{result: result, quality: job.OK} }
+func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
 // Then ends the job and hands its pipeline to the next step: in the same commit, and in this process at once when a slot
 // of its lane is free here and nothing more urgent waits there. The step keeps its parent's subject and priority, and its
@@ -49,14 +49,23 @@ func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	if next == nil {
 		next = Chain(nil) // refused when the job ends, rather than taken for Done
 	}
-	return &Outcome{quality: job.OK, next: next, options: options}
+	return &Outcome{status: job.OK, next: next, options: options}
 }
 
-// RetryLater ends this run without a verdict: the job waits and runs again. No attempt is spent and no slot is held. The n-th
-// time that a job is put off it waits for d · 2ⁿ⁻¹, at most ten minutes, or d if that is longer; the count is never reset. A
-// d of 0 or less is no wait at all. why goes into the history.
-func RetryLater(d time.Duration, why string) *Outcome {
-	return &Outcome{quality: job.OK, later: &d, why: why}
+// Snooze ends this run without a verdict: the job waits for d and runs again. No attempt is spent and no slot is held. A d of 0 or less is
+// no wait at all. why goes into the history.
+func Snooze(d time.Duration, why string) *Outcome {
+	return &Outcome{status: job.OK, snooze: &work.Snooze{Wait: d, Why: why}}
+}
+
+// WithBackoff makes the wait of a [Snooze] grow: the n-th time that a job snoozes it waits for d · 2ⁿ⁻¹, at most ten minutes, or d if that
+// is longer. The count is [Job.Snoozes] and is never reset.
+func (o *Outcome) WithBackoff() *Outcome {
+	if o.snooze == nil {
+		return o.complain("WithBackoff of an outcome that is not Snooze")
+	}
+	o.snooze.Backoff = true
+	return o
 }
 
 // FanOut ends the run, not the job: it waits for the children, in the state waiting, without a slot, a lease or a goroutine, and
@@ -70,13 +79,13 @@ func RetryLater(d time.Duration, why string) *Outcome {
 // nothing follows; when some did, it succeeds with a warning, the join sees which ([Job.Branches]), and the pipeline ends partial.
 // At most Options.MaxFanOut children: more is [job.ErrTooLarge], and the job fails with nothing inserted.
 func FanOut(children ...job.Args) *Outcome {
-	return &Outcome{quality: job.OK, fan: &fan{children: children}}
+	return &Outcome{status: job.OK, fan: &fan{children: children}}
 }
 
 // Deferred ends the run, not the job: it waits until parts of it, so many in all, have been completed from outside with
 // [Runner.Complete] and the token of [Job.Token]. Otherwise as [FanOut]. With no part at all the job fails: nobody could complete it.
 func Deferred(parts int) *Outcome {
-	o := &Outcome{quality: job.OK, fan: &fan{parts: parts}}
+	o := &Outcome{status: job.OK, fan: &fan{parts: parts}}
 	if parts < 1 {
 		o.complain("Deferred(%d), want at least one part", parts)
 	}
@@ -84,7 +93,7 @@ func Deferred(parts int) *Outcome {
 }
 
 // Join sets the step that follows when all branches of a [FanOut] or [Deferred] have ended. It reads the result of the job that
-// fanned out with [Job.Parent] and those of the branches with [Job.Branches]. Its options are those of a [Step]. The join may be
+// fanned out with [Job.PreviousResult] and those of the branches with [Job.Branches]. Its options are those of a [Step]. The join may be
 // a [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
@@ -103,11 +112,11 @@ func (o *Outcome) FailFast() *Outcome {
 	return o
 }
 
-// Result sets the result of the job, read by the next step with [Job.Parent].
+// Result sets the result of the job, read by the next step with [Job.PreviousResult].
 func (o *Outcome) Result(result any) *Outcome { o.result = result; return o }
 
 // Warning marks the outcome: the job succeeded, and someone should look at its result.
-func (o *Outcome) Warning() *Outcome { o.quality = job.Warning; return o }
+func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 
 // InTx adds the handler's own writes to the commit that ends the job: they happen exactly once. write runs after the
 // handler has returned, with the job's lease held; an error of it, or a panic, rolls everything back and counts as the

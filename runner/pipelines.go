@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// GetPipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
-func (a Admin) GetPipeline(ctx context.Context, id int64) (job.Pipeline, error) {
+// Pipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
+func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 	return view.Pipeline(ctx, a.pod.Commands, id)
 }
 
@@ -43,13 +43,13 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 	return slices.Compact(aborted), nil
 }
 
-// RetryPipeline makes a pipeline that failed or was cancelled go on from the step where it did, in that job's next epoch: with other
+// RunPipelineAgain makes a pipeline that failed or was cancelled go on from the step where it did, in that job's next epoch: with other
 // arguments when args is not nil. A job that fanned out is not performed again: it waits for those of its branches that had not
 // succeeded, which go on likewise. One that was deferred is performed again, and its parts that succeeded count. It returns the ids of
 // the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when
 // branches are no longer kept, [job.ErrKeyHeld] when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
 // [job.ErrOutcomeUnknown].
-func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	actor = named(actor)
 	encoded, err := otherArgs(args)
 	if err != nil {

@@ -119,7 +119,7 @@ func name(list []*node, prefix string, after bool) bool {
 // fate is what the model says of a job.
 type fate struct {
 	state   job.State
-	outcome job.Quality
+	outcome job.OutcomeStatus
 	reason  job.Reason
 	message string   // empty: any
 	starts  int      // of its handler
@@ -228,6 +228,6 @@ func (c came) status() string {
 }
 
 // saw is a branch as a join tells of it.
-func saw(no int, state job.State, outcome job.Quality, reason job.Reason, result string) string {
+func saw(no int, state job.State, outcome job.OutcomeStatus, reason job.Reason, result string) string {
 	return fmt.Sprintf("%d %s %s %s %s", no, state, outcome, reason, result)
 }

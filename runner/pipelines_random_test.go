@@ -87,7 +87,7 @@ func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Out
 	out := runner.Done(n.Path)
 	switch {
 	case n.Later && start == 1:
-		return runner.RetryLater(time.Millisecond, "not yet"), nil
+		return runner.Snooze(time.Millisecond, "not yet"), nil
 	case n.Flaky && j.Attempt() == 1, n.End == "error":
 		return nil, errors.New("bad")
 	case n.End == "permanent":
@@ -214,7 +214,7 @@ func (o *orchard) sound(t tester) {
 type row struct {
 	Path    string
 	State   job.State
-	Outcome job.Quality
+	Outcome job.OutcomeStatus
 	Reason  job.Reason
 	Error   string
 }

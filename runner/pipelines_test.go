@@ -34,7 +34,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	})
 	id := enqueue(t, r, runner.Chain(of("first"), of("last")), runner.Pipeline("emissions"))
 	inState(t, r, id, job.Waiting)
-	p, err := r.Admin().GetPipeline(t.Context(), id)
+	p, err := r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Name, "emissions")
 	is.Equal(p.Status, job.PipelineRunning)
@@ -46,14 +46,14 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	is.Equal(kinds, []string{"join", "last"}) // what follows, before it exists
 	open()
 	is.Equal(over(t, pool, id), "succeeded")
-	p, err = r.Admin().GetPipeline(t.Context(), id)
+	p, err = r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Kind, "last")
 	is.Equal(p.Step, 2)
 	is.True(p.FinishedAt != nil)
 	lone := enqueue(t, r, of("last"))
 	ended(t, r, lone)
-	p, err = r.Admin().GetPipeline(t.Context(), lone) // a single job is one of one step
+	p, err = r.Admin().Pipeline(t.Context(), lone) // a single job is one of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
 	page, err := view.Pipelines(t.Context(), inside.Of(r).Store, view.PipelineFilter{})
@@ -63,7 +63,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	jobs, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{})
 	is.NoErr(err)
 	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
-	_, err = r.Admin().GetPipeline(t.Context(), 12345678)
+	_, err = r.Admin().Pipeline(t.Context(), 12345678)
 	is.True(errors.Is(err, job.ErrNotFound))
 }
 
@@ -132,18 +132,18 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 	})
 	id := enqueue(t, r, runner.Chain(of("first"), of("fails"), of("last")))
 	is.Equal(over(t, pool, id), "failed")
-	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	again, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 1)
 	is.Equal(over(t, pool, id), "failed") // nothing has changed
-	again, err = r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	again, err = r.Admin().RunPipelineAgain(t.Context(), id, "me", map[string]bool{"good": true})
 	is.NoErr(err)
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(firsts.Load(), int64(1)) // the step before is not done again
 	j := get(t, r, again[0])
 	is.Equal(j.Epoch, 3)
 	is.Equal(told(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
-	_, err = r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	_, err = r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 	checkHistory(t, pool, r)
 }
@@ -175,11 +175,11 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	is.Equal(over(t, pool, id), "failed")
 	quiet(t, pool)
 	good := ran.Load()
-	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
+	_, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", map[string]bool{"good": true})
 	is.True(errors.Is(err, job.ErrInvalid)) // the parent is not performed again
 	healed.Store(true)
 	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
-	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	again, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.True(len(again) > 0)
 	is.Equal(over(t, pool, id), "succeeded")
@@ -201,7 +201,7 @@ func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
 	})
 	id := enqueue(t, r, of("parent"))
 	is.Equal(over(t, pool, id), "partial")
-	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
+	_, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)
 	is.True(errors.Is(err, job.ErrNotFailed))
 }
 

@@ -17,14 +17,29 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestRetryLaterWaitsTwiceAsLongEachTimeAndSaysHowOften(t *testing.T) {
+func TestASnoozeWaitsAsLongEachTimeAndWithBackoffTwiceAsLong(t *testing.T) {
 	t.Parallel()
+	for name, one := range map[string]struct {
+		snooze func() *runner.Outcome
+		want   []int // count and wait of each
+	}{
+		"plain":        {func() *runner.Outcome { return runner.Snooze(10*time.Millisecond, "GPU busy") }, []int{1, 10, 2, 10, 3, 10, 4, 10}},
+		"with backoff": {func() *runner.Outcome { return runner.Snooze(10*time.Millisecond, "GPU busy").WithBackoff() }, []int{1, 10, 2, 20, 3, 40, 4, 80}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snoozes(t, one.snooze, one.want)
+		})
+	}
+}
+
+func snoozes(t *testing.T, snooze func() *runner.Outcome, want []int) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var counts []int
 	r := start(t, pool, runner.Options{}, map[string]does{"gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
-		if counts = append(counts, j.PutOff()); j.PutOff() < 4 {
-			return runner.RetryLater(10*time.Millisecond, "GPU busy"), nil
+		if counts = append(counts, j.Snoozes()); j.Snoozes() < 4 {
+			return snooze(), nil
 		}
 		return runner.Done(j.Attempt()), nil
 	}})
@@ -49,7 +64,7 @@ func TestRetryLaterWaitsTwiceAsLongEachTimeAndSaysHowOften(t *testing.T) {
 		next := after[slices.IndexFunc(after, func(e job.Event) bool { return e.To == job.Running })]
 		is.True(next.At.Sub(e.At) >= time.Duration(fields.DelayMS)*time.Millisecond) // it did wait
 	}
-	is.Equal(waits, []int{1, 10, 2, 20, 3, 40, 4, 80})
+	is.Equal(waits, want)
 	checkHistory(t, pool, r)
 }
 
@@ -60,9 +75,9 @@ func TestAJobThatWasPutOffHoldsNoSlotAndOutlivesItsPod(t *testing.T) {
 	var free atomic.Bool
 	handlers := map[string]does{"other": nothing, "gpu": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		if !free.Load() {
-			return runner.RetryLater(time.Hour, "GPU busy"), nil
+			return runner.Snooze(time.Hour, "GPU busy"), nil
 		}
-		return runner.Done(j.PutOff()), nil
+		return runner.Done(j.Snoozes()), nil
 	}}
 	a := make1(t, pool, runner.Options{Slots: 1}, handlers)
 	stop := run(t, a)

@@ -50,7 +50,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		case 2:
 			panic("no luck")
 		case 3:
-			return runner.RetryLater(time.Duration(roll(20))*time.Millisecond, "not now"), nil
+			return runner.Snooze(time.Duration(roll(20))*time.Millisecond, "not now"), nil
 		case 4, 5, 6:
 			if j.Step() < 5 {
 				return runner.Then(of([]string{"a", "b"}[roll(2)]), subject()), nil

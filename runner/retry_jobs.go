@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Retry runs a job again that failed or was cancelled, in its next epoch: with other arguments when args is not nil. Its fence goes on
+// RunAgain runs a job again that failed or was cancelled, in its next epoch: with other arguments when args is not nil. Its fence goes on
 // rising, its attempts and crashes count anew, and it takes its unique key again until it is claimed. A job that fanned out is not
 // performed again: it waits for those of its branches that had not succeeded, which go on likewise. A branch counts for its fan-out
 // again while that has not ended; after that it runs for its own sake. One that awaits approval where it was submitted does so again if
@@ -19,7 +19,7 @@ import (
 //
 // Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches are no longer kept,
 // [job.ErrKeyHeld], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
-func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := otherArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("retry job %d: encode its args: %w", id, err)

@@ -117,14 +117,14 @@ func TestRetryAfterWaitsThatLong(t *testing.T) {
 	pgtest.Wait(t, "it holds no slot", func() bool { return r.Running() == 0 })
 }
 
-func TestRetryLaterSpendsNoAttempt(t *testing.T) {
+func TestASnoozeSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var runs atomic.Int64
 	r := start(t, pool, runner.Options{}, map[string]does{"gpu": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if runs.Add(1) < 5 {
-			return runner.RetryLater(time.Millisecond, "GPU busy"), nil
+			return runner.Snooze(time.Millisecond, "GPU busy"), nil
 		}
 		return runner.Done(j.Attempt()), nil
 	}})
@@ -158,7 +158,7 @@ func TestAnErrorTextIsMadeStorable(t *testing.T) {
 		"fail":  fails(errors.New("a\x00b\xff\xfec\xed\xa0\x80d" + strings.Repeat("é", 1<<19))),
 		"panic": func(context.Context, *raw) (*runner.Outcome, error) { panic("p\x00\xff" + strings.Repeat("x", 1<<20)) },
 		"later": func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.RetryLater(time.Hour, "l\x00\xff"), nil
+			return runner.Snooze(time.Hour, "l\x00\xff"), nil
 		},
 	})
 	for _, kind := range []string{"fail", "panic"} {

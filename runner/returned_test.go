@@ -100,7 +100,7 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 		return one[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
 	})
 	proxy.Pass()
-	pgtest.Wait(t, "reads are answered", func() bool { _, err := r.Get(t.Context(), returns); return err == nil })
+	pgtest.Wait(t, "reads are answered", func() bool { _, err := r.Job(t.Context(), returns); return err == nil })
 	for _, id := range []int64{returns, writes} {
 		j := ended(t, r, id)
 		is.Equal(j.State, job.Succeeded)

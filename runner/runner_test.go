@@ -51,7 +51,7 @@ func TestAStepHandsOverToTheNextInTheSameProcess(t *testing.T) {
 	is.Equal(child.Subject(), "travel/2025") // the subject is inherited
 	is.Equal(child.PipelineID(), id)
 	var result int
-	is.NoErr(child.Parent(t.Context(), &result))
+	is.NoErr(child.PreviousResult(t.Context(), &result))
 	is.Equal(result, 41)
 	is.Equal(ended(t, r, id).State, job.Succeeded)
 	is.Equal(ended(t, r, child.ID()).State, job.Succeeded)

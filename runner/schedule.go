@@ -61,7 +61,7 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 	d.Set.Missed, d.Set.CatchUp = how, catchUp
 }
 
-// Schedule declares a schedule: its job is submitted whenever the expression says, once on all pods together. See the documentation of
+// DeclareSchedule declares a schedule: its job is submitted whenever the expression says, once on all pods together. See the documentation of
 // expressions (docs/scheduling.md); five or six fields of cron, macros such as @daily, "@every 15m" and "@at 2027-01-31T03:00".
 //
 // Call it before [Runner.Run], which makes the schedule where there is none of the name, and changes what the program says differently
@@ -69,7 +69,7 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 // program does not declare any more stays until it is deleted. An @at whose moment has passed when it is first declared is over: it never
 // fires, and the log warns of it. A name declared twice panics; any other mistake is an error of Run:
 // [job.ErrInvalidSchedule], [job.ErrUnknownKind].
-func (r *Runner) Schedule(name, expression string, args job.Args, options ...ScheduleOption) {
+func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options ...ScheduleOption) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.started {

@@ -18,7 +18,7 @@ func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	pool := pgtest.Pool(t)
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('asks', true)`)
-	r.Schedule("declared", "@every 1s", of("k"), runner.Lane("asks"))
+	r.DeclareSchedule("declared", "@every 1s", of("k"), runner.Lane("asks"))
 	run(t, r)
 	kind, lane, expression := "k", "asks", "@yearly"
 	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")

@@ -17,7 +17,7 @@ import (
 func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...runner.ScheduleOption) {
 	t.Helper()
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	r.Schedule("nightly", expression, of("k", `{"year":2026}`), options...)
+	r.DeclareSchedule("nightly", expression, of("k", `{"year":2026}`), options...)
 	run(t, r)()
 }
 
@@ -27,7 +27,7 @@ func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	nightly(t, pool, "30 2 * * *", runner.SkipMissed())
-	s, err := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}).Admin().ScheduleNamed(t.Context(), "nightly")
+	s, err := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}).Admin().ScheduleByName(t.Context(), "nightly")
 	is.NoErr(err)
 	is.Equal(s.Missed, job.MissedSkip)
 }
@@ -112,15 +112,15 @@ func TestMistakesInDeclarationsAreErrorsOfRun(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for name, declare := range map[string]func(r *runner.Runner){
-		"expression": func(r *runner.Runner) { r.Schedule("s", "whenever", of("k")) },
-		"too often":  func(r *runner.Runner) { r.Schedule("s", "* * * * * *", of("k")) },
-		"zone":       func(r *runner.Runner) { r.Schedule("s", "@daily", of("k"), runner.Zone("Mars/Olympus")) },
-		"kind":       func(r *runner.Runner) { r.Schedule("s", "@daily", of("unknown")) },
-		"name":       func(r *runner.Runner) { r.Schedule("no name", "@daily", of("k")) },
-		"delay":      func(r *runner.Runner) { r.Schedule("s", "@daily", of("k"), runner.Delay(1)) },
-		"chain":      func(r *runner.Runner) { r.Schedule("s", "@daily", runner.Chain(of("k"), of("k"))) },
-		"catch up":   func(r *runner.Runner) { r.Schedule("s", "@daily", of("k"), runner.CatchUp(1001)) },
-		"no args":    func(r *runner.Runner) { r.Schedule("s", "@daily", nil) },
+		"expression": func(r *runner.Runner) { r.DeclareSchedule("s", "whenever", of("k")) },
+		"too often":  func(r *runner.Runner) { r.DeclareSchedule("s", "* * * * * *", of("k")) },
+		"zone":       func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("k"), runner.Zone("Mars/Olympus")) },
+		"kind":       func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("unknown")) },
+		"name":       func(r *runner.Runner) { r.DeclareSchedule("no name", "@daily", of("k")) },
+		"delay":      func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("k"), runner.Delay(1)) },
+		"chain":      func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", runner.Chain(of("k"), of("k"))) },
+		"catch up":   func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", of("k"), runner.CatchUp(1001)) },
+		"no args":    func(r *runner.Runner) { r.DeclareSchedule("s", "@daily", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -134,8 +134,8 @@ func TestMistakesInDeclarationsAreErrorsOfRun(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0)
 	defer func() { is.True(recover() != nil) }() // a name twice is a mistake in the wiring
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	r.Schedule("s", "@daily", of("k"))
-	r.Schedule("s", "@hourly", of("k"))
+	r.DeclareSchedule("s", "@daily", of("k"))
+	r.DeclareSchedule("s", "@hourly", of("k"))
 }
 
 func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {

@@ -21,14 +21,14 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	declares := func() (*runner.Runner, *podtest.Log) {
 		log, told := debugging()
 		r := make1(t, pool, runner.Options{Logger: log}, map[string]does{"k": nothing})
-		r.Schedule("once", "@at 2001-01-31T03:00", of("k"), runner.Zone("Europe/Zurich"))
+		r.DeclareSchedule("once", "@at 2001-01-31T03:00", of("k"), runner.Zone("Europe/Zurich"))
 		run(t, r)
 		return r, told
 	}
 	r, told := declares()
 	pgtest.Wait(t, "it is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
 	is.True(strings.Contains(told.String(), "schedule is declared after its moment")) // warned of, once
-	s, err := r.Admin().ScheduleNamed(t.Context(), "once")
+	s, err := r.Admin().ScheduleByName(t.Context(), "once")
 	is.NoErr(err)
 	is.Equal(s.Error, "") // nothing is wrong with it
 	is.Equal(s.Words, "once, on 2001-01-31 at 03:00:00, Europe/Zurich")

@@ -21,9 +21,9 @@ func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
 		('explicit-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}')`)
 	exec(t, pool, `insert into trapeze.schedules (name, expression, kind) values ('in-SQL', '@yearly', 'k')`)
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	r.Schedule("declared", "@yearly", of("k"))
-	r.Schedule("declared-before", "@yearly", of("k"))
-	r.Schedule("explicit-before", "@yearly", of("k"), runner.Priority(0))
+	r.DeclareSchedule("declared", "@yearly", of("k"))
+	r.DeclareSchedule("declared-before", "@yearly", of("k"))
+	r.DeclareSchedule("explicit-before", "@yearly", of("k"), runner.Priority(0))
 	run(t, r)
 	kind, expression := "k", "@yearly"
 	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")

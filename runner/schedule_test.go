@@ -61,7 +61,7 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	is.Equal(j.Priority, job.DefaultPriority)
 	is.Equal(j.Submitter, "") // nobody's: it is the program's
 	is.Equal(string(j.Args), `{"n":1}`)
-	p, err := r.Admin().GetPipeline(t.Context(), j.ID)
+	p, err := r.Admin().Pipeline(t.Context(), j.ID)
 	is.NoErr(err)
 	is.Equal(p.Name, "often") // listed by the schedule's name
 }

@@ -153,8 +153,8 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 	return u
 }
 
-// ScheduleNamed reads one schedule, as [Admin.Schedules] lists it. Error: [job.ErrUnknownSchedule].
-func (a Admin) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
+// ScheduleByName reads one schedule, as [Admin.Schedules] lists it. Error: [job.ErrUnknownSchedule].
+func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error) {
 	one, err := admin.Schedule(ctx, a.pod.Commands, name)
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)

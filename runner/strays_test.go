@@ -53,7 +53,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	}
 	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
-		j, err := r.Get(t.Context(), id)
+		j, err := r.Job(t.Context(), id)
 		return err == nil && j.State == job.Cancelled
 	})
 }
@@ -123,7 +123,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			pgtest.Wait(t, "it is gone", func() bool {
-				j, err := r.Get(t.Context(), s.ID)
+				j, err := r.Job(t.Context(), s.ID)
 				return err == nil && j.State.Terminal() && r.Running() == 0
 			})
 		}
@@ -131,7 +131,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	close(end)
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
-		j, err := r.Get(t.Context(), s.ID)
+		j, err := r.Job(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 	mu.Lock()
@@ -158,7 +158,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Get(t.Context(), s.ID); return j.State == job.Pending && runs.Load() == 1 })
+	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Job(t.Context(), s.ID); return j.State == job.Pending && runs.Load() == 1 })
 	// Due again, and claimed by a statement whose reply is lost; the runner itself is kept from it.
 	gate := func(paused bool) {
 		if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
@@ -186,7 +186,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	r.pod.Unknown.Raise()
 	gate(false)
 	pgtest.WaitFor(t, 10*time.Second, "the job has ended", func() bool {
-		j, err := r.Get(t.Context(), s.ID)
+		j, err := r.Job(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 }
@@ -204,7 +204,7 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "the parent waits", func() bool {
-		j, err := r.Get(t.Context(), id)
+		j, err := r.Job(t.Context(), id)
 		return err == nil && j.State == job.Waiting
 	})
 	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
@@ -217,7 +217,7 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	}
 	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the branch has ended", func() bool {
-		j, err := r.Get(t.Context(), found.Jobs[0].ID)
+		j, err := r.Job(t.Context(), found.Jobs[0].ID)
 		return err == nil && j.State == job.Cancelled
 	})
 	w, err := r.pod.Store.Waiting(t.Context(), id)

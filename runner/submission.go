@@ -54,8 +54,8 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	if o.wrong != nil {
 		return nil, o.wrong
 	}
-	w := &work.Outcome{Quality: o.quality, InTx: o.inTx, Later: o.later, Why: o.why}
-	if o.later == nil { // a job that is put off has no result yet
+	w := &work.Outcome{Status: o.status, InTx: o.inTx, Snooze: o.snooze}
+	if o.snooze == nil { // else the job has no result yet
 		if w.Result, err = work.EncodeResult(o.result); err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 				},
 			})
 			pgtest.Wait(t, "the subject is busy", func() bool {
-				j, err := r.Get(t.Context(), holder)
+				j, err := r.Job(t.Context(), holder)
 				return err == nil && j.State == job.Running
 			})
 			block(t, submitter)

@@ -74,7 +74,7 @@ func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) 
 	is.True(heard.count(looks) <= most)
 	pgtest.Wait(t, "nobody looks any more", func() bool { return looking() == 0 })
 	after := heard.count(looks)
-	_, err = client.Get(t.Context(), ids[0])
+	_, err = client.Job(t.Context(), ids[0])
 	is.NoErr(err)
 	is.Equal(heard.count(looks), after)
 }

@@ -17,8 +17,8 @@ import (
 type Calendar interface {
 	// Schedules lists the schedules by name.
 	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
-	// ScheduleNamed reads one: [job.ErrUnknownSchedule].
-	ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error)
+	// ScheduleByName reads one: [job.ErrUnknownSchedule].
+	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
 	// ScheduleFiresBefore lists the fires of a schedule before a moment, newest first; the zero moment is no bound.
 	ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
@@ -171,7 +171,7 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 			return invalid("cursor", before, "that of the page before")
 		}
 	}
-	one, err := d.o.Calendar.ScheduleNamed(r.Context(), name)
+	one, err := d.o.Calendar.ScheduleByName(r.Context(), name)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (c calendar) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	return nil, err
 }
 
-func (c calendar) ScheduleNamed(ctx context.Context, name string) (job.ScheduleUse, error) {
+func (c calendar) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error) {
 	_, err := admin.Schedule(ctx, c.Store, name)
 	return job.ScheduleUse{}, err
 }

@@ -81,7 +81,7 @@ func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes in
 	if seconds, err = runner.Result[float64](ctx, g.r, id); err != nil {
 		return 0, 0, err
 	}
-	j, err := g.r.Get(ctx, id)
+	j, err := g.r.Job(ctx, id)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -65,7 +65,7 @@ func TestAJobIsShownLineByLine(t *testing.T) {
 func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
 	golden(t, "job_failed.txt", func(c *cobra.Command) error {
 		j := aJob()
-		reason, outcome := job.Reason("error"), job.Quality("error")
+		reason, outcome := job.Reason("error"), job.OutcomeStatus("error")
 		text := "panic: row 17: " + strings.Repeat("no coordinates for airport ", 6) + "\n\ngoroutine 9 [running]:\nmain.ingest(0x7)\n\t/src/ingest.go:42 +0x1d" + strings.Repeat("\nmore", 50)
 		j.State, j.Reason, j.Outcome, j.Error, j.Progress = job.Failed, &reason, &outcome, &text, nil
 		ended := noon

@@ -109,7 +109,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	_, err = w.reports(a, `"done"`)
 	is.NoErr(err)
 	pgtest.Wait(t, "it has ended", func() bool {
-		j, err := r.Get(t.Context(), id)
+		j, err := r.Job(t.Context(), id)
 		return err == nil && j.State == job.Succeeded
 	})
 	look()

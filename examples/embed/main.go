@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
+
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -44,7 +45,7 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Deliver]) (*runner.Outcome, error) {
 		return nil, deliver(j.Args.Text)
 	})
-	r.Schedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // composed anew every night, once on all pods
+	r.DeclareSchedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // composed anew every night, once on all pods
 	e := echo.New()
 	e.POST("/greet/:name", func(c echo.Context) error {
 		id, err := r.Enqueue(c.Request().Context(), Compose{Name: c.Param("name")})

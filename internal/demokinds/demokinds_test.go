@@ -106,7 +106,7 @@ func (b *bench) ended(id int64) (j job.Job) {
 	b.t.Helper()
 	pgtest.Wait(b.t, "the job ends", func() bool {
 		var err error
-		if j, err = b.Get(b.t.Context(), id); err != nil {
+		if j, err = b.Job(b.t.Context(), id); err != nil {
 			b.t.Fatal(err)
 		}
 		return j.State.Terminal()
@@ -220,7 +220,7 @@ func TestAHandlerThatCannotReportDoesNotBegin(t *testing.T) {
 	id, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.effect"})
 	is.NoErr(err)
 	pgtest.Wait(t, "the job fails", func() bool {
-		j, err := r.Get(t.Context(), id)
+		j, err := r.Job(t.Context(), id)
 		return err == nil && j.State == job.Failed && strings.Contains(*j.Error, "ledger")
 	})
 	stop()
@@ -261,7 +261,7 @@ func TestStepsOfAChainKeepWhatTheyAreGiven(t *testing.T) {
 			ids = append(ids, id)
 		}
 		for _, id := range ids {
-			j, err := b.Get(t.Context(), id)
+			j, err := b.Job(t.Context(), id)
 			is.NoErr(err)
 			steps = append(steps, j)
 		}

@@ -119,7 +119,7 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	if err := c.Tx(ctx, func(pgx.Tx) error { return nil }, done); err != nil {
 		return nil, err
 	}
-	return runner.RetryLater(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
+	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
 // tx writes its rows in the transaction that ends the job.

@@ -155,7 +155,7 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 // the next step when that is ours already.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
-		o = &work.Outcome{Quality: job.OK}
+		o = &work.Outcome{Status: job.OK}
 	}
 	cause := context.Cause(one.Ctx)
 	if err, ok := errors.AsType[*NoVerdict](err); ok {
@@ -170,12 +170,12 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 		x.ends.stale(one, failure, cause)
 		return nil, false
 	}
-	if err == nil && o.Later != nil && o.InTx != nil {
-		err = job.Permanent(errors.New("RetryLater ends no job, so it has no commit for InTx to be in: use Job.Tx"))
+	if err == nil && o.Snooze != nil && o.InTx != nil {
+		err = job.Permanent(errors.New("a job that snoozes has not ended, so there is no commit for InTx to be in: use Job.Tx"))
 	}
-	if err == nil && o.Later != nil && !errors.Is(cause, job.ErrCancelled) {
+	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
 		one.span.Event("job.retry_later")
-		x.ends.putOff(one, *o.Later, job.Storable(o.Why, 500))
+		x.ends.snooze(one, *o.Snooze)
 		return nil, false
 	}
 	if err != nil {

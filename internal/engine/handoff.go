@@ -12,7 +12,7 @@ import (
 // succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
 // the next one of a chain that was declared. It returns a permanent error when the step is refused.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
-	ending = store.Ending{State: job.Succeeded, Outcome: o.Quality, Reason: job.ReasonOK, Result: o.Result}
+	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
 	if err != nil || next == nil {
 		return ending, nil, job.Permanent(err)

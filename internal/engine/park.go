@@ -3,11 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,18 +22,32 @@ func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 	})
 }
 
-// putOff ends a claim whose handler wants to be called later: after wait, doubled with every time.
-func (fin *finisher) putOff(one *Run, wait time.Duration, why string) {
-	times := one.Claimed.PutOff + 1
-	wait = job.PutOff(wait, times)
+// snooze ends a claim whose handler wants to be called later.
+func (fin *finisher) snooze(one *Run, s work.Snooze) {
+	times := one.Claimed.Snoozes + 1
+	wait, why := max(s.Wait, 0), job.Storable(s.Why, 500)
+	if s.Backoff {
+		wait = snoozeWait(wait, times)
+	}
 	if fin.parkBy(one, wait, func(ctx context.Context) error {
-		_, err := fin.Store.PutOff(ctx, one.Lease, times, wait, why)
+		_, err := fin.Store.Snooze(ctx, one.Lease, times, wait, why)
 		return err
 	}) {
 		return
 	}
 	// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+}
+
+// longestSnooze is the longest wait of a job that snoozes with back-off, unless its handler asks for a longer one.
+const longestSnooze = 10 * time.Minute
+
+// snoozeWait is the wait of a job that snoozes with back-off for the n-th time, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
+func snoozeWait(d time.Duration, n int) time.Duration {
+	if d == 0 || d >= longestSnooze {
+		return d // not by way of a float: the longest durations become negative there
+	}
+	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
 // parkBy ends a claim with a wait that write writes, and reports whether it did.

@@ -22,7 +22,7 @@ var ErrNoDatabase = errors.New("a remote worker has no database")
 type Assignment struct {
 	ID, Fence, PipelineID, ParentID int64 // no parent: 0
 	Kind, Lane, Subject             string
-	Attempt, Crashes, Step, PutOff  int
+	Attempt, Crashes, Step, Snoozes int
 	Priority                        int
 	Args, Checkpoint                json.RawMessage
 	Token                           []byte    // proves that the job was assigned
@@ -70,7 +70,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	}
 	j := &work.Job{Pod: e.Opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
 		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
-		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, PutOff: a.PutOff, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
+		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, Snoozes: a.Snoozes, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
 		Checkpoint: a.Checkpoint,
 	}}
 	if a.ParentID != 0 {

@@ -113,8 +113,8 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// ParentResult implements [work.Writer].
-func (w *writer) ParentResult(ctx context.Context) (json.RawMessage, error) {
+// PreviousResult implements [work.Writer].
+func (w *writer) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	return w.leases.Commands.Result(ctx, *w.one.Claimed.ParentID)
 }
 

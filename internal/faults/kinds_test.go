@@ -122,7 +122,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 		started(ctx, pool, j)
 		switch {
 		case j.Fence() == 1:
-			return runner.RetryLater(20*time.Millisecond, "not now"), nil
+			return runner.Snooze(20*time.Millisecond, "not now"), nil
 		case j.Attempt() < 3:
 			return nil, errors.New("not yet")
 		}

@@ -107,7 +107,7 @@ func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.En
 // Get reads a job.
 func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	t.Helper()
-	j, err := r.Get(t.Context(), id)
+	j, err := r.Job(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func Ended(t *testing.T, r *runner.Runner, id int64) job.Job {
 	var j job.Job
 	pgtest.Wait(t, "the job ends", func() bool {
 		var err error
-		j, err = r.Get(t.Context(), id)
+		j, err = r.Job(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

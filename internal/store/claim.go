@@ -39,7 +39,7 @@ type Claimed struct {
 	ClaimedAt   time.Time
 	ReadyAt     time.Time
 	Checkpoint  json.RawMessage // nil: none
-	PutOff      int             // how often its handler has put it off
+	Snoozes     int             // how often its handler has put it off
 	Trace       string          // its submission's place in a trace, as a traceparent; empty: none
 	Path        string          // fast or poll
 }
@@ -437,7 +437,7 @@ func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var trace *string
 	err = row.Scan(&c.seen, &micros, &c.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &trace, &c.Late)
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.Late)
 	if trace != nil {
 		c.Trace = *trace
 	}

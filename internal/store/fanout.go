@@ -16,7 +16,7 @@ type FanOut struct {
 	Children []NewJob // their ids and branches are set
 	Parts    int      // to be completed from outside; there are no children then
 	FailFast bool
-	Outcome  job.Quality
+	Outcome  job.OutcomeStatus
 	Result   json.RawMessage // nil: none
 	Plan     json.RawMessage // the steps that follow, as []job.Step; nil: none
 	Pipeline *string         // as of [NewJob]

@@ -246,7 +246,7 @@ func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	w.fanOut(boot, parent, store.FanOut{}, plain)
 	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
 	old := w.endOf(parent.ID)
-	w.is.NoErr(admin.Nice(w.ctx(), w.Store, parent.ID, 50, true, "ann"))
+	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, parent.ID, 50, true, "ann"))
 	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
 	w.is.NoErr(err)
 	w.is.True(!ok)

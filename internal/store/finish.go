@@ -16,7 +16,7 @@ type Ending struct {
 	ID      int64
 	Fence   int64
 	State   job.State // succeeded, failed or cancelled
-	Outcome job.Quality
+	Outcome job.OutcomeStatus
 	Reason  job.Reason
 	Result  json.RawMessage // nil: none
 	Error   string          // empty: none

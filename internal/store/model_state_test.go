@@ -40,7 +40,7 @@ type modelJob struct {
 	writes                      int
 	cancel, isolated, started   bool
 	uniqueWhile                 string
-	outcome                     job.Quality
+	outcome                     job.OutcomeStatus
 	reason                      job.Reason
 	result, failure, checkpoint string
 	class, code                 string
@@ -182,7 +182,7 @@ func (m *model) rest(j *modelJob) {
 }
 
 // end takes a job from its place to done.
-func (m *model) end(j *modelJob, to job.State, outcome job.Quality, reason job.Reason, e modelEvent) {
+func (m *model) end(j *modelJob, to job.State, outcome job.OutcomeStatus, reason job.Reason, e modelEvent) {
 	if j.runs() {
 		m.rest(j)
 	}

@@ -32,7 +32,9 @@ func cancels(id int64, stop bool) verb {
 
 func nices(id int64, priority int) verb {
 	return bare(fmt.Sprintf("nice %d, %d", id, priority),
-		func(ctx context.Context, s *store.Store) error { return admin.Nice(ctx, s, id, priority, false, "ann") },
+		func(ctx context.Context, s *store.Store) error {
+			return admin.SetPriority(ctx, s, id, priority, false, "ann")
+		},
 		func(m *model) error { return m.Nice(id, priority, "ann") })
 }
 

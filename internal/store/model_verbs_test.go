@@ -115,7 +115,7 @@ func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	for _, j := range c.Jobs {
 		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.Isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: string(j.Checkpoint), PutOff: j.PutOff})
+			Checkpoint: string(j.Checkpoint), PutOff: j.Snoozes})
 	}
 	slices.SortFunc(found.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return found, err
@@ -134,7 +134,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
 			if why == "retry_later" { // as often as the fence says: any number will do
-				_, err := s.PutOff(ctx, l, int(l.Fence), wait, "boom")
+				_, err := s.Snooze(ctx, l, int(l.Fence), wait, "boom")
 				return err
 			}
 			_, err := s.Park(ctx, l, wait, store.Retry{Message: "boom"})

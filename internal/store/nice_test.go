@@ -25,8 +25,8 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	marks, _, err := w.Marks(w.ctx(), map[string]time.Time{"default": {}}, []string{"k"})
 	w.is.NoErr(err)
 	mark := marks["default"]
-	w.is.NoErr(admin.Nice(w.ctx(), w.Store, ids[1], 100, false, "ann"))
-	w.is.NoErr(admin.Nice(w.ctx(), w.Store, ids[0], -100, false, "ann"))
+	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[1], 100, false, "ann"))
+	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[0], -100, false, "ann"))
 	n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = 99, true })
 	e, err := w.EnqueueSince(w.ctx(), boot, n, mark)
 	w.is.NoErr(err)
@@ -53,7 +53,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 		return list[0]
 	}
 	before := row()
-	w.is.NoErr(admin.Nice(w.ctx(), w.Store, c.ID, 42, false, "ann"))
+	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, c.ID, 42, false, "ann"))
 	after := row()
 	var changed []string
 	for name, value := range before {
@@ -79,7 +79,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
 	})[0]
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the nice has the row of live, and not yet the plan
-	niced := async(func() (int, error) { return 0, admin.Nice(w.ctx(), w.Store, id, 30, true, "ann") })
+	niced := async(func() (int, error) { return 0, admin.SetPriority(w.ctx(), w.Store, id, 30, true, "ann") })
 	w.waiting(1)
 	w.is.Equal(len(w.claims(boot, 1)), 0)
 	release(true)
@@ -88,7 +88,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	c := w.one(boot)
 	w.is.Equal(c.Priority, 30)
 	w.is.Equal(string(c.Planned), `[{"kind":"k","args":{"a":"<b>"},"priority":30},{"kind":"k","args":null,"priority":30}]`)
-	w.is.True(errors.Is(admin.Nice(w.ctx(), w.Store, id, 1, true, "ann"), job.ErrNotQueued))
+	w.is.True(errors.Is(admin.SetPriority(w.ctx(), w.Store, id, 1, true, "ann"), job.ErrNotQueued))
 	w.end(boot, ending(c))
 }
 

@@ -52,9 +52,9 @@ func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why R
 	return park(ctx, s, l, "retry", 0, wait, why)
 }
 
-// PutOff ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
+// Snooze ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
 // counted from 1; why is the handler's reason. Returns as [Store.Park].
-func (s *Store) PutOff(ctx context.Context, l job.Lease, times int, wait time.Duration, why string) (time.Time, error) {
+func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why string) (time.Time, error) {
 	return park(ctx, s, l, "retry_later", times, wait, Retry{Message: why})
 }
 

@@ -17,8 +17,8 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
 	c := w.one(a)
-	w.is.Equal(c.PutOff, 0)
-	due, err := w.PutOff(w.ctx(), leaseOf(a, c), 1, time.Hour, "GPU busy")
+	w.is.Equal(c.Snoozes, 0)
+	due, err := w.Snooze(w.ctx(), leaseOf(a, c), 1, time.Hour, "GPU busy")
 	w.is.NoErr(err)
 	w.is.True(time.Until(due) > 59*time.Minute)
 	j := w.at(id)
@@ -27,12 +27,12 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
 	c = w.one(b)
-	w.is.Equal([]int64{int64(c.PutOff), c.Fence, int64(c.Attempt)}, []int64{1, 2, 1}) // the count comes with the claim
+	w.is.Equal([]int64{int64(c.Snoozes), c.Fence, int64(c.Attempt)}, []int64{1, 2, 1}) // the count comes with the claim
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(b, c), job.Progress{Message: ptr("again")}))
 	w.dies(b, a)
 	c = w.one(a)
-	w.is.Equal(c.PutOff, 1) // and survives a crash, and a note of progress
-	_, err = w.PutOff(w.ctx(), leaseOf(a, c), 2, 0, "GPU still busy")
+	w.is.Equal(c.Snoozes, 1) // and survives a crash, and a note of progress
+	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 2, 0, "GPU still busy")
 	w.is.NoErr(err)
 
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 0, 100)
@@ -65,7 +65,7 @@ func TestARetryIsNotCountedAsPutOff(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // an error costs nothing there
 	w.promote(1)
 	c = w.one(boot)
-	w.is.Equal([]int{c.Attempt, c.PutOff}, []int{2, 0})
+	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
 }
 
 func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
@@ -75,12 +75,12 @@ func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
 	id := w.put(plain)[0]
 	old := w.one(a)
 	w.dies(a, b)
-	_, err := w.PutOff(w.ctx(), leaseOf(a, old), 1, time.Hour, "late")
+	_, err := w.Snooze(w.ctx(), leaseOf(a, old), 1, time.Hour, "late")
 	w.is.True(err != nil) // the lease is lost
 	c := w.one(b)
 	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
-	_, err = w.PutOff(w.ctx(), leaseOf(b, c), 1, time.Hour, "cancelled")
+	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, "cancelled")
 	w.is.True(err != nil) // cancel wins
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0)
 }

@@ -19,7 +19,7 @@ func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 		id := w.put(about("s"))[0]
 		niced := async(func() (int, error) {
 			for p := 0; ; p++ {
-				if err := admin.Nice(context.Background(), w.Store, id, p%100, false, "ann"); err != nil {
+				if err := admin.SetPriority(context.Background(), w.Store, id, p%100, false, "ann"); err != nil {
 					return p, err
 				}
 			}

@@ -40,7 +40,7 @@ type Waiting struct {
 	Branches, Open, Failed, Harmed int
 	FailFast                       bool
 	Waits                          bool // it has not ended
-	Outcome                        job.Quality
+	Outcome                        job.OutcomeStatus
 	Result                         json.RawMessage
 	Plan                           json.RawMessage
 	Priority                       int

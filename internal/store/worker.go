@@ -160,7 +160,7 @@ func scanAdopted(row pgx.CollectableRow) (a Adopted, err error) {
 	var ran int64
 	err = row.Scan(&c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned, &c.MaxAttempts, &c.MaxCrashes,
 		&c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated, &c.ClaimedAt, &c.ReadyAt,
-		&checkpoint, &c.Group, &c.No, &c.Impaired, &c.PutOff, &c.Trace, &a.CancelRequested, &ran)
+		&checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &c.Trace, &a.CancelRequested, &ran)
 	a.Ran = time.Duration(ran) * time.Millisecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return a, err

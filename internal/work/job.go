@@ -36,8 +36,8 @@ type Writer interface {
 	Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error
 	// Checkpoint keeps a checkpoint.
 	Checkpoint(ctx context.Context, v json.RawMessage) error
-	// ParentResult reads the result of the job's parent: nil when it has none.
-	ParentResult(ctx context.Context) (json.RawMessage, error)
+	// PreviousResult reads the result of the job's parent: nil when it has none.
+	PreviousResult(ctx context.Context) (json.RawMessage, error)
 	// Branches reads the branches that the job joins.
 	Branches(ctx context.Context) iter.Seq2[job.Branch, error]
 	// CompletionToken returns the secret with which parts of the job are completed.
@@ -95,12 +95,12 @@ func (j *Job) Emit(ctx context.Context, event, level, message string, fields jso
 	return j.Writer.Emit(ctx, job.Storable(event, 100), job.Storable(level, 20), job.Storable(message, job.MaxErrorBytes), fields)
 }
 
-// Parent returns the result of the job's parent. It returns [job.ErrNotFound] when there is none.
-func (j *Job) Parent(ctx context.Context) (json.RawMessage, error) {
+// PreviousResult returns the result of the job's parent. It returns [job.ErrNotFound] when there is none.
+func (j *Job) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	if j.Claimed.ParentID == nil {
 		return nil, fmt.Errorf("read the parent of job %d: %w", j.Claimed.ID, job.ErrNotFound)
 	}
-	result, err := j.Writer.ParentResult(ctx)
+	result, err := j.Writer.PreviousResult(ctx)
 	if err == nil && result == nil {
 		err = fmt.Errorf("job %d ended without a result: %w", *j.Claimed.ParentID, job.ErrNotFound)
 	}

@@ -113,7 +113,7 @@ func (c *chaos) outcome(t *task) host.Report {
 		}
 	case 7:
 		if !c.gone.Load() {
-			later := host.Report{Claim: report.Claim, Outcome: encoded(runner.RetryLater(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
+			later := host.Report{Claim: report.Claim, Outcome: encoded(runner.Snooze(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
 			if _, err := hostOf(c.pod()).Report(context.Background(), t.boot, owner, later); err == nil {
 				t.lost.Store(true) // it waits
 			}
@@ -127,7 +127,7 @@ func (c *chaos) outcome(t *task) host.Report {
 
 // succeeded reports whether a job has: one that was cancelled meanwhile ended so whatever was said of it.
 func (c *chaos) succeeded(id int64) bool {
-	j, err := c.pod().Get(context.Background(), id)
+	j, err := c.pod().Job(context.Background(), id)
 	return err == nil && j.State == job.Succeeded
 }
 

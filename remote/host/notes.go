@@ -74,14 +74,14 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v 
 	return j.Checkpoint(ctx, v)
 }
 
-// ParentResult reads the result of the job before that of a claim: nil when it has none.
-func (h *Host) ParentResult(ctx context.Context, id, owner string, claim Claim) (json.RawMessage, error) {
+// PreviousResult reads the result of the job before that of a claim: nil when it has none.
+func (h *Host) PreviousResult(ctx context.Context, id, owner string, claim Claim) (json.RawMessage, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return j.Parent(ctx)
+	return j.PreviousResult(ctx)
 }
 
 // Token is [runner.Job.Token] of a claim.

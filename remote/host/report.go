@@ -118,7 +118,7 @@ func (report Report) is(c store.ClaimOutcome) bool {
 		return c.Pending
 	case report.Err != nil:
 		return c.Parked && !c.FannedOut || ended && (*c.State == job.Failed || *c.State == job.Cancelled)
-	case o != nil && o.Later != nil:
+	case o != nil && o.Snooze != nil:
 		return c.Parked && !c.FannedOut || ended && *c.State == job.Cancelled
 	case o != nil && o.Fan != nil && c.FannedOut:
 		return true

@@ -9,13 +9,14 @@
 package remotepb
 
 import (
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
+
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
 )
 
 const (
@@ -1451,11 +1452,13 @@ func (x *Step) GetRest() []*Step {
 	return nil
 }
 
-// RetryLater: no verdict; the job waits and runs again, and no attempt is spent.
+// RetryLater: no verdict; the job waits and runs again, and no attempt is spent. Libraries call it snooze.
 type RetryLater struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Wait          *durationpb.Duration   `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
-	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Wait  *durationpb.Duration   `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
+	Why   string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	// The n-th time the job waits for wait · 2ⁿ⁻¹, at most ten minutes or wait, whichever is longer.
+	Backoff       bool `protobuf:"varint,3,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1502,6 +1505,13 @@ func (x *RetryLater) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *RetryLater) GetBackoff() bool {
+	if x != nil {
+		return x.Backoff
+	}
+	return false
 }
 
 // Failure: the handler returned an error, or panicked.
@@ -2484,11 +2494,12 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x04rest\x18\v \x03(\v2\x10.trapeze.v1.StepR\x04restB\n" +
 	"\n" +
 	"\b_subjectB\v\n" +
-	"\t_priority\"M\n" +
+	"\t_priority\"g\n" +
 	"\n" +
 	"RetryLater\x12-\n" +
 	"\x04wait\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\xfe\x01\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x18\n" +
+	"\abackoff\x18\x03 \x01(\bR\abackoff\"\xfe\x01\n" +
 	"\aFailure\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\x12\x1c\n" +

@@ -121,7 +121,7 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 	var err error
 	switch is := m.GetWhat().(type) {
 	case *remotepb.ReadRequest_ParentResult_:
-		out.Value, err = s.host.ParentResult(ctx, m.GetWorkerId(), owner, about)
+		out.Value, err = s.host.PreviousResult(ctx, m.GetWorkerId(), owner, about)
 	case *remotepb.ReadRequest_CompletionToken_:
 		var token string
 		token, err = s.host.Token(ctx, m.GetWorkerId(), owner, about)

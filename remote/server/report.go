@@ -27,8 +27,8 @@ func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 		r.Outcome, err = fanOut(is.FanOut)
 		r.Err = job.Permanent(err)
 	case *remotepb.ReportResultRequest_RetryLater:
-		wait := is.RetryLater.GetWait().AsDuration()
-		r.Outcome = &work.Outcome{Quality: job.OK, Later: &wait, Why: is.RetryLater.GetWhy()}
+		later := is.RetryLater
+		r.Outcome = &work.Outcome{Status: job.OK, Snooze: &work.Snooze{Wait: later.GetWait().AsDuration(), Backoff: later.GetBackoff(), Why: later.GetWhy()}}
 	case *remotepb.ReportResultRequest_Failure:
 		r.Err = failure(is.Failure)
 		r.Class, r.Code = job.ErrorClass(is.Failure.GetErrorClass()), is.Failure.GetErrorCode()
@@ -77,9 +77,9 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 
 // outcome is a success with a result; empty: none.
 func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
-	o = &work.Outcome{Quality: job.OK}
+	o = &work.Outcome{Status: job.OK}
 	if warning {
-		o.Quality = job.Warning
+		o.Status = job.Warning
 	}
 	if len(result) > 0 {
 		o.Result, err = work.EncodeResult(json.RawMessage(result))

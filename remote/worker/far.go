@@ -135,8 +135,8 @@ func told(err error) error {
 	return err
 }
 
-// ParentResult implements [work.Writer].
-func (f *far) ParentResult(ctx context.Context) (json.RawMessage, error) {
+// PreviousResult implements [work.Writer].
+func (f *far) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_ParentResult_{ParentResult: &remotepb.ReadRequest_ParentResult{}}
 	})
@@ -165,7 +165,7 @@ func (f *far) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 			for _, m := range out.GetBranches() {
 				b := job.Branch{
 					No: int(m.GetNo()), JobID: m.GetJobId(), Kind: m.GetKind(), Subject: m.GetSubject(), Part: m.GetPart(), State: job.State(m.GetState()),
-					Outcome: job.Quality(m.GetOutcome()), Reason: job.Reason(m.GetReason()), Error: m.GetError(),
+					Outcome: job.OutcomeStatus(m.GetOutcome()), Reason: job.Reason(m.GetReason()), Error: m.GetError(),
 				}
 				if len(m.GetResult()) > 0 {
 					b.JSON = m.GetResult()

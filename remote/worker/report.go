@@ -22,10 +22,10 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 		m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: failure(err)}
 	case o == nil:
 		m.Outcome = &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{}}
-	case o.Later != nil:
-		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(*o.Later), Why: cut(o.Why)}}
+	case o.Snooze != nil:
+		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(o.Snooze.Wait), Backoff: o.Snooze.Backoff, Why: cut(o.Snooze.Why)}}
 	case o.Fan != nil:
-		f := &remotepb.FanOut{Parts: int32(o.Fan.Parts), FailFast: o.Fan.FailFast, Result: o.Result, Warning: o.Quality == job.Warning} // #nosec G115 -- the pod refuses more than 10,000
+		f := &remotepb.FanOut{Parts: int32(o.Fan.Parts), FailFast: o.Fan.FailFast, Result: o.Result, Warning: o.Status == job.Warning} // #nosec G115 -- the pod refuses more than 10,000
 		for _, child := range o.Fan.Children {
 			f.Children = append(f.Children, submission(child))
 		}
@@ -35,7 +35,7 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 		}
 		m.Outcome = &remotepb.ReportResultRequest_FanOut{FanOut: f}
 	default:
-		d := &remotepb.Done{Result: o.Result, Warning: o.Quality == job.Warning}
+		d := &remotepb.Done{Result: o.Result, Warning: o.Status == job.Warning}
 		if o.Next != nil {
 			d.Then = submission(o.Next)
 		}

@@ -197,7 +197,7 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 func assignment(m *remotepb.Assignment) engine.Assignment {
 	a := engine.Assignment{
 		ID: m.GetJobId(), Fence: m.GetFence(), PipelineID: m.GetPipelineId(), ParentID: m.GetParentId(), Kind: m.GetKind(), Lane: m.GetLane(),
-		Subject: m.GetSubject(), Attempt: int(m.GetAttempt()), Crashes: int(m.GetCrashes()), Step: int(m.GetStep()), PutOff: int(m.GetPutOff()),
+		Subject: m.GetSubject(), Attempt: int(m.GetAttempt()), Crashes: int(m.GetCrashes()), Step: int(m.GetStep()), Snoozes: int(m.GetPutOff()),
 		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
 		Path: m.GetPath(), Trace: m.GetTraceparent(),
 	}

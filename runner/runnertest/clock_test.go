@@ -29,14 +29,14 @@ func TestADelayedJobRunsWhenItsTimeHasCome(t *testing.T) {
 	is.Equal(h.Transitions(id), []job.State{job.Pending, job.Running, job.Succeeded})
 }
 
-func TestAJobThatIsPutOffComesBackLaterEachTime(t *testing.T) {
+func TestAJobThatSnoozesWithBackoffComesBackLaterEachTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	calls := 0
 	h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 			if calls++; calls < 3 {
-				return runner.RetryLater(time.Minute, "not yet"), nil
+				return runner.Snooze(time.Minute, "not yet").WithBackoff(), nil
 			}
 			return nil, nil
 		})

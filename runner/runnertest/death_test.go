@@ -115,8 +115,8 @@ func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
 			calls, putOff := 0, 0
 			h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
 				runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
-					calls, putOff = calls+1, j.PutOff()
-					return runner.RetryLater(time.Hour, "not yet"), nil
+					calls, putOff = calls+1, j.Snoozes()
+					return runner.Snooze(time.Hour, "not yet"), nil
 				})
 			})
 			id := h.Enqueue(step{})

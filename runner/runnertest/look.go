@@ -13,7 +13,7 @@ import (
 // Job reads a job.
 func (h *Harness) Job(id int64) job.Job {
 	h.t.Helper()
-	j, err := h.client.Get(h.t.Context(), id)
+	j, err := h.client.Job(h.t.Context(), id)
 	h.fatal(err, "read a job")
 	return j
 }
@@ -21,7 +21,7 @@ func (h *Harness) Job(id int64) job.Job {
 // Pipeline reads the pipeline that a job began.
 func (h *Harness) Pipeline(id int64) job.Pipeline {
 	h.t.Helper()
-	p, err := h.client.Admin().GetPipeline(h.t.Context(), id)
+	p, err := h.client.Admin().Pipeline(h.t.Context(), id)
 	h.fatal(err, "read a pipeline")
 	return p
 }

@@ -59,10 +59,10 @@ with step as (
 update trapeze.fan_outs set plan = $3::json where id = $1 and plan is not null`
 )
 
-// Nice gives a job that waits another priority, and with chain the steps that are planned after it too; a step that names none takes
+// SetPriority gives a job that waits another priority, and with chain the steps that are planned after it too; a step that names none takes
 // that of the step before it in any case. It looks in live, parked and done in that order, and again when a job was just moving.
 // Errors: [job.ErrNotFound], [job.ErrNotQueued] while it runs, [job.ErrAlreadyTerminal].
-func Nice(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
+func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	for {

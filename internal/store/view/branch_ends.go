@@ -33,7 +33,7 @@ type BranchEnd struct {
 	Subject string
 	Part    string
 	State   job.State
-	Outcome *job.Quality
+	Outcome *job.OutcomeStatus
 	Reason  *job.Reason
 	Error   *string
 	Result  json.RawMessage

@@ -82,7 +82,7 @@ func (j standing) own(id int64) (list []job.Obstacle) {
 	o := job.Obstacle{Why: job.Hindrance(j.Why)}
 	o.Says = o.Why.Words()
 	switch o.Why {
-	case job.HinderedScheduled, job.HinderedRetry, job.HinderedPutOff:
+	case job.HinderedScheduled, job.HinderedRetry, job.HinderedSnoozed:
 		o.Until = j.RunAfter
 	case job.HinderedApproval:
 		o.Do = "trapeze approve " + strconv.FormatInt(id, 10)
