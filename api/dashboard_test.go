@@ -87,11 +87,11 @@ func raw(kind string) runner.Raw { return runner.Raw{Name: kind, JSON: []byte(`{
 
 func (p *pod) put(args job.Args, o ...runner.EnqueueOption) int64 {
 	p.t.Helper()
-	id, err := p.Enqueue(p.t.Context(), args, o...)
+	made, err := p.Enqueue(p.t.Context(), args, o...)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return id
+	return made.ID
 }
 
 func (p *pod) until(id int64, state job.State) {

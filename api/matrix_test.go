@@ -85,11 +85,11 @@ func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 		own, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter(user))
 		is.NoErr(err)
 		for _, route := range api.Routes() {
-			for _, job := range []int64{own, others} {
+			for _, job := range []int64{own.ID, others.ID} {
 				path := strings.NewReplacer(":id", strconv.FormatInt(job, 10), ":name", "default").Replace(route.Path)
 				got := knock(e, route.Method, "/x"+path, user)
-				if want := expected(route, role, job == own); got != want {
-					t.Errorf("%s %s as %s, on an own job: %t: %d, want %d", route.Method, route.Path, role.Name, job == own, got, want)
+				if want := expected(route, role, job == own.ID); got != want {
+					t.Errorf("%s %s as %s, on an own job: %t: %d, want %d", route.Method, route.Path, role.Name, job == own.ID, got, want)
 				}
 			}
 		}

@@ -40,11 +40,11 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 		own, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter(user))
 		is.NoErr(err)
 		for _, page := range ui.Pages() {
-			for _, id := range []int64{own, others} {
+			for _, id := range []int64{own.ID, others.ID} {
 				path := strings.NewReplacer("{$}", "", "{id}", strconv.FormatInt(id, 10), "{name}", "nightly").Replace(page.Path)
 				got := knock(e, http.MethodGet, "/x/ui"+path, user)
-				if want := expectedPage(page, role, id == own); got != want {
-					t.Errorf("%s as %s, on an own job: %t: %d, want %d", path, role.Name, id == own, got, want)
+				if want := expectedPage(page, role, id == own.ID); got != want {
+					t.Errorf("%s as %s, on an own job: %t: %d, want %d", path, role.Name, id == own.ID, got, want)
 				}
 			}
 		}

@@ -47,7 +47,7 @@ type Step struct {
 	Priority *int            `json:"priority,omitempty"`
 }
 
-// Submit submits s to r, with further options. Its errors are those of [runner.Runner.Submit].
+// Submit submits s to r, with further options. Its errors are those of [runner.Runner.Enqueue].
 func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner.EnqueueOption) (runner.Submitted, error) {
 	options := jobOptions(s.Lane, s.Subject, s.Priority)
 	if s.Delay != 0 {
@@ -77,7 +77,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 		}
 		args = runner.Chain(args, steps...)
 	}
-	submitted, err := r.Submit(ctx, args, append(options, more...)...)
+	submitted, err := r.Enqueue(ctx, args, append(options, more...)...)
 	if err != nil || !submitted.Duplicate {
 		return submitted, err
 	}

@@ -124,12 +124,12 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	pool := pgtest.Pool(t)
 	is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
 	slow := newPod(t, pool, handlers.Options{BatchPause: time.Minute})
-	id, err := slow.Enqueue(t.Context(), handlers.Ingest{Year: 2024}, runner.Subject("travel/2024"))
+	made, err := slow.Enqueue(t.Context(), handlers.Ingest{Year: 2024}, runner.Subject("travel/2024"))
 	is.NoErr(err)
 	pgtest.Wait(t, "one batch is written", func() bool { return slow.count(is, "select count(*) from co2.activities") == 1000 })
 	slow.stop()
 
-	steps := newPod(t, pool, handlers.Options{}).wait(id)
+	steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
 	is.Equal(len(steps), 3)
 	is.True(steps[0].Fence > 1) // it was claimed again
 	got := decode[handlers.Ingested](t, steps[0])
@@ -146,7 +146,7 @@ func TestLostConnectionsAreSurvived(t *testing.T) {
 	pool := pgtest.Pool(t)
 	is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
 	b := newPod(t, pool, handlers.Options{BatchPause: 50 * time.Millisecond})
-	id, err := b.Enqueue(t.Context(), handlers.Ingest{Year: 2024})
+	made, err := b.Enqueue(t.Context(), handlers.Ingest{Year: 2024})
 	is.NoErr(err)
 	admin, err := pgx.Connect(t.Context(), pool.Config().ConnString())
 	is.NoErr(err)
@@ -163,11 +163,11 @@ func TestLostConnectionsAreSurvived(t *testing.T) {
 	}
 	pgtest.Wait(t, "the pipeline ends", func() bool {
 		var done bool
-		is.NoErr(admin.QueryRow(t.Context(), `select count(*) = 1 from trapeze.pipeline where id = $1 and status = 'succeeded'`, id).Scan(&done))
+		is.NoErr(admin.QueryRow(t.Context(), `select count(*) = 1 from trapeze.pipeline where id = $1 and status = 'succeeded'`, made.ID).Scan(&done))
 		return done
 	})
 	_, _, sum := reference(t)
-	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(id)[2]).KgCO2e.String())) // nothing lost, nothing doubled
+	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(made.ID)[2]).KgCO2e.String())) // nothing lost, nothing doubled
 }
 
 func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
@@ -182,12 +182,12 @@ func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
 	}
 	path := file(t, "flights.csv", rows.String())
 	slow := newPod(t, pool, handlers.Options{BatchPause: time.Minute})
-	id, err := slow.Enqueue(t.Context(), handlers.Ingest{File: path, Year: 2024})
+	made, err := slow.Enqueue(t.Context(), handlers.Ingest{File: path, Year: 2024})
 	is.NoErr(err)
 	pgtest.Wait(t, "one batch is written", func() bool { return slow.count(is, "select count(*) from co2.activities") == 1000 })
 	is.NoErr(os.WriteFile(path, []byte(header+"2024-01-01T00:00:00Z,SEA,JFK,200\n"), 0o600))
 	slow.stop()
-	steps := newPod(t, pool, handlers.Options{}).wait(id)
+	steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
 	is.Equal(decode[handlers.Ingested](t, steps[0]).Rows, int64(1))
 	is.Equal(slow.count(is, "select count(*) from co2.activities"), int64(1)) // nothing of the former file is left
 }

@@ -86,11 +86,11 @@ type step struct {
 // factor sync fans out into are beside it.
 func (b *bench) pipeline(args runner.Args) []step {
 	b.t.Helper()
-	id, err := b.Enqueue(b.t.Context(), args, runner.Subject("travel/2024"))
+	made, err := b.Enqueue(b.t.Context(), args, runner.Subject("travel/2024"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return b.wait(id)
+	return b.wait(made.ID)
 }
 
 func (b *bench) wait(id int64) (spine []step) {

@@ -127,10 +127,11 @@ func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 	ids := make([]int64, len(jobs))
 	for i, j := range jobs {
 		submitting.Go(func() {
-			var err error
-			if ids[i], err = b.Enqueue(t.Context(), j.args, runner.Subject(j.subject)); err != nil {
+			made, err := b.Enqueue(t.Context(), j.args, runner.Subject(j.subject))
+			if err != nil {
 				t.Error(err)
 			}
+			ids[i] = made.ID
 		})
 	}
 	submitting.Wait()

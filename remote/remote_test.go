@@ -130,11 +130,11 @@ func raw(kind, args string) runner.Raw { return runner.Raw{Name: kind, JSON: []b
 
 func submit(t *testing.T, p pod, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
-	id, err := p.Enqueue(t.Context(), args, append(options, runner.Foreign())...)
+	made, err := p.Enqueue(t.Context(), args, append(options, runner.Foreign())...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return id
+	return made.ID
 }
 
 func ends(t *testing.T, p pod, id int64, want job.State) job.Job {

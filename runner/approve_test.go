@@ -25,7 +25,7 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing, "b": nothing})
 	var ids []int64
 	submit := func(kind string, options ...runner.EnqueueOption) {
-		s, err := r.Submit(t.Context(), of(kind), options...)
+		s, err := r.Enqueue(t.Context(), of(kind), options...)
 		is.NoErr(err)
 		is.Equal(s.State, job.AwaitingApproval)
 		ids = append(ids, s.ID)
@@ -36,15 +36,15 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 	submit("a", runner.NeedsApproval(), runner.IdempotencyKey("key"))
 	submit("b")
 	submit("a", runner.Lane("careful"), runner.Unique("other key", runner.WhileActive))
-	again, err := r.Submit(t.Context(), of("a"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
+	again, err := r.Enqueue(t.Context(), of("a"), runner.NeedsApproval(), runner.Unique("key", runner.WhilePending))
 	is.NoErr(err)
 	is.Equal(again, runner.Submitted{ID: ids[2], PipelineID: ids[2], State: job.AwaitingApproval, Duplicate: true})
-	again, err = r.Submit(t.Context(), of("a"), runner.NeedsApproval(), runner.IdempotencyKey("key"))
+	again, err = r.Enqueue(t.Context(), of("a"), runner.NeedsApproval(), runner.IdempotencyKey("key"))
 	is.NoErr(err)
 	is.Equal(again, runner.Submitted{ID: ids[3], PipelineID: ids[3], State: job.AwaitingApproval, Duplicate: true})
 	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
-		id, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval())
-		ids = append(ids, id)
+		made, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval())
+		ids = append(ids, made.ID)
 		return err
 	}))
 	for _, n := range []int{3, 250} { // by the statement, and as many as go by COPY elsewhere

@@ -43,9 +43,9 @@ func TestArgsThatDoNotDecodeFailForGoodWithoutShowingAValue(t *testing.T) {
 		`"471108151"`:         "have string",
 		`[471108151]`:         "have array",
 	} {
-		id, err := r.Enqueue(t.Context(), runner.Raw{Name: "account", JSON: []byte(args)})
+		made, err := r.Enqueue(t.Context(), runner.Raw{Name: "account", JSON: []byte(args)})
 		is.NoErr(err)
-		j := ended(t, r, id)
+		j := ended(t, r, made.ID)
 		is.Equal(j.State, job.Failed)
 		is.Equal(*j.Reason, job.ReasonInvalidArgs)
 		is.Equal(j.Attempt, 1) // the same arguments would not decode the next time

@@ -14,26 +14,20 @@ import (
 
 // Submitted is what a submission came to.
 type Submitted struct {
-	ID         int64
+	ID         int64 // of the job
 	PipelineID int64
 	State      job.State
 	Duplicate  bool // the job of an earlier submission with the same unique or idempotency key
 }
 
-// Enqueue submits a job and returns its id. When a slot of its lane is free in this pod, nothing that goes before it
+// Enqueue submits a job. When a slot of its lane is free in this pod, nothing that goes before it
 // waits there, and its subject is free, the job is born running and starts at once, here; else it is pending, and whoever
 // has a slot claims it.
 //
 // Errors: [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid],
 // [job.ErrKeyReused]; and [job.ErrOutcomeUnknown] when the connection was lost and the database could not be asked what
 // came of it: give an [IdempotencyKey] to be able to submit again. Safe for concurrent use, also before [Runner.Run].
-func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueOption) (int64, error) {
-	s, err := r.Submit(ctx, args, options...)
-	return s.ID, err
-}
-
-// Submit is [Runner.Enqueue] with all that is known of the new job.
-func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOption) (Submitted, error) {
+func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueOption) (Submitted, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
 		return Submitted{}, err
@@ -44,12 +38,14 @@ func (r *Runner) Submit(ctx context.Context, args job.Args, options ...EnqueueOp
 
 // EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, or awaits
 // approval, and wakes the pods that listen when the commit happens; [Runner.Tx] wakes this one without a notification.
-func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (int64, error) {
+// Errors as of [Runner.Enqueue].
+func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (Submitted, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
-		return 0, err
+		return Submitted{}, err
 	}
-	return r.pod.SubmitTx(ctx, tx, w)
+	s, err := r.pod.SubmitTx(ctx, tx, w)
+	return Submitted(s), err
 }
 
 // Tx runs do in a transaction of the host's pool, commits it, and wakes this pod for the jobs that do submitted.

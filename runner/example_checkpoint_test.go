@@ -36,11 +36,11 @@ func ExampleJob_checkpoint() {
 		}, runner.Retry(3, runner.Backoff{Base: 10 * time.Millisecond}))
 	})
 	defer stop()
-	id, err := r.Enqueue(ctx, Crawl{Pages: 4})
+	made, err := r.Enqueue(ctx, Crawl{Pages: 4})
 	if err != nil {
 		log.Fatal(err)
 	}
-	j, err := r.Wait(ctx, id)
+	j, err := r.Wait(ctx, made.ID)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -88,11 +88,11 @@ func ExampleChain() {
 			return nil, err
 		})
 	}, func(ctx context.Context, r *runner.Runner) {
-		id, err := r.Enqueue(ctx, runner.Chain(Year{2024}, Publish{}), runner.Pipeline("numbers"))
+		made, err := r.Enqueue(ctx, runner.Chain(Year{2024}, Publish{}), runner.Pipeline("numbers"))
 		if err != nil {
 			log.Fatal(err)
 		}
-		await(ctx, r, id)
+		await(ctx, r, made.ID)
 	})
 	// Output:
 	// published 4048
@@ -127,11 +127,11 @@ func ExampleFanOut() {
 			return runner.Done(total), nil
 		})
 	}, func(ctx context.Context, r *runner.Runner) {
-		id, err := r.Enqueue(ctx, Year{2024})
+		made, err := r.Enqueue(ctx, Year{2024})
 		if err != nil {
 			log.Fatal(err)
 		}
-		await(ctx, r, id)
+		await(ctx, r, made.ID)
 	})
 	// Output:
 	// branch 3 failed: a unit without a name
@@ -163,17 +163,17 @@ func ExampleDeferred() {
 			return nil, nil
 		})
 	}, func(ctx context.Context, r *runner.Runner) {
-		id, err := r.Enqueue(ctx, Year{2024})
+		made, err := r.Enqueue(ctx, Year{2024})
 		if err != nil {
 			log.Fatal(err)
 		}
 		token := <-tokens
 		for _, half := range []string{"first", "second", "second"} { // a part counts once
-			if err := r.Complete(ctx, id, token, 12, runner.Part(half)); err != nil {
+			if err := r.Complete(ctx, made.ID, token, 12, runner.Part(half)); err != nil {
 				log.Fatal(err)
 			}
 		}
-		await(ctx, r, id)
+		await(ctx, r, made.ID)
 	})
 	// Output:
 	// first succeeded 12
@@ -193,11 +193,11 @@ func ExampleSnooze() {
 			return nil, nil
 		})
 	}, func(ctx context.Context, r *runner.Runner) {
-		id, err := r.Enqueue(ctx, Unit{"north"})
+		made, err := r.Enqueue(ctx, Unit{"north"})
 		if err != nil {
 			log.Fatal(err)
 		}
-		await(ctx, r, id)
+		await(ctx, r, made.ID)
 	})
 	// Output:
 	// printed in attempt 1

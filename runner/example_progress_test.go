@@ -28,16 +28,16 @@ func ExampleJob_progress() {
 		})
 	})
 	defer stop()
-	id, err := r.Enqueue(ctx, Scan{Rows: 1000})
+	made, err := r.Enqueue(ctx, Scan{Rows: 1000})
 	if err != nil {
 		log.Fatal(err)
 	}
-	j, err := r.Wait(ctx, id)
+	j, err := r.Wait(ctx, made.ID)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(*j.Progress.Done, "of", *j.Progress.Total)
-	events, err := r.Admin().Events(ctx, id, 0, 100)
+	events, err := r.Admin().Events(ctx, made.ID, 0, 100)
 	if err != nil {
 		log.Fatal(err)
 	}

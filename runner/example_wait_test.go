@@ -53,11 +53,11 @@ func ExampleResult() {
 	})
 	defer stop()
 	for _, n := range []int{12, 5000} {
-		id, err := r.Enqueue(ctx, Square{N: n})
+		made, err := r.Enqueue(ctx, Square{N: n})
 		if err != nil {
 			log.Fatal(err)
 		}
-		square, err := runner.Result[int](ctx, r, id)
+		square, err := runner.Result[int](ctx, r, made.ID)
 		var end *runner.EndError
 		switch {
 		case errors.As(err, &end):
@@ -79,11 +79,11 @@ func ExampleRunner_Wait() {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Square]) (*runner.Outcome, error) { return nil, nil })
 	})
 	defer stop()
-	id, err := r.Enqueue(ctx, Square{N: 3})
+	made, err := r.Enqueue(ctx, Square{N: 3})
 	if err != nil {
 		log.Fatal(err)
 	}
-	j, err := r.Wait(ctx, id)
+	j, err := r.Wait(ctx, made.ID)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -123,11 +123,11 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	where.lead(next)
 	began := time.Now()
 	pgtest.WaitFor(t, 30*time.Second, "a job is accepted and runs", func() bool {
-		id, err := r.Enqueue(t.Context(), of("k"))
+		made, err := r.Enqueue(t.Context(), of("k"))
 		if err != nil {
 			return false
 		}
-		ended(t, r, id)
+		ended(t, r, made.ID)
 		return true
 	})
 	t.Logf("jobs ran again %s after the change", time.Since(began))
@@ -162,11 +162,11 @@ func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing
 	next.Promote(t)
 	where.lead(next)
 	pgtest.Wait(t, "a job is accepted and runs", func() bool {
-		id, err := r.Enqueue(t.Context(), of("k"))
+		made, err := r.Enqueue(t.Context(), of("k"))
 		if err != nil {
 			return false
 		}
-		ended(t, r, id)
+		ended(t, r, made.ID)
 		return true
 	})
 	is.Equal(one[int](t, pgtest.Connect(t, other.URL()), sessions), 0)

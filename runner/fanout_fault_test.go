@@ -168,9 +168,9 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 		return one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child' and args::text = $1`, args)
 	}
 	pgtest.Wait(t, "the lane is known", func() bool {
-		id, err := r.Enqueue(t.Context(), of("child", "0"), runner.Lane("slow"))
+		made, err := r.Enqueue(t.Context(), of("child", "0"), runner.Lane("slow"))
 		if err == nil {
-			_, err = r.Admin().Cancel(t.Context(), id, "me")
+			_, err = r.Admin().Cancel(t.Context(), made.ID, "me")
 		}
 		return err == nil
 	})

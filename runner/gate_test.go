@@ -38,7 +38,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	is.Equal(claims.Claims.Load(), before) // still paused
 
 	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
-	s, err := restarted.Submit(t.Context(), of("k"))
+	s, err := restarted.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // also after a start
 	_, err = restarted.Admin().Unpause(t.Context(), "ann")
@@ -54,7 +54,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `delete from trapeze.gate`)
 	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, LeaseFor: time.Minute}, map[string]does{"k": nothing})
-	s, err := r.Submit(t.Context(), of("k"))
+	s, err := r.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(s.State, job.Pending) // unknown is closed
 	now, err := r.Admin().Status(t.Context())
@@ -72,7 +72,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	_, err = r.Admin().Pause(t.Context(), "ann")
 	is.NoErr(err)
 	pgtest.Wait(t, "it has heard", func() bool {
-		s, err := cut.Submit(t.Context(), of("k"))
+		s, err := cut.Enqueue(t.Context(), of("k"))
 		is.NoErr(err)
 		return s.State == job.Pending
 	})

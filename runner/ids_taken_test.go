@@ -57,13 +57,13 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1, false},
 		"a job with keys": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, key string) error {
 			options := []runner.EnqueueOption{runner.IdempotencyKey(key), runner.Unique(key, runner.WhileActive)}
-			id, err := r.Enqueue(t.Context(), of("plain"), options...)
+			made, err := r.Enqueue(t.Context(), of("plain"), options...)
 			if err != nil {
 				return err
 			}
-			s, err := r.Submit(t.Context(), of("plain"), options...)
-			if s.ID != id || !s.Duplicate {
-				t.Errorf("the keys are those of job %d, want %d", s.ID, id)
+			s, err := r.Enqueue(t.Context(), of("plain"), options...)
+			if s.ID != made.ID || !s.Duplicate {
+				t.Errorf("the keys are those of job %d, want %d", s.ID, made.ID)
 			}
 			return err
 		}, 1, false},
@@ -219,11 +219,11 @@ func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
 			cut := proxy.CutReplyOnce(holds(what))
 			got := make(chan int64, 1)
 			go func() {
-				id, err := r.Enqueue(t.Context(), of("kind-a", `"args-of-a"`), options...)
+				made, err := r.Enqueue(t.Context(), of("kind-a", `"args-of-a"`), options...)
 				if err != nil {
 					t.Error(err)
 				}
-				got <- id
+				got <- made.ID
 			}()
 			<-cut
 			exec(t, direct, `drop trigger take_back on trapeze.jobs`)

@@ -18,7 +18,7 @@ import (
 )
 
 // together calls do n times at once and returns the distinct ids.
-func together(t *testing.T, n int, do func() (int64, error)) []int64 {
+func together(t *testing.T, n int, do func() (runner.Submitted, error)) []int64 {
 	t.Helper()
 	var (
 		mu    sync.Mutex
@@ -27,13 +27,13 @@ func together(t *testing.T, n int, do func() (int64, error)) []int64 {
 	)
 	for range n {
 		calls.Go(func() {
-			id, err := do()
+			s, err := do()
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				t.Error(err)
 			}
-			ids = append(ids, id)
+			ids = append(ids, s.ID)
 		})
 	}
 	calls.Wait()
@@ -46,20 +46,22 @@ func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
-	ids := together(t, 200, func() (int64, error) {
+	ids := together(t, 200, func() (runner.Submitted, error) {
 		return r.Enqueue(context.WithoutCancel(t.Context()), of("a", "1"), runner.IdempotencyKey("k"))
 	})
 	is.Equal(len(ids), 1)
 	ended(t, r, ids[0])
-	s, err := r.Submit(t.Context(), of("a", "1"), runner.IdempotencyKey("k"))
+	s, err := r.Enqueue(t.Context(), of("a", "1"), runner.IdempotencyKey("k"))
 	is.NoErr(err)
 	is.True(s.ID == ids[0] && s.Duplicate) // also when it has ended
-	for _, other := range []func() (int64, error){
-		func() (int64, error) {
+	for _, other := range []func() (runner.Submitted, error){
+		func() (runner.Submitted, error) {
 			return r.Enqueue(t.Context(), runner.Chain(of("a", "1"), of("a", "2")), runner.IdempotencyKey("k"))
 		},
-		func() (int64, error) { return r.Enqueue(t.Context(), of("a", "2"), runner.IdempotencyKey("k")) },
-		func() (int64, error) {
+		func() (runner.Submitted, error) {
+			return r.Enqueue(t.Context(), of("a", "2"), runner.IdempotencyKey("k"))
+		},
+		func() (runner.Submitted, error) {
 			return r.Enqueue(t.Context(), of("a", "1"), runner.IdempotencyKey("k"), runner.Subject("s"))
 		},
 	} {
@@ -79,7 +81,7 @@ func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
 			wait, open := gate(t)
 			runs := map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil }}
 			r := make1(t, pool, runner.Options{}, runs)
-			submit := func() (int64, error) {
+			submit := func() (runner.Submitted, error) {
 				return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), runner.Unique("k", while))
 			}
 			ids := together(t, 50, submit)
@@ -88,13 +90,13 @@ func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
 			inState(t, r, ids[0], job.Running)
 			next, err := submit()
 			is.NoErr(err)
-			is.Equal(next == ids[0], while == runner.WhileActive) // running: by choice
+			is.Equal(next.ID == ids[0], while == runner.WhileActive) // running: by choice
 			open()
 			ended(t, r, ids[0])
-			ended(t, r, next)
+			ended(t, r, next.ID)
 			last, err := submit()
 			is.NoErr(err)
-			is.True(last != ids[0] && last != next) // ended: a new job, never a corpse
+			is.True(last.ID != ids[0] && last.ID != next.ID) // ended: a new job, never a corpse
 		})
 	}
 }
@@ -105,22 +107,40 @@ func TestASubmissionInATransactionLivesAndDiesWithIt(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table orders (id bigint)`)
 	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"a": nothing})
-	var id int64
+	var made runner.Submitted
 	submit := func(tx pgx.Tx) (err error) {
-		if id, err = r.EnqueueTx(t.Context(), tx, of("a")); err == nil {
-			_, err = tx.Exec(t.Context(), `insert into orders values ($1)`, id)
+		if made, err = r.EnqueueTx(t.Context(), tx, of("a")); err == nil {
+			_, err = tx.Exec(t.Context(), `insert into orders values ($1)`, made.ID)
 		}
 		return err
 	}
 	no := errors.New("no")
 	is.True(errors.Is(r.Tx(t.Context(), func(tx pgx.Tx) error { return errors.Join(submit(tx), no) }), no))
-	_, err := r.Job(t.Context(), id)
+	_, err := r.Job(t.Context(), made.ID)
 	is.True(errors.Is(err, job.ErrNotFound)) // rolled back
 	is.NoErr(r.Tx(t.Context(), submit))
-	is.Equal(ended(t, r, id).State, job.Succeeded) // its poll is an hour away: the commit woke the pod
+	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // its poll is an hour away: the commit woke the pod
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, submit))
-	is.Equal(ended(t, r, id).State, job.Succeeded) // a transaction that is not ours wakes by notification
+	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // a transaction that is not ours wakes by notification
 	is.Equal(one[int](t, pool, `select count(*) from orders`), 2)
+}
+
+func TestATransactionLearnsWhatItsSubmissionCameTo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"a": nothing})
+	first, err := r.Enqueue(t.Context(), of("a"), runner.Unique("k", runner.WhileActive))
+	is.NoErr(err)
+	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
+		again, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.Unique("k", runner.WhileActive))
+		is.Equal(again, runner.Submitted{ID: first.ID, PipelineID: first.ID, State: job.Pending, Duplicate: true})
+		if err != nil {
+			return err
+		}
+		other, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval())
+		is.Equal(other, runner.Submitted{ID: other.ID, PipelineID: other.ID, State: job.AwaitingApproval})
+		return err
+	}))
 }
 
 func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {

@@ -148,10 +148,12 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 			case "enqueue with a unique key":
 				options = append(options, runner.Unique("k", runner.WhileActive))
 			}
-			submit := func() (int64, error) { return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), options...) }
-			id := int64(0)
+			submit := func() (runner.Submitted, error) {
+				return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), options...)
+			}
+			var made runner.Submitted
 			if what == "finish" {
-				id = begun(t, r, of("a"))
+				made.ID = begun(t, r, of("a"))
 			}
 			lock, err := direct.Begin(t.Context())
 			is.NoErr(err)
@@ -170,7 +172,7 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 			} else {
 				go func() {
 					var err error
-					id, err = submit()
+					made, err = submit()
 					submitted <- err
 				}()
 			}
@@ -182,7 +184,7 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 				is.NoErr(<-submitted)
 				open()
 			}
-			is.Equal(ended(t, reader, id).State, job.Succeeded)
+			is.Equal(ended(t, reader, made.ID).State, job.Succeeded)
 			quiet(t, direct) // nothing stays running under the pod
 			close(ran)
 			is.Equal(slices.Collect(func(yield func(string) bool) {

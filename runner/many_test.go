@@ -37,7 +37,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	is.Equal(deeds(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
 	_, err = r.Admin().Delete(t.Context(), lone, "ann")
 	is.True(errors.Is(err, job.ErrNotFound))
-	anew, err := r.Submit(t.Context(), of("k"), runner.IdempotencyKey("key"))
+	anew, err := r.Enqueue(t.Context(), of("k"), runner.IdempotencyKey("key"))
 	is.NoErr(err)
 	is.True(!anew.Duplicate) // its key does not answer with a job that is not there
 	inState(t, r, anew.ID, job.Succeeded)

@@ -117,9 +117,9 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, kind := range []string{"a", "b"} {
-		id, err := r.EnqueueTx(t.Context(), tx, of(kind), runner.Lane("old"))
+		made, err := r.EnqueueTx(t.Context(), tx, of(kind), runner.Lane("old"))
 		is.NoErr(err)
-		ids = append(ids, id)
+		ids = append(ids, made.ID)
 	}
 	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // nobody can see them yet
 	is.NoErr(err)

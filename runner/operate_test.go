@@ -77,7 +77,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	shut := func() {
 		for _, r := range pods {
 			pgtest.Wait(t, "nothing starts on this pod", func() bool {
-				s, err := r.Submit(t.Context(), of("k"))
+				s, err := r.Enqueue(t.Context(), of("k"))
 				is.NoErr(err)
 				return s.State == job.Pending
 			})
@@ -193,7 +193,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	q, err = pods[1].Admin().Freeze(t.Context(), 20*time.Second, "bob")
 	is.NoErr(err)
 	is.True(q.Changed && q.Quiet)
-	frozen, err := r.Submit(t.Context(), of("next"), runner.Lane("other"))
+	frozen, err := r.Enqueue(t.Context(), of("next"), runner.Lane("other"))
 	is.NoErr(err)
 	is.Equal(frozen.State, job.Pending) // neither on the fast path
 	now, err := r.Admin().Status(t.Context())
@@ -322,7 +322,7 @@ func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
 	for range 10 {
 		_, err := r.Admin().Pause(t.Context(), "ann")
 		is.NoErr(err)
-		s, err := r.Submit(t.Context(), of("k"))
+		s, err := r.Enqueue(t.Context(), of("k"))
 		is.NoErr(err)
 		is.Equal(s.State, job.Pending) // with the answer the pod itself has heard
 		_, err = r.Admin().Unpause(t.Context(), "ann")

@@ -138,11 +138,11 @@ func (o *orchard) plant(t tester, trees forest) *model {
 		if i != 1 {
 			options = append(options, runner.Pipeline(fmt.Sprint("tree ", i)))
 		}
-		id, err := []*runner.Runner{o.a, o.b}[i%2].Enqueue(t.Context(), chainOf(tree), options...)
+		made, err := []*runner.Runner{o.a, o.b}[i%2].Enqueue(t.Context(), chainOf(tree), options...)
 		if err != nil {
 			t.Fatalf("submit: %v", err)
 		}
-		o.roots[id] = m.chain(tree)
+		o.roots[made.ID] = m.chain(tree)
 	}
 	return m
 }

@@ -84,15 +84,15 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		if roll(3) == 0 {
 			args = runner.Chain(args, of("a"), of("b"))
 		}
-		id, err := r.Enqueue(t.Context(), args, subject(), runner.Priority(roll(5)), runner.IdempotencyKey(fmt.Sprint(i%200)))
+		made, err := r.Enqueue(t.Context(), args, subject(), runner.Priority(roll(5)), runner.IdempotencyKey(fmt.Sprint(i%200)))
 		if err != nil && !errors.Is(err, job.ErrKeyReused) && r == b {
 			t.Fatal(err)
 		}
 		switch roll(40) {
 		case 0, 1, 2, 3:
-			_, _ = b.Admin().Cancel(t.Context(), id, "dice")
+			_, _ = b.Admin().Cancel(t.Context(), made.ID, "dice")
 		case 4:
-			_, _ = b.Admin().Stop(t.Context(), id, "dice")
+			_, _ = b.Admin().Stop(t.Context(), made.ID, "dice")
 		case 5:
 			proxy.Reset()
 		}

@@ -43,16 +43,16 @@ func TestAStepHandsOverToTheNextInTheSameProcess(t *testing.T) {
 		return nil, nil
 	})
 	run(t, r)
-	id, err := r.Enqueue(t.Context(), first{N: 1}, runner.Subject("travel/2025"))
+	made, err := r.Enqueue(t.Context(), first{N: 1}, runner.Subject("travel/2025"))
 	is.NoErr(err)
 	child := <-got
 	is.Equal(child.Args.N, 2)
 	is.Equal(child.Path(), "fast")
 	is.Equal(child.Subject(), "travel/2025") // the subject is inherited
-	is.Equal(child.PipelineID(), id)
+	is.Equal(child.PipelineID(), made.ID)
 	var result int
 	is.NoErr(child.PreviousResult(t.Context(), &result))
 	is.Equal(result, 41)
-	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.Equal(ended(t, r, made.ID).State, job.Succeeded)
 	is.Equal(ended(t, r, child.ID()).State, job.Succeeded)
 }

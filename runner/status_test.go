@@ -82,7 +82,7 @@ func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 			exec(t, pool, c.shut)
 			for _, r := range pods {
 				pgtest.Wait(t, "the pod has heard", func() bool {
-					s, err := r.Submit(t.Context(), of("k"))
+					s, err := r.Enqueue(t.Context(), of("k"))
 					is.NoErr(err)
 					return s.State == job.Pending
 				})

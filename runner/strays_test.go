@@ -39,7 +39,7 @@ func reviewRunner(t *testing.T, kinds map[string]Func[Raw], options ...HandleOpt
 func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
-	id, err := r.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign(), Subject("s"))
+	made, err := r.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign(), Subject("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	// The reply is lost here.
-	if _, err := r.Admin().Cancel(t.Context(), id, "me"); err != nil {
+	if _, err := r.Admin().Cancel(t.Context(), made.ID, "me"); err != nil {
 		t.Fatal(err)
 	}
 	r.pod.Unknown.Raise()
 	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
-		j, err := r.Job(t.Context(), id)
+		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Cancelled
 	})
 }
@@ -113,7 +113,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // a look that waits for a connection shows nowhere
 		// A claim that is under way holds every free slot, and the job is born pending: not what is asked here.
 		var err error
-		s, err = r.Submit(t.Context(), Raw{Name: "k"})
+		s, err = r.Enqueue(t.Context(), Raw{Name: "k"})
 		release()
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 		return nil, nil
 	}}, Timeout(50*time.Millisecond), Retry(5, job.Backoff{Base: time.Hour, Cap: time.Hour}))
 	t.Cleanup(func() { close(block) })
-	s, err := r.Submit(t.Context(), Raw{Name: "k"})
+	s, err := r.Enqueue(t.Context(), Raw{Name: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,12 +199,12 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 			return FanOut(Step(Raw{Name: "stray"}, Foreign())), nil
 		},
 	})
-	id, err := r.Enqueue(t.Context(), Raw{Name: "parent"})
+	made, err := r.Enqueue(t.Context(), Raw{Name: "parent"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pgtest.Wait(t, "the parent waits", func() bool {
-		j, err := r.Job(t.Context(), id)
+		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Waiting
 	})
 	found, err := r.pod.Store.Claim(t.Context(), r.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true)
@@ -220,7 +220,7 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 		j, err := r.Job(t.Context(), found.Jobs[0].ID)
 		return err == nil && j.State == job.Cancelled
 	})
-	w, err := r.pod.Store.Waiting(t.Context(), id)
+	w, err := r.pod.Store.Waiting(t.Context(), made.ID)
 	if err != nil || w.Open != 0 {
 		t.Fatalf("the branch has ended, and %d are open (%v)", w.Open, err)
 	}

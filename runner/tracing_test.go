@@ -98,7 +98,7 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 		"third": nothing,
 	})
 	ctx, request := traces.Tracer("host").Start(t.Context(), "request")
-	id, err := r.Enqueue(ctx, runner.Chain(of("first", `{"secret":"canary"}`), of("third")))
+	made, err := r.Enqueue(ctx, runner.Chain(of("first", `{"secret":"canary"}`), of("third")))
 	is.NoErr(err)
 	request.End()
 	third := traces.one(t, "run third")
@@ -113,7 +113,7 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	is.Equal(len(first.Links()), 0) // what started at once needs none
 	for key, want := range map[string]string{
 		"messaging.system": "trapeze", "messaging.operation.name": "run", "messaging.operation.type": "process",
-		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(id), "trapeze.job.id": fmt.Sprint(id),
+		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(made.ID), "trapeze.job.id": fmt.Sprint(made.ID),
 		"trapeze.kind": "first", "trapeze.lane": "default", "trapeze.attempt": "1", "trapeze.fence": "1", "trapeze.state": "succeeded",
 	} {
 		is.Equal(said(first, key), want) // what a reader filters by

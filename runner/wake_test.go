@@ -23,7 +23,7 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 	submitter, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
 	defer submitter.Close()
-	id, err := submitter.Enqueue(t.Context(), first{}, runner.Foreign())
+	made, err := submitter.Enqueue(t.Context(), first{}, runner.Foreign())
 	is.NoErr(err)
-	is.Equal(ended(t, pod, id).State, job.Succeeded) // long before the next poll
+	is.Equal(ended(t, pod, made.ID).State, job.Succeeded) // long before the next poll
 }

@@ -95,8 +95,8 @@ func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 	submit := func(n int) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if id, err := r.Enqueue(ctx, of("k"), runner.IdempotencyKey(fmt.Sprint("job ", n))); err == nil {
-			confirmed[id] = true
+		if made, err := r.Enqueue(ctx, of("k"), runner.IdempotencyKey(fmt.Sprint("job ", n))); err == nil {
+			confirmed[made.ID] = true
 		}
 	}
 	// The segments that are there already are written to their end first.

@@ -74,14 +74,14 @@ func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes in
 		return runner.Done(time.Since(began).Seconds()), nil
 	})
 	g.start(ctx)
-	id, err := g.r.Enqueue(ctx, args)
+	made, err := g.r.Enqueue(ctx, args)
 	if err != nil {
 		return 0, 0, err
 	}
-	if seconds, err = runner.Result[float64](ctx, g.r, id); err != nil {
+	if seconds, err = runner.Result[float64](ctx, g.r, made.ID); err != nil {
 		return 0, 0, err
 	}
-	j, err := g.r.Job(ctx, id)
+	j, err := g.r.Job(ctx, made.ID)
 	if err != nil {
 		return 0, 0, err
 	}

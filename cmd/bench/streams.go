@@ -39,11 +39,11 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 	web := &http.Server{Handler: e, ConnContext: api.ConnContext}
 	go func() { _ = web.Serve(listener) }()
 	g.end = append(g.end, func() { _ = web.Close() })
-	id, err := g.r.Enqueue(ctx, noop{}, runner.Delay(time.Hour))
+	made, err := g.r.Enqueue(ctx, noop{}, runner.Delay(time.Hour))
 	if err != nil {
 		return l, err
 	}
-	paths := []string{fmt.Sprintf("/jobs/%d/stream", id), fmt.Sprintf("/pipelines/%d/stream", id), "/events/stream"}
+	paths := []string{fmt.Sprintf("/jobs/%d/stream", made.ID), fmt.Sprintf("/pipelines/%d/stream", made.ID), "/events/stream"}
 	first, err := watchRaw(listener.Addr().String(), paths[2]) // what everybody shares
 	if err != nil {
 		return l, err
@@ -66,14 +66,14 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 	var late []float64
 	for range b.size(100) {
 		began := time.Now()
-		id, err := g.r.Enqueue(ctx, noop{})
+		made, err := g.r.Enqueue(ctx, noop{})
 		if err != nil {
 			return l, err
 		}
 		if err := first.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			return l, err
 		}
-		for text := ""; !strings.Contains(text, fmt.Sprintf(`"job":"%d","event_no":1,`, id)); {
+		for text := ""; !strings.Contains(text, fmt.Sprintf(`"job":"%d","event_no":1,`, made.ID)); {
 			if text, err = reads.ReadString('\n'); err != nil {
 				return l, fmt.Errorf("read the stream of everything: %w", err)
 			}

@@ -58,9 +58,9 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	t.Cleanup(func() { stop(); <-done })
 	go func() { done <- r.Run(ctx) }()
 
-	id, err := r.Enqueue(t.Context(), runner.Chain(of("fans"), of("totals")), runner.Pipeline("emissions"))
+	made, err := r.Enqueue(t.Context(), runner.Chain(of("fans"), of("totals")), runner.Pipeline("emissions"))
 	is.NoErr(err)
-	text := fmt.Sprint(id)
+	text := fmt.Sprint(made.ID)
 	failed := db.run("pipeline", text, "--follow")
 	is.Equal(failed.code, 1) // it did not succeed
 	is.True(strings.HasPrefix(failed.out, "pipeline "+text+` "emissions"  failed`))
@@ -87,13 +87,13 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.Equal(db.run("pipeline", "retry", text).code, 1)
 	is.Equal(db.run("abort", text).code, 1) // it is over
 
-	id, err = r.Enqueue(t.Context(), runner.Chain(of("waits"), of("totals")))
+	made, err = r.Enqueue(t.Context(), runner.Chain(of("waits"), of("totals")))
 	is.NoErr(err)
-	text = fmt.Sprint(id)
+	text = fmt.Sprint(made.ID)
 	db.inState(text, job.Waiting)
 	is.True(strings.Contains(db.ok("pipeline", text), "· totals                   planned"))
 	var token string
-	is.NoErr(pool.QueryRow(t.Context(), `select token from trapeze.deferrals where id = $1`, id).Scan(&token))
+	is.NoErr(pool.QueryRow(t.Context(), `select token from trapeze.deferrals where id = $1`, made.ID).Scan(&token))
 	is.Equal(strings.TrimSpace(db.ok("complete", text, "--token", token, "--part", "a", "--result", `{"rows":12}`)), "job "+text+" is waiting 1/2 (50%)")
 	is.Equal(db.run("complete", text, "--token", "guess").code, 1)
 	var aborted struct{ Aborted []string }

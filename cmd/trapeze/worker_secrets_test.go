@@ -59,7 +59,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	w := newPuppet(t, &pod{ReadyLine: server.ReadyLine{HTTP: web.URL}}, puppetsToken)
 	is.NoErr(w.opens(2, "demo.echo"))
 	w.keepsBeating()
-	id, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.echo"}, runner.Foreign())
+	made, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.echo"}, runner.Foreign())
 	is.NoErr(err)
 	a := w.takes()
 	forged := newPuppet(t, &pod{ReadyLine: server.ReadyLine{HTTP: web.URL}}, "nobody-nobody-nobody-nobody-1")
@@ -84,11 +84,11 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 		paths := []string{"/metrics"}
 		for _, route := range api.Routes() {
 			if route.Method == http.MethodGet {
-				paths = append(paths, strings.NewReplacer(":id", fmt.Sprint(id), ":name", "default").Replace(route.Path))
+				paths = append(paths, strings.NewReplacer(":id", fmt.Sprint(made.ID), ":name", "default").Replace(route.Path))
 			}
 		}
 		for _, page := range ui.Pages() {
-			paths = append(paths, "/ui"+strings.NewReplacer("{$}", "", "{id}", fmt.Sprint(id), "{name}", "default").Replace(page.Path))
+			paths = append(paths, "/ui"+strings.NewReplacer("{$}", "", "{id}", fmt.Sprint(made.ID), "{name}", "default").Replace(page.Path))
 		}
 		for _, path := range paths {
 			patience := 10 * time.Second
@@ -109,7 +109,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	_, err = w.reports(a, `"done"`)
 	is.NoErr(err)
 	pgtest.Wait(t, "it has ended", func() bool {
-		j, err := r.Job(t.Context(), id)
+		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 	look()

@@ -48,11 +48,11 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 	r.DeclareSchedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // composed anew every night, once on all pods
 	e := echo.New()
 	e.POST("/greet/:name", func(c echo.Context) error {
-		id, err := r.Enqueue(c.Request().Context(), Compose{Name: c.Param("name")})
+		made, err := r.Enqueue(c.Request().Context(), Compose{Name: c.Param("name")})
 		if err != nil {
 			return err
 		}
-		return c.JSON(http.StatusAccepted, map[string]int64{"job": id})
+		return c.JSON(http.StatusAccepted, map[string]int64{"job": made.ID})
 	})
 	go func() { _ = e.Start(addr) }()
 	defer e.Close()

@@ -94,11 +94,11 @@ func (b *bench) heard() []string {
 // submit submits a job and returns its id.
 func (b *bench) submit(kind, args string, options ...runner.EnqueueOption) int64 {
 	b.t.Helper()
-	id, err := b.Enqueue(b.t.Context(), runner.Raw{Name: kind, JSON: json.RawMessage(args)}, options...)
+	made, err := b.Enqueue(b.t.Context(), runner.Raw{Name: kind, JSON: json.RawMessage(args)}, options...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return id
+	return made.ID
 }
 
 // ended waits for a job's end.
@@ -217,10 +217,10 @@ func TestAHandlerThatCannotReportDoesNotBegin(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	id, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.effect"})
+	made, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.effect"})
 	is.NoErr(err)
 	pgtest.Wait(t, "the job fails", func() bool {
-		j, err := r.Job(t.Context(), id)
+		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Failed && strings.Contains(*j.Error, "ledger")
 	})
 	stop()

@@ -280,10 +280,10 @@ func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 }
 
 // SubmitTx submits a job in a transaction of the host's.
-func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (int64, error) {
+func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (work.Submitted, error) {
 	n, err := sub.newRow(ctx, w)
 	if err != nil {
-		return 0, err
+		return work.Submitted{}, err
 	}
 	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
 	n.Trace = tracing.Traceparent(span)
@@ -294,14 +294,14 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	}
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
-		return 0, err
+		return work.Submitted{}, err
 	}
 	if !s.Duplicate && !sub.Deaf() {
 		if err := sub.Commands.Notify(ctx, tx); err != nil {
-			return 0, fmt.Errorf("submit %s: %w", w.Kind, err)
+			return work.Submitted{}, fmt.Errorf("submit %s: %w", w.Kind, err)
 		}
 	}
-	return s.ID, nil
+	return s, nil
 }
 
 // SubmitMany submits jobs without keys, which have the same delay, in one statement.

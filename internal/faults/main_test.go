@@ -136,10 +136,10 @@ func submitFromWithin(ctx context.Context, r *runner.Runner, c podConfig) {
 		if n%3 == 0 {
 			options = append(options, runner.Subject(fmt.Sprint("subject ", n%2)))
 		}
-		id, err := r.Enqueue(ctx, link{Of: chainLength}, options...)
+		made, err := r.Enqueue(ctx, link{Of: chainLength}, options...)
 		switch {
 		case err == nil:
-			fmt.Fprintf(os.Stderr, "%s%d\n", saysSubmitted, id)
+			fmt.Fprintf(os.Stderr, "%s%d\n", saysSubmitted, made.ID)
 		case errors.Is(err, runner.ErrOutcomeUnknown):
 			fmt.Fprintln(os.Stderr, saysUnknown, err)
 		default:

@@ -75,13 +75,13 @@ func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 
 	w.mu.Unlock()
 	options = append(options, runner.IdempotencyKey(key), runner.Submitter(client))
 	for {
-		id, err := w.client.Enqueue(w.t.Context(), args, options...)
+		made, err := w.client.Enqueue(w.t.Context(), args, options...)
 		switch {
 		case err == nil:
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.submitted = append(w.submitted, id)
-			return id
+			w.submitted = append(w.submitted, made.ID)
+			return made.ID
 		case w.t.Context().Err() != nil:
 			return 0
 		case errors.Is(err, runner.ErrInvalid), errors.Is(err, runner.ErrInvalidArgs), errors.Is(err, runner.ErrKeyReused),

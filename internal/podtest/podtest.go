@@ -97,11 +97,11 @@ func Nothing(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) 
 // Enqueue submits a job and returns its id.
 func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
-	id, err := r.Enqueue(t.Context(), args, options...)
+	made, err := r.Enqueue(t.Context(), args, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return id
+	return made.ID
 }
 
 // Get reads a job.

@@ -117,11 +117,11 @@ func (h *Harness) Schema() string { return h.opts.Schema }
 // Enqueue submits a job and returns its id. It starts with the next [Harness.RunUntilIdle].
 func (h *Harness) Enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
 	h.t.Helper()
-	id, err := h.client.Enqueue(h.t.Context(), args, options...)
+	made, err := h.client.Enqueue(h.t.Context(), args, options...)
 	if err != nil {
 		h.t.Fatalf("runnertest: %v", err)
 	}
-	return id
+	return made.ID
 }
 
 // in names the harness's schema in a statement.

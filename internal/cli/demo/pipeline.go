@@ -47,12 +47,12 @@ func (d *demo) showPipeline(ctx context.Context) error {
 	}
 	defer stop()
 	submitted := time.Now()
-	id, err := r.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
+	made, err := r.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
 	if err != nil {
 		return err
 	}
-	d.shown = append(d.shown, id)
-	steps, err := d.follow(ctx, r, id, &clock, submitted)
+	d.shown = append(d.shown, made.ID)
+	steps, err := d.follow(ctx, r, made.ID, &clock, submitted)
 	if err != nil {
 		return err
 	}

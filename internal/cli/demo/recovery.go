@@ -62,15 +62,15 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 	if err := n.startPods(ctx); err != nil {
 		return err
 	}
-	id, err := watcher.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Foreign(), runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
+	made, err := watcher.Enqueue(ctx, handlers.Ingest{File: d.file, Year: demoYear}, runner.Foreign(), runner.Subject(fmt.Sprintf("travel/%d", demoYear)))
 	if err != nil {
 		return err
 	}
-	d.shown = append(d.shown, id)
+	d.shown = append(d.shown, made.ID)
 	if err := inside.Of(watcher).Store.Notify(ctx, d.pool); err != nil {
 		return err
 	}
-	steps, err := n.watch(ctx, id)
+	steps, err := n.watch(ctx, made.ID)
 	if err != nil {
 		return err
 	}
