@@ -71,11 +71,13 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	runs := begun(t, cut, of("w"))
 	_, err = r.Admin().Pause(t.Context(), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "it has heard", func() bool {
-		s, err := cut.Enqueue(t.Context(), of("k"))
-		is.NoErr(err)
-		return s.State == job.Pending
-	})
+	for _, pod := range []*runner.Runner{cut, r} {
+		pgtest.Wait(t, "it has heard", func() bool {
+			s, err := pod.Enqueue(t.Context(), of("k"))
+			is.NoErr(err)
+			return s.State == job.Pending
+		})
+	}
 	proxy.Blackhole()
 	proxy.Reset()
 	time.Sleep(500 * time.Millisecond) // heartbeats fail
