@@ -87,6 +87,7 @@ func Hit(name string) error {
 		select {}
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		time.Sleep(100 * time.Millisecond) // another thread may have taken the signal: this one must not go on before the process stops
 	case "exit":
 		code, _ := strconv.Atoi(arg)
 		os.Exit(code)

@@ -150,9 +150,9 @@ func addressSpace(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// limitMemory bounds the address space of a living process.
+// limitMemory bounds the address space of a living process: by its soft limit, which may be raised again without rights.
 func limitMemory(pid int, bytes string) error {
-	if out, err := exec.Command("prlimit", fmt.Sprint("--pid=", pid), "--as="+bytes).CombinedOutput(); err != nil {
+	if out, err := exec.Command("prlimit", fmt.Sprint("--pid=", pid), "--as="+bytes+":").CombinedOutput(); err != nil {
 		return fmt.Errorf("prlimit: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
