@@ -48,7 +48,7 @@ func newHostOn(t *testing.T, pool *pgxpool.Pool, o api.Options, more ...func(*ru
 
 func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server), more ...func(*runner.Runner)) *host {
 	t.Helper()
-	r, err := runner.New(pool, runner.Options{HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,9 @@ type Options struct {
 	// StuckAfter is how long a handler may ignore the end of its context before the runner settles the job without it.
 	// Default 10s.
 	StuckAfter time.Duration
-	// MaxAttempts is the number of tries that may end in the handler's error, for kinds and jobs that set none.
-	// Default 1: an error fails at once.
+	// MaxAttempts is the number of tries that may end in the handler's error, for kinds and jobs that set none; between them it waits
+	// about 1, 2, 4 … seconds, as the zero [Backoff] says. Default 5. 1: an error fails at once, which suits handlers that must not do twice
+	// what they do outside the database.
 	MaxAttempts int
 	// MaxCrashes is the number of times a job's pod may die or lapse, for kinds and jobs that set none. Default 3.
 	MaxCrashes int
@@ -54,10 +55,10 @@ type Options struct {
 	Timeout time.Duration
 	// MaxAge is how long a job may be pending or running before it fails with the reason deadline, counted from when it became
 	// due, for lanes that set none (lanes.max_age_s). A running one ends at once and its handler's context with
-	// [job.ErrDeadline]. It is looked for once a minute. Default 24h; negative = for ever. Give all pods the same.
+	// [job.ErrDeadline]. It is looked for once a minute. Default 0: no limit. Give all pods the same.
 	MaxAge time.Duration
 	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission and its
-	// delay. Default 24h; negative = for ever. Give all pods the same.
+	// delay. Default 0: no limit. Give all pods the same.
 	ApprovalTTL time.Duration
 	// StaleAfter ends runs whose handlers give no sign of life for so long, of kinds that set none: see the option of [Handle]
 	// of that name. Default 0: off.
@@ -104,11 +105,9 @@ func (o Options) withDefaults() Options {
 	set(&o.HeartbeatEvery, min(2*time.Second, o.LeaseFor/3))
 	set(&o.ShutdownGrace, 20*time.Second)
 	set(&o.StuckAfter, 10*time.Second)
-	set(&o.MaxAttempts, 1)
+	set(&o.MaxAttempts, 5)
 	set(&o.MaxCrashes, 3)
 	set(&o.MaxFanOut, 10_000)
-	set(&o.MaxAge, 24*time.Hour)
-	set(&o.ApprovalTTL, 24*time.Hour)
 	set(&o.MinScheduleInterval, time.Second)
 	set(&o.RetainSucceeded, 48*time.Hour)
 	set(&o.RetainFailed, 168*time.Hour)
@@ -151,6 +150,8 @@ func (o Options) validate() error {
 	complain(o.MaxCrashes > 0, "max crashes: %d, want at least 1", o.MaxCrashes)
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
+	complain(o.MaxAge >= 0, "max age of %s is negative", o.MaxAge)
+	complain(o.ApprovalTTL >= 0, "approval TTL of %s is negative", o.ApprovalTTL)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
 	complain(o.MinScheduleInterval > 0, "least interval of schedules of %s, want more than 0", o.MinScheduleInterval)
 	if o.DirectURL != "" && o.DirectURL != "off" {

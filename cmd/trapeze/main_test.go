@@ -30,9 +30,10 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// environment is this process's, without what configures Trapeze, and with more.
+// environment is this process's, without what configures Trapeze, and with more. An error of a handler fails its job at once, unless more says
+// otherwise.
 func environment(more ...string) []string {
-	kept := []string{beTrapeze + "=1"}
+	kept := []string{beTrapeze + "=1", "TRAPEZE_MAX_ATTEMPTS=1"}
 	for _, one := range os.Environ() {
 		if !strings.HasPrefix(one, "TRAPEZE_") && !strings.HasPrefix(one, "DATABASE_URL=") {
 			kept = append(kept, one)

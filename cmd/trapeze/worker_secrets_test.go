@@ -37,7 +37,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	before := slog.Default()
 	slog.SetDefault(logger)
 	defer slog.SetDefault(before)
-	r, err := runner.New(pool, runner.Options{Logger: logger, HeartbeatEvery: 200 * time.Millisecond})
+	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, Logger: logger, HeartbeatEvery: 200 * time.Millisecond})
 	is.NoErr(err)
 	defer r.Close()
 	tokens := filepath.Join(t.TempDir(), "tokens.json")

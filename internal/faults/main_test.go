@@ -104,7 +104,7 @@ func runPod(config string) error {
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	o := runner.Options{
 		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
-		ShutdownGrace: c.Grace, MaxCrashes: maxCrashes, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		ShutdownGrace: c.Grace, MaxAttempts: 1, MaxCrashes: maxCrashes, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if c.Defaults {
 		o.LeaseFor, o.HeartbeatEvery, o.PollEvery = 0, 0, 0

@@ -39,11 +39,11 @@ type Options struct {
 	// Trusted reports whether this pod trusts its lease.
 	Trusted func() bool
 
-	// RetainSucceeded and its like are the times for which finished jobs and events are kept; 0: for ever.
+	// RetainSucceeded and its like are the times for which finished jobs and events are kept; below 0: for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
-	// ApprovalTTL is the time after which a job that awaits approval is cancelled; below 0: never.
+	// ApprovalTTL is the time after which a job that awaits approval is cancelled; 0: never.
 	ApprovalTTL time.Duration
-	// MaxAge is the age at which a job fails with the reason deadline.
+	// MaxAge is the age at which a job fails with the reason deadline; 0: none.
 	MaxAge time.Duration
 
 	// Ended counts the ends of jobs of these kinds.

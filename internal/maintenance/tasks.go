@@ -79,7 +79,7 @@ func dry(ctx context.Context, pace upkeep.Pace, limit int, age time.Duration, ba
 
 // expire cancels jobs that were not approved in time.
 func (m *Maintenance) expire(ctx context.Context, pace upkeep.Pace) (total int, err error) {
-	if m.o.ApprovalTTL < 0 {
+	if m.o.ApprovalTTL <= 0 {
 		return 0, nil
 	}
 	return dry(ctx, pace, endsAtOnce, m.o.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {

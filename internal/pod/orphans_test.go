@@ -54,7 +54,7 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 func started(t *testing.T, kind string, run func(context.Context, *work.Job) (*work.Outcome, error)) *Pod {
 	t.Helper()
 	p, err := New(pgtest.Pool(t), Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: time.Minute, MinScheduleInterval: time.Second,
-		MaxAge: -1, ApprovalTTL: -1, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
+		RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
 		Options: engine.Options{Name: "pod", Slots: 4, PollEvery: time.Second, HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
 			ShutdownGrace: time.Second, StuckAfter: time.Second, MaxAttempts: 1, MaxCrashes: 3, MaxFanOut: 10}})
 	if err != nil {

@@ -26,11 +26,15 @@ func Of(kind string, json ...string) runner.Raw {
 	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
 }
 
-// Make makes a runner with short waits and one handler a kind, and closes it with the test.
+// Make makes a runner with short waits and one handler a kind, and closes it with the test. An error of a handler fails its job at once
+// unless the options say otherwise.
 func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = 1
 	}
 	if o.ShutdownGrace == 0 {
 		o.ShutdownGrace = 5 * time.Second

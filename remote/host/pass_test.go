@@ -23,7 +23,7 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	t.Parallel()
 	running := make(chan int64, 10)
 	p, err := pod.New(pgtest.Pool(t), pod.Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: 100 * time.Millisecond,
-		MinScheduleInterval: time.Second, MaxAge: -1, ApprovalTTL: -1, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
+		MinScheduleInterval: time.Second, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1,
 		Options: engine.Options{Name: "pod", Slots: 4, PollEvery: 10 * time.Second, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute,
 			ShutdownGrace: time.Second, StuckAfter: 10 * time.Second, MaxAttempts: 1, MaxCrashes: 3, MaxFanOut: 10}})
 	if err != nil {

@@ -125,7 +125,7 @@ func (d *doctor) examine(ctx context.Context) {
 		name string
 		do   func(context.Context) error
 	}{
-		{"history", d.history}, {"tables", d.tables}, {"partitions", d.partitions}, {"maintenance", d.maintenance}, {"pods", d.pods}, {"running", d.running}, {"lanes", d.lanes},
+		{"history", d.history}, {"tables", d.tables}, {"partitions", d.partitions}, {"maintenance", d.maintenance}, {"pods", d.pods}, {"running", d.running}, {"lanes", d.lanes}, {"limits", d.limits},
 		{"schedules", d.schedules},
 	} {
 		d.check(ctx, check.name, check.do)

@@ -105,7 +105,7 @@ func defaults() Settings {
 			Runner: true, Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second, Lease: 8 * time.Second, Heartbeat: 2 * time.Second,
 			ShutdownGrace: 20 * time.Second, MinSchedule: time.Second,
 		},
-		jobVars:       jobVars{MaxAttempts: 1, MaxCrashes: 3, MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour},
+		jobVars:       jobVars{MaxAttempts: 5, MaxCrashes: 3},
 		retentionVars: retentionVars{KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour, KeepEvents: 168 * time.Hour},
 		webVars:       webVars{HTTPAddr: "127.0.0.1:8080", Auth: "token"},
 		logVars:       logVars{Log: "info", LogFormat: "text"},
@@ -292,7 +292,7 @@ func (c *Settings) Options() runner.Options {
 	return runner.Options{
 		Name: c.Pod, Version: Version(), Schema: c.Schema, Slots: c.Slots, PollEvery: c.PollInterval, LeaseFor: c.Lease,
 		HeartbeatEvery: c.Heartbeat, ShutdownGrace: max(c.ShutdownGrace, 1), MaxAttempts: c.MaxAttempts, MaxCrashes: c.MaxCrashes,
-		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: off(c.MaxAge), MinScheduleInterval: c.MinSchedule, ApprovalTTL: off(c.ApprovalTTL), Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
+		Timeout: c.Timeout, StaleAfter: c.StaleAfter, MaxAge: c.MaxAge, MinScheduleInterval: c.MinSchedule, ApprovalTTL: c.ApprovalTTL, Disabled: !c.Runner, Kinds: c.Kinds, Lanes: c.Lanes, DirectURL: c.DirectURL,
 		RetainSucceeded: off(c.KeepSucceeded), RetainFailed: off(c.KeepFailed), RetainCancelled: off(c.KeepCancelled),
 		RetainEvents: off(c.KeepEvents),
 	}

@@ -39,10 +39,10 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 	is.Equal(o.HeartbeatEvery, 2*time.Second)
 	is.Equal(o.ShutdownGrace, 20*time.Second)
 	is.Equal(o.RetainFailed, 168*time.Hour)
-	is.Equal(o.MaxAge, 24*time.Hour)
-	is.Equal(o.ApprovalTTL, 24*time.Hour)
+	is.Equal(o.MaxAge, time.Duration(0)) // no limit
+	is.Equal(o.ApprovalTTL, time.Duration(0))
 	is.Equal(o.StaleAfter, time.Duration(0))
-	is.Equal(o.MaxAttempts, 1)
+	is.Equal(o.MaxAttempts, 5)
 	is.Equal(o.MaxCrashes, 3)
 	is.True(!o.Disabled)
 	is.Equal(c.HTTPAddr, "127.0.0.1:8080")
@@ -63,8 +63,8 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.Equal(o.PollEvery, 100*time.Millisecond) // allowed with demo handlers
 	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
 	is.Equal(o.Kinds, []string{"a", "b"})
-	is.True(o.RetainEvents < 0)                 // 0 keeps for ever, which the runner spells as negative
-	is.True(o.MaxAge < 0 && o.ApprovalTTL < 0)  // 0 is no limit, likewise
+	is.True(o.RetainEvents < 0) // 0 keeps for ever, which the runner spells as negative
+	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
 	is.Equal(o.StaleAfter, time.Duration(0))    // and off, which it is by default
 	is.True(o.ShutdownGrace < time.Millisecond) // 0 is no grace, not the default
 	is.True(o.Disabled)

@@ -1,0 +1,37 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// limits says what may wait for ever, and proposes a limit. To have none is a choice: what was due in an outage runs after it.
+func (d *doctor) limits(ctx context.Context) error {
+	lanes, err := view.Lanes(ctx, d.store)
+	if err != nil {
+		return err
+	}
+	var says, do []string
+	if d.config.MaxAge == 0 {
+		lanes = slices.DeleteFunc(lanes, func(l job.LaneUse) bool { return l.MaxAgeS != nil })
+		if len(lanes) > 0 {
+			says = append(says, fmt.Sprintf("jobs of %s may become any age", show.Count(len(lanes), "lane", "lanes")))
+			do = append(do, "where late work is worthless: trapeze lane set LANE max_age_s=24h, or TRAPEZE_MAX_AGE=24h for all lanes, on all pods")
+		}
+	}
+	if d.config.ApprovalTTL == 0 {
+		says = append(says, "approvals may be awaited for ever")
+		do = append(do, "TRAPEZE_APPROVAL_TTL=168h, on all pods, cancels what nobody approves in a week")
+	}
+	if len(says) == 0 {
+		says = append(says, "every job has an end")
+	}
+	d.find("limits", healthy, strings.Join(says, "; "), strings.Join(do, "; "))
+	return nil
+}
