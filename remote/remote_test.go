@@ -180,6 +180,9 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 			if _, err := j.LastCheckpoint(&tries); err != nil {
 				return nil, err
 			}
+			if age := time.Since(j.CreatedAt()); j.MaxAttempts() != 3 || j.SubmittedBy() != "ann" || age < 0 || age > time.Minute {
+				return nil, fmt.Errorf("limit %d, submitter %q, age %s", j.MaxAttempts(), j.SubmittedBy(), age)
+			}
 			if tries == 0 {
 				if err := j.Checkpoint(ctx, 1); err != nil {
 					return nil, err
@@ -221,7 +224,7 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 			return runner.Then(raw("on_a_pod", `{}`), runner.Foreign()).Result(map[string]any{"from": from, "total": total}), nil
 		})
 	})
-	id := submit(t, p, load{4})
+	id := submit(t, p, load{4}, runner.Submitter("ann"), runner.MaxAttempts(3))
 	ends(t, p, id, job.Succeeded)
 	var events []string
 	list, err := view.JobEvents(t.Context(), inside.Of(p.Runner).Store, id, 0, 100)

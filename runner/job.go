@@ -37,8 +37,12 @@ func (c core) Subject() string { return c.job.Claimed.Subject }
 // Priority is the job's priority, −100 to 100.
 func (c core) Priority() int { return c.job.Claimed.Priority }
 
-// Attempt is this try, counted from 1; tries that a crash, a shutdown or Snooze ended are not counted.
+// Attempt is this try, counted from 1; tries that a crash, a shutdown or [Snooze] ended are not counted.
 func (c core) Attempt() int { return c.job.Claimed.Attempt }
+
+// MaxAttempts is how many tries may end in the handler's error: what the job was submitted with, or what its kind says, or
+// Options.MaxAttempts.
+func (c core) MaxAttempts() int { return c.job.MaxAttempts }
 
 // Crashes is how often the job's pod has died or lapsed since it last advanced.
 func (c core) Crashes() int { return c.job.Claimed.Crashes }
@@ -61,6 +65,12 @@ func (c core) PipelineID() int64 { return c.job.Claimed.PipelineID }
 
 // Step counts the steps of the pipeline before this one.
 func (c core) Step() int { return c.job.Claimed.Step }
+
+// CreatedAt is when the job was submitted, by the database's clock, or by this pod's where the job was started as it was submitted.
+func (c core) CreatedAt() time.Time { return c.job.Claimed.CreatedAt }
+
+// SubmittedBy is who submitted the job, or the first job of its pipeline: see [Submitter]. Empty: nobody said so.
+func (c core) SubmittedBy() string { return c.job.Claimed.Submitter }
 
 // ClaimedAt is the database's time of the claim.
 func (c core) ClaimedAt() time.Time { return c.job.Claimed.ClaimedAt }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -22,15 +23,21 @@ const retryableAttempts = 10
 // attemptsOf returns the limit of attempts for a job that failed with an error, and the wishes of the error.
 func (x *executor) attemptsOf(one *Run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
-	switch {
-	case one.Claimed.MaxAttempts != nil:
-		return *one.Claimed.MaxAttempts, wish
-	case one.handler.MaxAttempts > 0:
-		return one.handler.MaxAttempts, wish
-	case wish.Retry && x.Opts.MaxAttempts == 1:
+	if wish.Retry && one.MaxAttempts == 1 && one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0 {
 		return retryableAttempts, wish
 	}
-	return x.Opts.MaxAttempts, wish
+	return one.MaxAttempts, wish
+}
+
+// maxAttempts is how many tries of a job may end in its handler's error: what was submitted with it, or what its kind says, or the default.
+func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
+	switch {
+	case c.MaxAttempts != nil:
+		return *c.MaxAttempts
+	case k.MaxAttempts > 0:
+		return k.MaxAttempts
+	}
+	return x.Opts.MaxAttempts
 }
 
 // classed returns the class and the code of the error with which a run failed for a reason.

@@ -23,11 +23,13 @@ type Assignment struct {
 	ID, Fence, PipelineID, ParentID int64 // no parent: 0
 	Kind, Lane, Subject             string
 	Attempt, Crashes, Step, Snoozes int
+	MaxAttempts                     int
+	Submitter                       string
 	Priority                        int
 	Args, Checkpoint                json.RawMessage
 	Token                           []byte    // proves that the job was assigned
 	Deadline                        time.Time // zero: none
-	ClaimedAt                       time.Time
+	CreatedAt, ClaimedAt            time.Time
 	Path, Trace                     string
 }
 
@@ -68,10 +70,10 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	j := &work.Job{Pod: e.Opts.Name, Writer: w, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
+	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.MaxAttempts, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
 		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
 		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, Snoozes: a.Snoozes, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
-		Checkpoint: a.Checkpoint,
+		Checkpoint: a.Checkpoint, CreatedAt: a.CreatedAt, Submitter: a.Submitter,
 	}}
 	if a.ParentID != 0 {
 		j.Claimed.ParentID = &a.ParentID

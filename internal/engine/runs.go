@@ -270,7 +270,7 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	return store.Claimed{
 		ID: n.ID, Kind: n.Kind, Lane: n.Lane, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID,
 		Step: n.Step, Branch: n.Branch, Planned: n.Planned, MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter,
-		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Trace: n.Trace,
+		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, CreatedAt: at, ClaimedAt: at, ReadyAt: at, Path: "fast", Trace: n.Trace,
 	}
 }
 

@@ -35,7 +35,7 @@ type Claimed struct {
 	Attempt     int // this try, counted from 1
 	Crashes     int
 	Isolated    bool
-	Late        bool // claimed a minute after its submission, or later
+	CreatedAt   time.Time // it was submitted
 	ClaimedAt   time.Time
 	ReadyAt     time.Time
 	Checkpoint  json.RawMessage // nil: none
@@ -43,6 +43,9 @@ type Claimed struct {
 	Trace       string          // its submission's place in a trace, as a traceparent; empty: none
 	Path        string          // fast or poll
 }
+
+// Late reports whether the job was claimed a minute after its submission, or later.
+func (c *Claimed) Late() bool { return c.ClaimedAt.Sub(c.CreatedAt) >= time.Minute }
 
 // Want is how many jobs of a lane are wanted.
 type Want struct {
@@ -307,7 +310,7 @@ const (
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
 	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
-	j.traceparent, coalesce(c.claimed_at - j.created_at >= interval '1 minute', false)
+	j.traceparent, coalesce(j.created_at, now())
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
 
@@ -437,7 +440,7 @@ func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var trace *string
 	err = row.Scan(&c.seen, &micros, &c.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.Late)
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.CreatedAt)
 	if trace != nil {
 		c.Trace = *trace
 	}

@@ -97,7 +97,7 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
 	if from := traceOf(c.Trace); !from.IsValid() {
 		options = append(options, trace.WithNewRoot())
-	} else if c.FirstClaim() && !c.Late {
+	} else if c.FirstClaim() && !c.Late() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 	} else {
 		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from}))

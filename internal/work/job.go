@@ -20,8 +20,10 @@ type Job struct {
 	Claimed store.Claimed
 	Lease   job.Lease
 	Pod     string // display name
-	Writer  Writer
-	kept    atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil: none
+	// MaxAttempts is how many tries may end in the handler's error.
+	MaxAttempts int
+	Writer      Writer
+	kept        atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil: none
 }
 
 // Writer takes the writes and reads of a handler to the database: directly on a pod, through the network on a remote worker.

@@ -136,7 +136,7 @@ func (g *Session) assignment(ctx context.Context, j *work.Job) engine.Assignment
 	a := engine.Assignment{
 		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,
 		Step: c.Step, Snoozes: c.Snoozes, Priority: c.Priority, Args: c.Args, Checkpoint: c.Checkpoint, Token: sign(g.key, g.opts.ID, c.ID, c.Fence),
-		ClaimedAt: c.ClaimedAt, Path: c.Path, Trace: c.Trace,
+		ClaimedAt: c.ClaimedAt, Path: c.Path, Trace: c.Trace, MaxAttempts: j.MaxAttempts, CreatedAt: c.CreatedAt, Submitter: c.Submitter,
 	}
 	if c.ParentID != nil {
 		a.ParentID = *c.ParentID

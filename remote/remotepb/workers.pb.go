@@ -9,14 +9,13 @@
 package remotepb
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -489,7 +488,13 @@ type Assignment struct {
 	// The place in a trace, as a traceparent; empty: none.
 	Traceparent string `protobuf:"bytes,19,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// How much of the run's time was left when it was sent; not set: no bound.
-	TimeLeft      *durationpb.Duration `protobuf:"bytes,20,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
+	TimeLeft *durationpb.Duration `protobuf:"bytes,20,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
+	// How many tries may end in the handler's error.
+	MaxAttempts int32 `protobuf:"varint,21,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// When the job was submitted.
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Who submitted it.
+	Submitter     string `protobuf:"bytes,23,opt,name=submitter,proto3" json:"submitter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -662,6 +667,27 @@ func (x *Assignment) GetTimeLeft() *durationpb.Duration {
 		return x.TimeLeft
 	}
 	return nil
+}
+
+func (x *Assignment) GetMaxAttempts() int32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *Assignment) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Assignment) GetSubmitter() string {
+	if x != nil {
+		return x.Submitter
+	}
+	return ""
 }
 
 // Running is a job that a worker works on.
@@ -2380,7 +2406,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"staleAfter\"i\n" +
 	"\aBackoff\x12/\n" +
 	"\x05first\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05first\x12-\n" +
-	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xe1\x04\n" +
+	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xdd\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2407,7 +2433,11 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"checkpoint\x12\x17\n" +
 	"\aput_off\x18\x12 \x01(\x05R\x06putOff\x12 \n" +
 	"\vtraceparent\x18\x13 \x01(\tR\vtraceparent\x126\n" +
-	"\ttime_left\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\"~\n" +
+	"\ttime_left\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12!\n" +
+	"\fmax_attempts\x18\x15 \x01(\x05R\vmaxAttempts\x129\n" +
+	"\n" +
+	"created_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1c\n" +
+	"\tsubmitter\x18\x17 \x01(\tR\tsubmitter\"~\n" +
 	"\aRunning\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x03R\x05fence\x12\x14\n" +
@@ -2632,46 +2662,47 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	30, // 7: trapeze.v1.Assignment.deadline:type_name -> google.protobuf.Timestamp
 	30, // 8: trapeze.v1.Assignment.claimed_at:type_name -> google.protobuf.Timestamp
 	29, // 9: trapeze.v1.Assignment.time_left:type_name -> google.protobuf.Duration
-	8,  // 10: trapeze.v1.Running.progress:type_name -> trapeze.v1.Progress
-	7,  // 11: trapeze.v1.HeartbeatRequest.running:type_name -> trapeze.v1.Running
-	11, // 12: trapeze.v1.HeartbeatResponse.verdicts:type_name -> trapeze.v1.JobVerdict
-	29, // 13: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	29, // 14: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
-	0,  // 15: trapeze.v1.JobVerdict.verdict:type_name -> trapeze.v1.JobVerdict.Verdict
-	1,  // 16: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
-	13, // 17: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done
-	14, // 18: trapeze.v1.ReportResultRequest.fan_out:type_name -> trapeze.v1.FanOut
-	16, // 19: trapeze.v1.ReportResultRequest.retry_later:type_name -> trapeze.v1.RetryLater
-	17, // 20: trapeze.v1.ReportResultRequest.failure:type_name -> trapeze.v1.Failure
-	18, // 21: trapeze.v1.ReportResultRequest.handed_back:type_name -> trapeze.v1.HandedBack
-	15, // 22: trapeze.v1.Done.then:type_name -> trapeze.v1.Step
-	15, // 23: trapeze.v1.FanOut.children:type_name -> trapeze.v1.Step
-	15, // 24: trapeze.v1.FanOut.join:type_name -> trapeze.v1.Step
-	29, // 25: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
-	15, // 26: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
-	29, // 27: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
-	29, // 28: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	2,  // 29: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
-	21, // 30: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
-	26, // 31: trapeze.v1.ReadRequest.parent_result:type_name -> trapeze.v1.ReadRequest.ParentResult
-	27, // 32: trapeze.v1.ReadRequest.branches:type_name -> trapeze.v1.ReadRequest.Branches
-	28, // 33: trapeze.v1.ReadRequest.completion_token:type_name -> trapeze.v1.ReadRequest.CompletionToken
-	25, // 34: trapeze.v1.ReadResponse.branches:type_name -> trapeze.v1.Branch
-	3,  // 35: trapeze.v1.Workers.StreamJobs:input_type -> trapeze.v1.StreamJobsRequest
-	9,  // 36: trapeze.v1.Workers.Heartbeat:input_type -> trapeze.v1.HeartbeatRequest
-	12, // 37: trapeze.v1.Workers.ReportResult:input_type -> trapeze.v1.ReportResultRequest
-	20, // 38: trapeze.v1.Workers.Note:input_type -> trapeze.v1.NoteRequest
-	23, // 39: trapeze.v1.Workers.Read:input_type -> trapeze.v1.ReadRequest
-	6,  // 40: trapeze.v1.Workers.StreamJobs:output_type -> trapeze.v1.Assignment
-	10, // 41: trapeze.v1.Workers.Heartbeat:output_type -> trapeze.v1.HeartbeatResponse
-	19, // 42: trapeze.v1.Workers.ReportResult:output_type -> trapeze.v1.ReportResultResponse
-	22, // 43: trapeze.v1.Workers.Note:output_type -> trapeze.v1.NoteResponse
-	24, // 44: trapeze.v1.Workers.Read:output_type -> trapeze.v1.ReadResponse
-	40, // [40:45] is the sub-list for method output_type
-	35, // [35:40] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	30, // 10: trapeze.v1.Assignment.created_at:type_name -> google.protobuf.Timestamp
+	8,  // 11: trapeze.v1.Running.progress:type_name -> trapeze.v1.Progress
+	7,  // 12: trapeze.v1.HeartbeatRequest.running:type_name -> trapeze.v1.Running
+	11, // 13: trapeze.v1.HeartbeatResponse.verdicts:type_name -> trapeze.v1.JobVerdict
+	29, // 14: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	29, // 15: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
+	0,  // 16: trapeze.v1.JobVerdict.verdict:type_name -> trapeze.v1.JobVerdict.Verdict
+	1,  // 17: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
+	13, // 18: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done
+	14, // 19: trapeze.v1.ReportResultRequest.fan_out:type_name -> trapeze.v1.FanOut
+	16, // 20: trapeze.v1.ReportResultRequest.retry_later:type_name -> trapeze.v1.RetryLater
+	17, // 21: trapeze.v1.ReportResultRequest.failure:type_name -> trapeze.v1.Failure
+	18, // 22: trapeze.v1.ReportResultRequest.handed_back:type_name -> trapeze.v1.HandedBack
+	15, // 23: trapeze.v1.Done.then:type_name -> trapeze.v1.Step
+	15, // 24: trapeze.v1.FanOut.children:type_name -> trapeze.v1.Step
+	15, // 25: trapeze.v1.FanOut.join:type_name -> trapeze.v1.Step
+	29, // 26: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
+	15, // 27: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
+	29, // 28: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
+	29, // 29: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	2,  // 30: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
+	21, // 31: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
+	26, // 32: trapeze.v1.ReadRequest.parent_result:type_name -> trapeze.v1.ReadRequest.ParentResult
+	27, // 33: trapeze.v1.ReadRequest.branches:type_name -> trapeze.v1.ReadRequest.Branches
+	28, // 34: trapeze.v1.ReadRequest.completion_token:type_name -> trapeze.v1.ReadRequest.CompletionToken
+	25, // 35: trapeze.v1.ReadResponse.branches:type_name -> trapeze.v1.Branch
+	3,  // 36: trapeze.v1.Workers.StreamJobs:input_type -> trapeze.v1.StreamJobsRequest
+	9,  // 37: trapeze.v1.Workers.Heartbeat:input_type -> trapeze.v1.HeartbeatRequest
+	12, // 38: trapeze.v1.Workers.ReportResult:input_type -> trapeze.v1.ReportResultRequest
+	20, // 39: trapeze.v1.Workers.Note:input_type -> trapeze.v1.NoteRequest
+	23, // 40: trapeze.v1.Workers.Read:input_type -> trapeze.v1.ReadRequest
+	6,  // 41: trapeze.v1.Workers.StreamJobs:output_type -> trapeze.v1.Assignment
+	10, // 42: trapeze.v1.Workers.Heartbeat:output_type -> trapeze.v1.HeartbeatResponse
+	19, // 43: trapeze.v1.Workers.ReportResult:output_type -> trapeze.v1.ReportResultResponse
+	22, // 44: trapeze.v1.Workers.Note:output_type -> trapeze.v1.NoteResponse
+	24, // 45: trapeze.v1.Workers.Read:output_type -> trapeze.v1.ReadResponse
+	41, // [41:46] is the sub-list for method output_type
+	36, // [36:41] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_trapeze_v1_workers_proto_init() }

@@ -1,0 +1,52 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// seen is what a handler is told of its job beside its arguments.
+type seen struct {
+	Kind      string
+	Attempts  int
+	By        string
+	CreatedAt time.Time
+}
+
+func see(_ context.Context, j *raw) (*runner.Outcome, error) {
+	it := seen{j.Kind(), j.MaxAttempts(), j.SubmittedBy(), j.CreatedAt()}
+	if j.Kind() == "first" {
+		return runner.Then(of("next")).Result(it), nil
+	}
+	return runner.Done(it), nil
+}
+
+func TestAHandlerSeesItsLimitItsAgeAndItsSubmitter(t *testing.T) {
+	t.Parallel()
+	for path, wait := range map[string]time.Duration{"fast": 0, "poll": 20 * time.Millisecond} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			r := start(t, pool, runner.Options{MaxAttempts: 7}, map[string]does{"first": see, "next": see})
+			check := func(j job.Job, attempts int) {
+				t.Helper()
+				it, err := runner.Result[seen](t.Context(), r, j.ID)
+				is.NoErr(err)
+				is.Equal([]any{it.Attempts, it.By}, []any{attempts, "ann"})
+				is.True(it.CreatedAt.Sub(j.CreatedAt).Abs() < time.Second)
+			}
+			id := enqueue(t, r, of("first"), runner.Submitter("ann"), runner.MaxAttempts(3), runner.Delay(wait))
+			check(ended(t, r, id), 3)
+			next := one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1`, id)
+			check(ended(t, r, next), 7) // the limit of a job is not that of its next step
+		})
+	}
+}
