@@ -12,6 +12,8 @@ type LaneSetup struct {
 	Name  string
 	Slots *int     // of all pods together; nil: no limit
 	Kinds []string // whose default lane it is
+	// SlotsPerPod is how many of its jobs one pod may run at once; nil: no limit.
+	SlotsPerPod *int
 }
 
 // ValidateLanes returns every mistake in Options.Lanes at once: [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes], since a kind
@@ -24,7 +26,7 @@ func ValidateLanes(lanes []LaneSetup) error {
 			errs = append(errs, fmt.Errorf("lane %q is there twice: %w", l.Name, job.ErrInvalidSetting))
 		}
 		names[l.Name] = true
-		change := job.LaneChange{Slots: job.Limit{Set: true, Value: l.Slots}}
+		change := job.LaneChange{Slots: job.Limit{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit{Set: true, Value: l.SlotsPerPod}}
 		errs = append(errs, job.ValidateLaneName(l.Name), change.Validate())
 		for _, kind := range l.Kinds {
 			if other, twice := laneOf[kind]; twice {

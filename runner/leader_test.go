@@ -80,7 +80,7 @@ func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	var pods []*runner.Runner
 	for _, schema := range []string{"trapeze", "other_home"} {
-		if err := runner.Migrate(t.Context(), pool, schema); err != nil {
+		if err := runner.Migrate(t.Context(), pool, runner.Options{Schema: schema}); err != nil {
 			t.Fatal(err)
 		}
 		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollEvery: 500 * time.Millisecond}, nil))

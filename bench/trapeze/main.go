@@ -29,7 +29,7 @@ func (p *peer) Config() string { return "trapeze, default options, slots = worke
 func (p *peer) Setup(ctx context.Context, url string) error {
 	pool := common.Pool(ctx, url, 4)
 	defer pool.Close()
-	return runner.Migrate(ctx, pool, "")
+	return runner.Migrate(ctx, pool, runner.Options{})
 }
 
 func quiet() runner.Options {

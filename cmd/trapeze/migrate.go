@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/runner"
 
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 
@@ -58,7 +59,12 @@ func newMigrateUp() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
-				if err := migrate.Up(ctx, config.MigrationURL(), config.Schema); err != nil {
+				pool, err := config.Connect(ctx, false)
+				if err != nil {
+					return err
+				}
+				defer pool.Close()
+				if err := runner.Migrate(ctx, pool, config.Options()); err != nil {
 					return err
 				}
 				return printVersion(c, config.Schema, migrate.Latest())

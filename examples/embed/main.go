@@ -35,7 +35,7 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 	}
 	defer pool.Close()
 	r, err := runner.New(pool, runner.Options{})
-	if err = errors.Join(err, runner.Migrate(ctx, pool, "")); err != nil {
+	if err = errors.Join(err, runner.Migrate(ctx, pool, runner.Options{})); err != nil {
 		return err
 	}
 	defer r.Close()

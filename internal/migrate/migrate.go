@@ -37,7 +37,10 @@ var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 // ErrSchemaTooOld is returned by [Check] when the database lacks migrations that this binary needs.
 var ErrSchemaTooOld = errors.New("the database's schema is older than this program: run `trapeze migrate up`")
 
-// ErrSchemaTooNew is returned by [Check] when the database has migrations that this binary does not know.
+// ErrNoTables is returned by [Check] when nobody has made the tables.
+var ErrNoTables = errors.New("call runner.Migrate, or run `trapeze migrate up`")
+
+// ErrSchemaTooNew is returned by [Check] when the database has migrations of another minor version.
 var ErrSchemaTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
 // Migration is one schema change and whether the database has it.
@@ -118,7 +121,12 @@ func Latest() int64 {
 	return latest
 }
 
-// Check compares the schema with this binary, reading only: nil, [ErrSchemaTooOld] or [ErrSchemaTooNew].
+// perMinor is how many numbers the migrations of a minor version have: those of the first are 1 to 999, of the next 1000 to 1999. Within a
+// minor version migrations only add, so that programs from before them go on working while pods are replaced one by one.
+const perMinor = 1000
+
+// Check compares the schema with this binary, reading only: nil, [ErrNoTables], [ErrSchemaTooOld] or [ErrSchemaTooNew]. A newer schema of the
+// same minor version will do.
 func Check(ctx context.Context, db interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
 }, schema string) error {
@@ -137,9 +145,11 @@ func Check(ctx context.Context, db interface {
 		}
 	}
 	switch latest := Latest(); {
+	case at == 0:
+		return fmt.Errorf("schema %q has no tables: %w", schema, ErrNoTables)
 	case at < latest:
 		return fmt.Errorf("schema %s is at version %d of %d: %w", schema, at, latest, ErrSchemaTooOld)
-	case at > latest:
+	case at/perMinor > latest/perMinor:
 		return fmt.Errorf("schema %s is at version %d, this program knows %d: %w", schema, at, latest, ErrSchemaTooNew)
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// bootstrap makes the lanes that the program names and the database does not know.
-func (p *Pod) bootstrap(ctx context.Context) error {
+// MakeLanes makes the lanes that the program names and the database does not know.
+func (p *Pod) MakeLanes(ctx context.Context) error {
 	for _, l := range p.opts.Lanes {
 		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
 		if err != nil {

@@ -211,7 +211,7 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); err != nil {
 		return err
 	}
-	if err := p.bootstrap(ctx); err != nil {
+	if err := p.MakeLanes(ctx); err != nil {
 		return err
 	}
 	if err := p.declare(ctx, schedules); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,14 +79,25 @@ func (db *Database) attempt(do func() error) error {
 	if db.steady {
 		db.connections.beaten(err == nil)
 	}
-	return db.connections.explain(err)
+	return db.explain(err)
 }
 
 // tooMany is the SQLSTATE of a server that has no connection left: too_many_connections.
 const tooMany = "53300"
 
-func (c *connections) explain(err error) error {
-	return ExplainTooMany(err, c.own, c.host)
+// explain says with an error what to do about it, where that is known.
+func (db *Database) explain(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok:
+		return err
+	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, db.schema+"."):
+		return fmt.Errorf("schema %q has no tables: call runner.Migrate, or run `trapeze migrate up`: %w", db.schema, err)
+	case pg.Code == "08P01" && strings.Contains(pg.Message, "unsupported startup parameter"):
+		return fmt.Errorf("a pooler between this pod and PostgreSQL takes no settings: set Options.BehindPooler or DirectURL "+
+			"(TRAPEZE_DATABASE_DIRECT_URL): %w", err)
+	}
+	return ExplainTooMany(err, db.connections.own, db.connections.host)
 }
 
 // ExplainTooMany says with the error of a server that is full how many connections a pod takes: of its own, and in the

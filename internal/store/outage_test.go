@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
@@ -149,4 +151,33 @@ func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
 		return s.Register(t.Context(), store.PodInfo{Boot: uuid.NewString(), Name: "a", Kinds: []string{"k"}}, time.Minute) == nil
 	})
 	is.True(stay() < 3)
+}
+
+// pgbouncer refuses a session's settings that it does not track, unless it is told to ignore them.
+func TestAPoolerThatRefusesOurSettingsIsNamed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			backend := pgproto3.NewBackend(conn, conn)
+			if _, err := backend.ReceiveStartupMessage(); err == nil {
+				backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: jit"})
+				_ = backend.Flush()
+			}
+			_ = conn.Close()
+		}
+	}()
+	host := pgtest.Connect(t, "postgres://nobody@"+listener.Addr().String()+"/none?sslmode=disable")
+	s, err := store.New(t.Context(), host, store.Options{})
+	is.NoErr(err)
+	defer s.Close()
+	_, err = view.Pods(t.Context(), s, true)
+	is.True(err != nil && strings.Contains(err.Error(), "takes no settings: set Options.BehindPooler or DirectURL"))
 }

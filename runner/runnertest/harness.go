@@ -58,7 +58,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	o.DirectURL, o.BehindPooler = "", false
 	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
 	t.Cleanup(h.end)
-	if err := runner.Migrate(t.Context(), pool, o.Schema); err != nil {
+	if err := runner.Migrate(t.Context(), pool, o); err != nil {
 		t.Fatalf("runnertest: make the tables: %v", err)
 	}
 	o.Name = "test"

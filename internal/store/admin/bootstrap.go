@@ -12,7 +12,7 @@ import (
 
 const (
 	// bootLaneSQL makes a lane where there is none of its name. Plan: one insert.
-	bootLaneSQL = `insert into trapeze.lanes (name, slots) values ($1, $2) on conflict (name) do nothing`
+	bootLaneSQL = `insert into trapeze.lanes (name, slots, slots_per_pod) values ($1, $2, $3) on conflict (name) do nothing`
 	// bootKindsSQL gives a new lane the kinds that have none. Plan: primary key.
 	bootKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
@@ -24,6 +24,8 @@ type BootLane struct {
 	Name  string
 	Slots *int // of all pods together; nil: no limit
 	Kinds []string
+	// SlotsPerPod is how many of its jobs one pod may run at once; nil: no limit.
+	SlotsPerPod *int
 }
 
 // Bootstrap makes the lane unless there is one of its name, and gives it those of its kinds that have no lane yet. It reports
@@ -31,7 +33,7 @@ type BootLane struct {
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		made, left = false, nil
-		tag, err := tx.Exec(ctx, s.In(bootLaneSQL), l.Name, l.Slots)
+		tag, err := tx.Exec(ctx, s.In(bootLaneSQL), l.Name, l.Slots, l.SlotsPerPod)
 		if made = err == nil && tag.RowsAffected() == 1; !made {
 			return err
 		}

@@ -1,0 +1,43 @@
+package runner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.Enqueue(t.Context(), of("k"))
+	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call runner.Migrate`))
+	err = r.Run(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call runner.Migrate`))
+}
+
+// A program that only submits finds the lanes that its options name, though no pod has run yet.
+func TestLanesAreThereOnceTheTablesAre(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	o := runner.Options{Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(4), SlotsPerPod: new(2), Kinds: []string{"k"}}}}
+	for range 2 { // a second time changes nothing
+		is.NoErr(runner.Migrate(t.Context(), pool, o))
+	}
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	_, err := r.Enqueue(t.Context(), of("k"), runner.Lane("post"))
+	is.True(errors.Is(err, runner.ErrUnknownLane))
+	is.Equal(get(t, r, enqueue(t, r, of("k"))).Lane, "mail")
+	is.Equal(one[string](t, pool, `select slots || '/' || slots_per_pod from trapeze.lanes where name = 'mail'`), "4/2")
+
+	o.Lanes[0].SlotsPerPod = new(-1)
+	err = runner.Migrate(t.Context(), pool, o)
+	is.True(errors.Is(err, runner.ErrInvalidSetting))
+}
