@@ -108,7 +108,7 @@ var validLane = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 // at most 100 of them, the first a letter or digit.
 func ValidateLaneName(name string) error {
 	if !validLane.MatchString(name) {
-		return fmt.Errorf("lane %q: want 1 to 100 letters, digits, dots, underscores or minus signs: %w", name, ErrInvalidSetting)
+		return fmt.Errorf("%w: lane %q: want 1 to 100 letters, digits, dots, underscores or minus signs", ErrInvalidSetting, name)
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (c LaneChange) Validate() error {
 	var errs []error
 	between := func(name string, l Limit, least, most int) {
 		if l.Value != nil && (*l.Value < least || *l.Value > most) {
-			errs = append(errs, fmt.Errorf("%s %d: want %d to %d, or none: %w", name, *l.Value, least, most, ErrInvalidSetting))
+			errs = append(errs, fmt.Errorf("%w: %s %d: want %d to %d, or none", ErrInvalidSetting, name, *l.Value, least, most))
 		}
 	}
 	between("slots", c.Slots, 0, MaxLaneSlots)
@@ -130,7 +130,7 @@ func (c LaneChange) Validate() error {
 		seen := map[string]bool{}
 		for _, kind := range *c.Kinds {
 			if kind == "" || len(kind) > MaxKindBytes || !utf8.ValidString(kind) || strings.ContainsRune(kind, 0) || seen[kind] {
-				errs = append(errs, fmt.Errorf("kinds: %q: want each kind once, 1 to %d bytes: %w", kind, MaxKindBytes, ErrInvalidSetting))
+				errs = append(errs, fmt.Errorf("%w: kinds: %q: want each kind once, 1 to %d bytes", ErrInvalidSetting, kind, MaxKindBytes))
 			}
 			seen[kind] = true
 		}

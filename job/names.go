@@ -14,7 +14,7 @@ var (
 // letter, a digit or _. Such a name means the same in a shell, an address and a metric. Jobs of other kinds that are there stay.
 func ValidateKind(name string) error {
 	if len(name) > MaxKindBytes || !validKind.MatchString(name) {
-		return fmt.Errorf("kind %.100q: want 1 to %d letters, digits and _ . : / @ + - (ASCII), the first a letter, a digit or _: %w", name, MaxKindBytes, ErrInvalid)
+		return fmt.Errorf("%w: kind %.100q: want 1 to %d letters, digits and _ . : / @ + - (ASCII), the first a letter, a digit or _", ErrInvalid, name, MaxKindBytes)
 	}
 	return nil
 }

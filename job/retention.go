@@ -31,7 +31,7 @@ func (r Retention) Validate() error {
 		wrong = append(wrong, fmt.Sprintf("%d seconds: want 0, which is for ever, to %d", r.KeepS, MaxKeepS))
 	}
 	if wrong != nil {
-		return fmt.Errorf("%s: %w", strings.Join(wrong, "; "), ErrInvalidSetting)
+		return fmt.Errorf("%w: %s", ErrInvalidSetting, strings.Join(wrong, "; "))
 	}
 	return nil
 }

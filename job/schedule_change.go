@@ -112,10 +112,10 @@ var validScheduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$`)
 // ValidateScheduleName returns [ErrInvalidSchedule] for what is no name of a schedule.
 func ValidateScheduleName(name string) error {
 	if !validScheduleName.MatchString(name) {
-		return fmt.Errorf("name %q: want 1 to 100 letters, digits, and _ . : - after the first: %w", name, ErrInvalidSchedule)
+		return fmt.Errorf("%w: name %q: want 1 to 100 letters, digits, and _ . : - after the first", ErrInvalidSchedule, name)
 	}
 	if name == "preview" {
-		return fmt.Errorf("name %q: the address of something else: %w", name, ErrInvalidSchedule)
+		return fmt.Errorf("%w: name %q: the address of something else", ErrInvalidSchedule, name)
 	}
 	return nil
 }

@@ -65,11 +65,16 @@ var (
 	ErrTooLarge    = job.ErrTooLarge
 	ErrKeyReused   = job.ErrKeyReused
 	ErrInvalid     = job.ErrInvalid
+	ErrWrongToken  = job.ErrWrongToken
 
 	ErrInvalidSetting = job.ErrInvalidSetting
 	ErrKindInTwoLanes = job.ErrKindInTwoLanes
 	ErrLaneNotEmpty   = job.ErrLaneNotEmpty
 	ErrUnknownPod     = job.ErrUnknownPod
+
+	ErrUnknownSchedule = job.ErrUnknownSchedule
+	ErrInvalidSchedule = job.ErrInvalidSchedule
+	ErrScheduleMoved   = job.ErrScheduleMoved
 )
 
 // The causes with which a handler's context ends; see [context.Cause].

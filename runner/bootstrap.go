@@ -23,18 +23,18 @@ func ValidateLanes(lanes []LaneSetup) error {
 	names, laneOf := map[string]bool{}, map[string]string{}
 	for _, l := range lanes {
 		if names[l.Name] {
-			errs = append(errs, fmt.Errorf("lane %q is there twice: %w", l.Name, job.ErrInvalidSetting))
+			errs = append(errs, fmt.Errorf("%w: lane %q is there twice", job.ErrInvalidSetting, l.Name))
 		}
 		names[l.Name] = true
 		change := job.LaneChange{Slots: job.Limit{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit{Set: true, Value: l.SlotsPerPod}}
 		errs = append(errs, job.ValidateLaneName(l.Name), change.Validate())
 		for _, kind := range l.Kinds {
 			if other, twice := laneOf[kind]; twice {
-				errs = append(errs, fmt.Errorf("kind %q is in lane %q and in lane %q: %w", kind, other, l.Name, job.ErrKindInTwoLanes))
+				errs = append(errs, fmt.Errorf("%w: kind %q is in lane %q and in lane %q", job.ErrKindInTwoLanes, kind, other, l.Name))
 			}
 			laneOf[kind] = l.Name
 			if kind == "" {
-				errs = append(errs, fmt.Errorf("lane %q: a kind without a name: %w", l.Name, job.ErrInvalidSetting))
+				errs = append(errs, fmt.Errorf("%w: lane %q: a kind without a name", job.ErrInvalidSetting, l.Name))
 			}
 		}
 	}

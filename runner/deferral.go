@@ -45,7 +45,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 		o(&c)
 	}
 	if len(c.part) > 500 || job.Storable(c.part, 500) != c.part {
-		return fmt.Errorf("complete job %d: the part's name has %d bytes or is no text, at most 500: %w", id, len(c.part), job.ErrInvalid)
+		return fmt.Errorf("%w: complete job %d: the part's name has %d bytes or is no text, at most 500", job.ErrInvalid, id, len(c.part))
 	}
 	encoded, err := work.EncodeResult(result)
 	if err != nil {

@@ -48,7 +48,7 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 func IdempotencyKey(key string) EnqueueOption {
 	return func(w *submission) {
 		if w.IdempotencyKey = key; key == "" {
-			w.wrong = fmt.Errorf("IdempotencyKey is empty: %w", job.ErrInvalid)
+			w.wrong = fmt.Errorf("%w: IdempotencyKey is empty", job.ErrInvalid)
 		}
 	}
 }

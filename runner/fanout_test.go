@@ -270,7 +270,7 @@ func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
 	})
 	j := ended(t, r, enqueue(t, r, of("parent")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(message(j), "fan-out of 4 branches, at most 3: too large")
+	is.Equal(message(j), "too large: fan-out of 4 branches, at most 3")
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
 	checkHistory(t, pool, r)
 }

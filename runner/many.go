@@ -118,11 +118,11 @@ func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, acto
 func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
-		return m, nil, fmt.Errorf("the filter selects everything: %w", job.ErrInvalid)
+		return m, nil, fmt.Errorf("%w: the filter selects everything", job.ErrInvalid)
 	}
 	for _, state := range f.States {
 		if state.Terminal() != ended || state == job.Succeeded {
-			return m, nil, fmt.Errorf("jobs that are %s: %w", state, job.ErrInvalid)
+			return m, nil, fmt.Errorf("%w: jobs that are %s", job.ErrInvalid, state)
 		}
 	}
 	if ended && len(f.States) == 0 {

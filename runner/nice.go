@@ -15,7 +15,7 @@ import (
 // [job.ErrAlreadyTerminal], and [job.ErrOutcomeUnknown]: asking again is safe.
 func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
 	if priority < job.MinPriority || priority > job.MaxPriority {
-		return fmt.Errorf("change the priority of job %d to %d: want %d to %d: %w", id, priority, job.MinPriority, job.MaxPriority, job.ErrInvalid)
+		return fmt.Errorf("%w: change the priority of job %d to %d: want %d to %d", job.ErrInvalid, id, priority, job.MinPriority, job.MaxPriority)
 	}
 	if err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, named(actor)); err != nil {
 		return a.pod.CommandError(err)

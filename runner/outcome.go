@@ -26,7 +26,7 @@ type Outcome struct {
 // complain keeps the first mistake in how an outcome was made.
 func (o *Outcome) complain(format string, args ...any) *Outcome {
 	if o.wrong == nil {
-		o.wrong = fmt.Errorf(format+": %w", append(args, job.ErrInvalid)...)
+		o.wrong = fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...)
 	}
 	return o
 }

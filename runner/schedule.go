@@ -56,7 +56,7 @@ type declaration struct {
 // missed sets what becomes of fires that nobody was there for.
 func (d *declaration) missed(how job.Missed, catchUp int) {
 	if d.Set.Missed != job.MissedCoalesce && d.Set.Missed != how {
-		d.wrong = fmt.Errorf("CatchUp and SkipMissed say the opposite of each other: %w", job.ErrInvalidSchedule)
+		d.wrong = fmt.Errorf("%w: CatchUp and SkipMissed say the opposite of each other", job.ErrInvalidSchedule)
 	}
 	d.Set.Missed, d.Set.CatchUp = how, catchUp
 }
@@ -105,7 +105,7 @@ func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 func (r *Runner) complete(d *declaration) error {
 	switch d.args.(type) {
 	case nil, chain, step:
-		return fmt.Errorf("its job is one kind with its args; what follows is its handler's to say: %w", job.ErrInvalidSchedule)
+		return fmt.Errorf("%w: its job is one kind with its args; what follows is its handler's to say", job.ErrInvalidSchedule)
 	}
 	w := &d.job
 	if err := errors.Join(d.wrong, w.wrong); err != nil {
@@ -113,7 +113,7 @@ func (r *Runner) complete(d *declaration) error {
 	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.Foreign ||
 		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
-		return fmt.Errorf("its jobs take a subject, a lane, a priority and a unique key while active only: %w", job.ErrInvalidSchedule)
+		return fmt.Errorf("%w: its jobs take a subject, a lane, a priority and a unique key while active only", job.ErrInvalidSchedule)
 	}
 	s := &d.Set
 	var err error

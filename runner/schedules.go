@@ -61,7 +61,7 @@ func (a Admin) laneOfSchedule(ctx context.Context, name string, c job.ScheduleCh
 	}
 	_, exists, err := view.LaneFor(ctx, a.pod.Commands, "", *c.Lane, job.DefaultLane)
 	if err == nil && !exists {
-		err = fmt.Errorf("set schedule %q: lane %q: %w", name, *c.Lane, job.ErrUnknownLane)
+		err = fmt.Errorf("%w: set schedule %q: lane %q", job.ErrUnknownLane, name, *c.Lane)
 	}
 	return a.pod.DBError(err)
 }

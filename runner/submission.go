@@ -18,7 +18,7 @@ type submission struct {
 func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission, error) {
 	switch a := args.(type) {
 	case nil:
-		return nil, fmt.Errorf("submit: no args: %w", job.ErrInvalidArgs)
+		return nil, fmt.Errorf("%w: submit: no args", job.ErrInvalidArgs)
 	case step:
 		return encodeSubmission(a.args, append(a.options[:len(a.options):len(a.options)], options...))
 	case chain:
@@ -37,7 +37,7 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 		o(w)
 	}
 	if w.wrong != nil {
-		return nil, fmt.Errorf("submit %s: %w", w.Kind, w.wrong)
+		return nil, fmt.Errorf("%w (kind %s)", w.wrong, w.Kind)
 	}
 	var err error
 	w.Args, err = work.EncodeArgs(w.Kind, args)

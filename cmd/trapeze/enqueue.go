@@ -168,7 +168,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 		return exit.Usage("%s: %w: give JSON, @file with JSON, or - for stdin", flag, err)
 	}
 	if raw, ok := v.(*json.RawMessage); ok && len(*raw) > job.MaxArgsBytes {
-		return fmt.Errorf("%s: %d bytes, at most %d: %w", flag, len(*raw), job.MaxArgsBytes, job.ErrTooLarge)
+		return fmt.Errorf("%w: %s: %d bytes, at most %d", job.ErrTooLarge, flag, len(*raw), job.MaxArgsBytes)
 	}
 	return nil
 }

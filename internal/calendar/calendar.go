@@ -123,7 +123,7 @@ func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Ca
 		return nil, err
 	}
 	if least := cal.MinInterval(); least < c.o.MinInterval {
-		return nil, fmt.Errorf("expression %q fires every %s, at least %s apart is allowed: %w", s.Expression, least, c.o.MinInterval, job.ErrInvalidSchedule)
+		return nil, fmt.Errorf("%w: expression %q fires every %s, at least %s apart is allowed", job.ErrInvalidSchedule, s.Expression, least, c.o.MinInterval)
 	}
 	return cal, nil
 }
@@ -162,9 +162,9 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		}
 		switch fires := list[0].fires; {
 		case len(fires) == 0:
-			return fmt.Errorf("trigger schedule %q: it has been triggered in the same microsecond: %w", name, job.ErrInvalid)
+			return fmt.Errorf("%w: trigger schedule %q: it has been triggered in the same microsecond", job.ErrInvalid, name)
 		case fires[0].Outcome == job.FireFailed:
-			return fmt.Errorf("trigger schedule %q: %s: %w", name, fires[0].Message, job.ErrInvalid)
+			return fmt.Errorf("%w: trigger schedule %q: %s", job.ErrInvalid, name, fires[0].Message)
 		}
 		return admin.AuditTrigger(ctx, s, tx, actor, list[0].fires[0])
 	}

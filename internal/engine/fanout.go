@@ -87,9 +87,9 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
 	case n > fin.Opts.MaxFanOut:
-		return fail(fmt.Errorf("fan-out of %d branches, at most %d: %w", n, fin.Opts.MaxFanOut, job.ErrTooLarge))
+		return fail(fmt.Errorf("%w: fan-out of %d branches, at most %d", job.ErrTooLarge, n, fin.Opts.MaxFanOut))
 	case c.Step+1 > job.MaxChainSteps:
-		return fail(fmt.Errorf("fan-out at step %d of at most %d: %w", c.Step, job.MaxChainSteps, job.ErrTooLarge))
+		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}
 	if f.Plan, err = fin.planAfter(one, fan.Join); err != nil {
 		return fail(err)

@@ -39,7 +39,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 			return nil, err
 		}
 		if w.UniqueKey != nil {
-			return nil, fmt.Errorf("next step %s: keys are for submissions, not for steps: %w", w.Kind, job.ErrInvalid)
+			return nil, fmt.Errorf("%w: next step %s: keys are for submissions, not for steps", job.ErrInvalid, w.Kind)
 		}
 		w.Planned = append(w.Planned, planned...)
 	case len(planned) > 0:
@@ -49,7 +49,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 		return nil, nil
 	}
 	if c.Step+1 > job.MaxChainSteps {
-		return nil, fmt.Errorf("next step %s: the pipeline has %d steps already: %w", w.Kind, c.Step+1, job.ErrTooLarge)
+		return nil, fmt.Errorf("%w: next step %s: the pipeline has %d steps already", job.ErrTooLarge, w.Kind, c.Step+1)
 	}
 	if w.Subject == nil {
 		w.Subject = &c.Subject

@@ -63,7 +63,7 @@ func RemoteKinds(e *Engine) (list []RemoteKind) {
 func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
 	k := e.Kinds[a.Kind]
 	if k == nil {
-		return nil, fmt.Errorf("run %q: %w", a.Kind, job.ErrUnknownKind)
+		return nil, fmt.Errorf("%w: run %q", job.ErrUnknownKind, a.Kind)
 	}
 	if !a.Deadline.IsZero() {
 		var cancel context.CancelFunc

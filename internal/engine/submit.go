@@ -28,13 +28,13 @@ type submitter struct {
 // CheckSubmission checks a job and the steps after it, completes it with the limit of its kind, and encodes its plan.
 func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if err := w.Validate(); err != nil {
-		return fmt.Errorf("submit %s: %w", w.Kind, err)
+		return fmt.Errorf("%w (kind %s)", err, w.Kind)
 	}
 	if sub.Kinds[w.Kind] == nil && !w.Foreign {
 		return fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.Kind, job.ErrUnknownKind)
 	}
 	if n := len(w.Planned); n > job.MaxChainSteps {
-		return fmt.Errorf("submit %s: a chain of %d steps, at most %d: %w", w.Kind, n+1, job.MaxChainSteps, job.ErrTooLarge)
+		return fmt.Errorf("%w: submit %s: a chain of %d steps, at most %d", job.ErrTooLarge, w.Kind, n+1, job.MaxChainSteps)
 	}
 	if err := sub.CheckSteps(w.Planned, w.Foreign); err != nil {
 		return err
@@ -60,11 +60,11 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	}
 	switch {
 	case w.IdempotencyKey != "" || w.Pipeline != "":
-		return fmt.Errorf("%s %s: idempotency keys are for submissions, and names of pipelines, not for what follows: %w", what, w.Kind, job.ErrInvalid)
+		return fmt.Errorf("%w: %s %s: idempotency keys are for submissions, and names of pipelines, not for what follows", job.ErrInvalid, what, w.Kind)
 	case w.Approval:
-		return fmt.Errorf("%s %s: approval is for submissions, not for what follows: %w", what, w.Kind, job.ErrInvalid)
+		return fmt.Errorf("%w: %s %s: approval is for submissions, not for what follows", job.ErrInvalid, what, w.Kind)
 	case w.Submitter != "":
-		return fmt.Errorf("%s %s: it has the submitter of its pipeline: %w", what, w.Kind, job.ErrInvalid)
+		return fmt.Errorf("%w: %s %s: it has the submitter of its pipeline", job.ErrInvalid, what, w.Kind)
 	}
 	return nil
 }
@@ -317,7 +317,7 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 			return nil, err
 		}
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
-			return nil, fmt.Errorf("submit many: keys are for one job at a time: %w", job.ErrInvalid)
+			return nil, fmt.Errorf("%w: submit many: keys are for one job at a time", job.ErrInvalid)
 		}
 		// The steps of a chain name lanes of their own.
 		key := [2]string{w.Kind, w.Lane}

@@ -33,7 +33,7 @@ func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, e
 func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
 	if lane, known, exists := sub.Lanes.Lookup(kind, named); known {
 		if !exists {
-			return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
+			return "", fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
 		}
 		return lane, nil
 	}
@@ -42,7 +42,7 @@ func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Conte
 		return "", sub.DBError(err)
 	}
 	if !exists {
-		return "", fmt.Errorf("submit %s to lane %q: %w", kind, named, job.ErrUnknownLane)
+		return "", fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
 	}
 	if named != "" {
 		lane = named

@@ -29,7 +29,7 @@ func (c cursor) String() string { return c.epoch + "-" + string(c.kind) + c.plac
 func parseCursor(text string, kind byte) (c cursor, err error) {
 	epoch, rest, ok := strings.Cut(text, "-")
 	if !ok || len(epoch) != 8 || len(rest) < 2 || rest[0] != kind {
-		return c, fmt.Errorf("%.100q is no cursor of this stream: %w", text, job.ErrInvalid)
+		return c, fmt.Errorf("%w: %.100q is no cursor of this stream", job.ErrInvalid, text)
 	}
 	return cursor{epoch, kind, rest[1:]}, nil
 }
@@ -45,7 +45,7 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 	}
 	n, err := strconv.ParseUint(c.place, 10, 31)
 	if err != nil {
-		return "", 0, fmt.Errorf("cursor %.100q: %w", text, job.ErrInvalid)
+		return "", 0, fmt.Errorf("%w: cursor %.100q", job.ErrInvalid, text)
 	}
 	return c.epoch, int(n), nil
 }
@@ -89,7 +89,7 @@ func ofPipeline(text string) (epoch string, s sight, err error) {
 		return c.epoch, s, err
 	}
 	if len(parts) != 3 {
-		return "", s, fmt.Errorf("cursor %.100q: %w", text, job.ErrInvalid)
+		return "", s, fmt.Errorf("%w: cursor %.100q", job.ErrInvalid, text)
 	}
 	within, err := view.ParseSeen(parts[1])
 	if err != nil {

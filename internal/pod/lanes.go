@@ -33,7 +33,7 @@ func (p *Pod) housed() error {
 	for _, kind := range p.HandledKinds {
 		lane, _, _ := p.Lanes.Lookup(kind, "")
 		if _, known, _ := p.Lanes.Lookup(kind, lane); !known {
-			errs = append(errs, fmt.Errorf("kind %q belongs to lane %q, which does not exist: %w", kind, lane, job.ErrUnknownLane))
+			errs = append(errs, fmt.Errorf("%w: kind %q belongs to lane %q, which does not exist", job.ErrUnknownLane, kind, lane))
 		}
 	}
 	return errors.Join(errs...)

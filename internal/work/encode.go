@@ -16,7 +16,7 @@ const maxDepth = 5_000
 func EncodeArgs(kind string, args any) (json.RawMessage, error) {
 	raw, err := Encode(args, job.MaxArgsBytes)
 	if err != nil {
-		return nil, fmt.Errorf("encode the args of %s: %w", kind, err)
+		return nil, fmt.Errorf("%w (the args of %s)", err, kind)
 	}
 	return raw, nil
 }
@@ -36,7 +36,7 @@ func EncodeResult(result any) (json.RawMessage, error) {
 	}
 	raw, err := Encode(result, job.MaxResultBytes)
 	if err != nil {
-		return nil, fmt.Errorf("encode the result: %w", err)
+		return nil, fmt.Errorf("%w (the result)", err)
 	}
 	return raw, nil
 }
@@ -48,7 +48,7 @@ func Encode(v any, limit int) (json.RawMessage, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
 	case len(raw) > limit:
-		return nil, fmt.Errorf("%d bytes of JSON, at most %d: %w", len(raw), limit, job.ErrTooLarge)
+		return nil, fmt.Errorf("%w: %d bytes of JSON, at most %d", job.ErrTooLarge, len(raw), limit)
 	case deeper(raw, maxDepth):
 		return nil, fmt.Errorf("%w: nested deeper than %d", job.ErrInvalidArgs, maxDepth)
 	}

@@ -90,9 +90,9 @@ var levels = []string{"", "debug", "info", "warn", "error"}
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {
 	case event == "" || strings.HasPrefix(event, "job."):
-		return fmt.Errorf("emit event %q of job %d: want a name that does not begin with job., as those of Trapeze do: %w", event, j.Claimed.ID, job.ErrInvalid)
+		return fmt.Errorf("%w: emit event %q of job %d: want a name that does not begin with job., as those of Trapeze do", job.ErrInvalid, event, j.Claimed.ID)
 	case !slices.Contains(levels, level):
-		return fmt.Errorf("emit event %s of job %d: level %q, want debug, info, warn or error: %w", event, j.Claimed.ID, level, job.ErrInvalid)
+		return fmt.Errorf("%w: emit event %s of job %d: level %q, want debug, info, warn or error", job.ErrInvalid, event, j.Claimed.ID, level)
 	}
 	return j.Writer.Emit(ctx, job.Storable(event, 100), job.Storable(level, 20), job.Storable(message, job.MaxErrorBytes), fields)
 }

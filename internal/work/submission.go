@@ -71,7 +71,7 @@ func (w *Submission) Steps() ([]Step, error) {
 		return nil, fmt.Errorf("plan step %s: %w", w.Kind, err)
 	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
-		return nil, fmt.Errorf("plan step %s: a step takes a subject, a lane and a priority only: %w", w.Kind, job.ErrInvalid)
+		return nil, fmt.Errorf("%w: plan step %s: a step takes a subject, a lane and a priority only", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority}
 	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
@@ -97,7 +97,7 @@ func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
 	}
 	plan, err := asItIs(steps)
 	if err != nil {
-		return nil, fmt.Errorf("plan the steps after %s: %w: %w", kind, job.ErrInvalidArgs, err)
+		return nil, fmt.Errorf("%w: plan the steps after %s: %w", job.ErrInvalidArgs, kind, err)
 	}
 	return plan, nil
 }
@@ -118,7 +118,7 @@ func (w *Submission) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format+": %w", append(args, job.ErrInvalid)...))
+			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...))
 		}
 	}
 	text := func(name string, s string, limit int) {

@@ -41,22 +41,22 @@ type Options struct {
 func (o Options) withDefaults(h *Host) (Options, error) {
 	var errs []error
 	if !isWorker(o.ID) {
-		errs = append(errs, fmt.Errorf("worker id %q: want a random UUID in lower case: %w", job.Storable(o.ID, 50), job.ErrInvalid))
+		errs = append(errs, fmt.Errorf("%w: worker id %q: want a random UUID in lower case", job.ErrInvalid, job.Storable(o.ID, 50)))
 	}
 	if o.Slots < 1 || o.Slots > maxSlots {
-		errs = append(errs, fmt.Errorf("%d slots, want 1 to %d: %w", o.Slots, maxSlots, job.ErrInvalid))
+		errs = append(errs, fmt.Errorf("%w: %d slots, want 1 to %d", job.ErrInvalid, o.Slots, maxSlots))
 	}
 	if len(o.Kinds) == 0 || len(o.Kinds) > maxKinds {
-		errs = append(errs, fmt.Errorf("%d kinds, want 1 to %d: %w", len(o.Kinds), maxKinds, job.ErrInvalid))
+		errs = append(errs, fmt.Errorf("%w: %d kinds, want 1 to %d", job.ErrInvalid, len(o.Kinds), maxKinds))
 	}
 	for _, k := range o.Kinds {
 		errs = append(errs, job.ValidateKind(k.Name))
 		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff.Base < 0 || k.Backoff.Cap < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
-			errs = append(errs, fmt.Errorf("kind %q: a policy is below 0: %w", job.Storable(k.Name, 50), job.ErrInvalid))
+			errs = append(errs, fmt.Errorf("%w: kind %q: a policy is below 0", job.ErrInvalid, job.Storable(k.Name, 50)))
 		}
 	}
 	if len(o.Running) > 2*maxSlots {
-		errs = append(errs, fmt.Errorf("%d running jobs: %w", len(o.Running), job.ErrTooLarge))
+		errs = append(errs, fmt.Errorf("%w: %d running jobs", job.ErrTooLarge, len(o.Running)))
 	}
 	if o.Name = job.DisplayName(o.Name); o.Name == "" {
 		o.Name = o.ID

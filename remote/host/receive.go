@@ -30,7 +30,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	}
 	for _, k := range o.Kinds {
 		if known := h.pod.Kinds[k.Name]; known != nil && known.InDatabase {
-			return nil, fmt.Errorf("receive worker %s: kind %q writes into the database: %w", o.ID, k.Name, job.ErrInvalid)
+			return nil, fmt.Errorf("%w: receive worker %s: kind %q writes into the database", job.ErrInvalid, o.ID, k.Name)
 		}
 	}
 	key := make([]byte, 32)

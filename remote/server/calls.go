@@ -21,7 +21,7 @@ const maxListed = 2000
 func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.HeartbeatRequest]) (*connect.Response[remotepb.HeartbeatResponse], error) {
 	m := in.Msg
 	if len(m.GetRunning()) > maxListed {
-		return nil, wrong(ctx, fmt.Errorf("heartbeat: %d running jobs, want at most %d: %w", len(m.GetRunning()), maxListed, job.ErrTooLarge))
+		return nil, wrong(ctx, fmt.Errorf("%w: heartbeat: %d running jobs, want at most %d", job.ErrTooLarge, len(m.GetRunning()), maxListed))
 	}
 	beat := host.Beat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
 	for _, r := range m.GetRunning() {

@@ -81,7 +81,7 @@ func Code(err error) int {
 		return coded.ExitsWith()
 	case is(job.ErrOutcomeUnknown):
 		return CodeUnknown
-	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
+	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, migrate.ErrNoTables, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
 		return CodeUsage
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
 		return CodeUnavailable

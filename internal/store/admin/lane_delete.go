@@ -45,7 +45,7 @@ func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry
 func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string) (done job.LaneChanged, err error) {
 	done = job.LaneChanged{Lane: name, Changed: []string{}}
 	if name == job.DefaultLane || name == to {
-		return done, fmt.Errorf("the lane %q stays: %w", name, job.ErrInvalidSetting)
+		return done, fmt.Errorf("%w: the lane %q stays", job.ErrInvalidSetting, name)
 	}
 	target := to // of its kinds
 	if to == "" {
@@ -55,7 +55,7 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	lanes := []string{name, target}
 	slices.Sort(lanes) // the order of every other transaction
 	for _, one := range lanes {
-		lane, err := store.QueryOne[job.Lane](ctx, s, tx, fmt.Errorf("%q: %w", one, job.ErrUnknownLane), lockLaneSQL, one)
+		lane, err := store.QueryOne[job.Lane](ctx, s, tx, fmt.Errorf("%w: %q", job.ErrUnknownLane, one), lockLaneSQL, one)
 		if err != nil {
 			return done, err
 		}

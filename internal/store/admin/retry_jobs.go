@@ -183,7 +183,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	}
 	switch {
 	case e.FannedOut && args != nil:
-		return on, fmt.Errorf("job %d fanned out, and is not performed again: its branches keep their arguments: %w", e.ID, job.ErrInvalid)
+		return on, fmt.Errorf("%w: job %d fanned out, and is not performed again: its branches keep their arguments", job.ErrInvalid, e.ID)
 	case e.FannedOut:
 		err = reopen(ctx, s, tx, e.Pipeline, e.ID, actor, &on)
 	default:

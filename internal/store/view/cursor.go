@@ -29,7 +29,7 @@ func pageCursor(cursor string) (at *time.Time, id int64, err error) {
 	id, err2 := strconv.ParseInt(number, 10, 64)
 	t := time.UnixMicro(micros)
 	if errors.Join(err1, err2) != nil || t.Before(earliest) || t.After(latest) {
-		return nil, 0, fmt.Errorf("cursor %.100q: %w", cursor, job.ErrInvalid)
+		return nil, 0, fmt.Errorf("%w: cursor %.100q", job.ErrInvalid, cursor)
 	}
 	return &t, id, nil
 }

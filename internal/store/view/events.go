@@ -135,7 +135,7 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 			return parts[0], int64(n), int(e), nil
 		}
 	}
-	return "", 0, 0, fmt.Errorf("cursor %.100q: %w", cursor, job.ErrInvalid)
+	return "", 0, 0, fmt.Errorf("%w: cursor %.100q", job.ErrInvalid, cursor)
 }
 
 // exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order: the order of

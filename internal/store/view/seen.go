@@ -72,7 +72,7 @@ func ParseSeen(text string) (s Seen, err error) {
 		xid, err := strconv.ParseUint(part, 10, 64)
 		switch {
 		case err != nil || i > maxOpen || i > 0 && xid > s.Upto:
-			return Seen{}, fmt.Errorf("transactions %.100q: %w", text, job.ErrInvalid)
+			return Seen{}, fmt.Errorf("%w: transactions %.100q", job.ErrInvalid, text)
 		case i == 0:
 			s.Upto = xid
 		default:
