@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"time"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -89,6 +90,12 @@ var (
 
 // Permanent marks err as final: no attempt that is left is used. Permanent(nil) is nil.
 func Permanent(err error) error { return job.Permanent(err) }
+
+// IsPermanent reports whether err is marked by [Permanent].
+func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
+
+// IsCancelled reports whether err, or the cause of a handler's context, says that an operator ended the job.
+func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
 // Retryable marks err as worth another attempt even for a kind without a retry policy. Retryable(nil) is nil.
 func Retryable(err error) error { return job.Retryable(err) }

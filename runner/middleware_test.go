@@ -5,7 +5,9 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -13,38 +15,52 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAroundIsCalledInsteadOfEachHandlerAndHasItsWord(t *testing.T) {
+func TestMiddlewareIsCalledAroundEachHandlerTheFirstOutermost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	type key struct{}
 	var mu sync.Mutex
 	seen := map[string]string{}
-	o := runner.Options{Around: func(ctx context.Context, j *runner.Job[runner.Raw], handle func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+	outer := func(ctx context.Context, j *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
 		mu.Lock()
 		seen[j.Kind()] = string(j.Args.JSON)
 		mu.Unlock()
 		if j.Kind() == "refused" {
 			return nil, errors.New("not today")
 		}
-		return handle(context.WithValue(ctx, key{}, "from around"))
-	}}
-	r := start(t, pgtest.Pool(t), o, map[string]does{
+		return next(context.WithValue(ctx, key{}, "from outside"))
+	}
+	inner := func(ctx context.Context, _ *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+		return next(context.WithValue(ctx, key{}, ctx.Value(key{}).(string)+" and inside"))
+	}
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table notes (note text)`)
+	always := runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into notes values ($1)`, ctx.Value(key{}))
+		return err
+	})
+	r := start(t, pool, runner.Options{Middleware: []runner.Middleware{outer, inner}}, map[string]does{
 		"done":    func(ctx context.Context, _ *raw) (*runner.Outcome, error) { return runner.Done(ctx.Value(key{})), nil },
+		"writes":  func(context.Context, *raw) (*runner.Outcome, error) { return always, nil },
 		"refused": func(context.Context, *raw) (*runner.Outcome, error) { panic("called all the same") },
 	})
 	done, refused := enqueue(t, r, of("done", `{"n":1}`)), enqueue(t, r, of("refused"))
-	is.Equal(string(inState(t, r, done, job.Succeeded).Result), `"from around"`) // its context is the handler's
-	is.Equal(message(inState(t, r, refused, job.Failed)), "not today")           // its error is the job's
+	is.Equal(string(inState(t, r, done, job.Succeeded).Result), `"from outside and inside"`) // its context is the handler's
+	is.Equal(message(inState(t, r, refused, job.Failed)), "not today")                       // its error is the job's
+	for range 2 {
+		inState(t, r, enqueue(t, r, of("writes")), job.Succeeded)
+	}
+	is.Equal(one[int](t, pool, `select count(*) from notes where note = 'from outside and inside'`), 2) // and that of its writes
 	mu.Lock()
 	defer mu.Unlock()
-	is.Equal(seen, map[string]string{"done": `{"n":1}`, "refused": "{}"}) // it sees every job, as it was submitted
+	is.Equal(seen, map[string]string{"done": `{"n":1}`, "refused": "{}", "writes": "{}"}) // it sees every job, as it was submitted
 }
 
 func TestMaintenanceCanBeDoneNow(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := make1(t, pool, runner.Options{}, map[string]does{"a": nothing})
+	r := make1(t, pool, runner.Options{MaxAge: 24 * time.Hour, ApprovalTTL: 24 * time.Hour}, map[string]does{"a": nothing})
 	late, old := enqueue(t, r, of("a"), runner.NeedsApproval()), enqueue(t, r, of("a"))
 	exec(t, pool, `update trapeze.parked set run_after = now() - interval '25 hours'`)
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '25 hours'`)

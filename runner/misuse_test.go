@@ -136,3 +136,15 @@ func TestASchedulesOptionsThatContradictEachOtherAreRefused(t *testing.T) {
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
 	is.True(strings.Contains(err.Error(), "CatchUp and SkipMissed"))
 }
+
+func TestErrorsSayWhetherTheyArePermanentOrACancel(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	err := errors.New("no")
+	is.True(runner.IsPermanent(fmt.Errorf("of it: %w", runner.Permanent(err))))
+	is.True(!runner.IsPermanent(err))
+	is.True(!runner.IsPermanent(runner.Retryable(runner.Permanent(err)))) // the outermost counts
+	is.True(runner.IsCancelled(fmt.Errorf("of it: %w", runner.ErrStopped)))
+	is.True(runner.IsCancelled(runner.ErrCancelled))
+	is.True(!runner.IsCancelled(runner.ErrTimeout) && !runner.IsCancelled(nil))
+}

@@ -4,7 +4,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/engine"
 
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -77,9 +76,8 @@ type Options struct {
 	DirectURL string
 	// BehindPooler says that the host's pool goes through a transaction pooler. Default: whether DirectURL is set.
 	BehindPooler bool
-	// Around is called instead of each handler, with the claim, whatever the type of its arguments, and with the handler to be
-	// called: for spans, logs and checks that hold for all kinds. What it returns is taken as the handler's. Default: none.
-	Around func(ctx context.Context, j *Job[Raw], handle func(context.Context) (*Outcome, error)) (*Outcome, error)
+	// Middleware is called around each handler, the first outermost. Default: none.
+	Middleware []Middleware
 	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global one

@@ -121,11 +121,6 @@ func rawJob(name string, j *work.Job) *Job[Raw] {
 func handle(r *Runner, name string, options []HandleOption, run func(context.Context, *work.Job) (*Outcome, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if around, handler := r.opts.Around, run; around != nil {
-		run = func(ctx context.Context, j *work.Job) (*Outcome, error) {
-			return around(ctx, rawJob(name, j), func(ctx context.Context) (*Outcome, error) { return handler(ctx, j) })
-		}
-	}
 	switch {
 	case r.started:
 		panic(fmt.Sprintf("runner: kind %q is registered after Run", name))
@@ -134,7 +129,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.pod.Kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(run), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
+	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(through(r.opts.Middleware, name, run)), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
 	for _, o := range options {
 		o(k)
 	}

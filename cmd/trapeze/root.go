@@ -46,7 +46,7 @@ succeeds hands over to the next in the same commit and the same process; what a 
   trapeze cron set nightly "30 2 * * *" my_kind   submit one every night
   trapeze ps                                      what runs where; trapeze ps --watch
   trapeze doctor                                  what is wrong, and what to do
-  trapeze kill 7                                  end a job
+  trapeze cancel 7                                end a job
   trapeze events --follow                         what happens
 
 Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 database or server unavailable ·
@@ -68,7 +68,7 @@ NO_COLOR=1 turns colours off.`,
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
 		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(),
-		newKillCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
+		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
 		doctor.Command(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
 	completeWords(root)
@@ -82,7 +82,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"look", "What is going on:", []string{"ps", "job", "jobs", "pipeline", "pipelines", "lanes", "pods", "events", "doctor", "audit", "export"}},
-	{"act", "What to do about it:", []string{"kill", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
+	{"act", "What to do about it:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
 		"unpause", "freeze", "thaw", "lane", "cron", "retention"}},
 	{"run", "Running it:", []string{"demo", "serve", "worker", "enqueue", "migrate"}},
 }

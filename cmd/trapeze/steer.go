@@ -6,17 +6,19 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func newKillCommand() *cobra.Command {
+func newCancelCommand() *cobra.Command {
 	m := manyOrOne{did: "cancelled", one: ends("/admin/workers/jobs/:id/cancel"), many: "/admin/workers/jobs/cancel"}
 	c := &cobra.Command{
-		Use:   "kill [ID]",
-		Short: "Cancel a job, or all of a filter: a running one by telling its handler",
+		Use:     "cancel [ID]",
+		Aliases: []string{"kill"},
+		Short:   "Cancel a job, or all of a filter: a running one by telling its handler",
 		Long: `Cancel a job. One that waits ends at once. A running one is told by the end of its context, on whichever pod, and ends
 cancelled whatever its handler then returns. A handler that does not listen: trapeze stop.
 
@@ -24,7 +26,7 @@ With a filter instead of an id all jobs are cancelled that it selects and that h
 Look first with --dry-run.
 
 Exit code 1 when there is no such job, or when it has ended already.`,
-		Example: "  trapeze kill 4711\n  trapeze kill --kind csv_ingest --state pending --dry-run",
+		Example: "  trapeze cancel 4711\n  trapeze cancel --kind csv_ingest --state pending --dry-run",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    m.run,
 	}
@@ -96,7 +98,7 @@ func newApproveCommand() *cobra.Command {
 		Use:   "approve ID",
 		Short: "Let a job go that awaits approval",
 		Long: `Let a job go that awaits approval: it is due at once, or when its own delay is over. Which ones wait:
-trapeze jobs --state awaiting_approval. To refuse one: trapeze kill.
+trapeze jobs --state awaiting_approval. To refuse one: trapeze cancel.
 
 Exit code 1 when there is no such job, or when it does not await approval: it was approved before, say, or nobody approved
 it in time.`,

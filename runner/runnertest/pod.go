@@ -21,7 +21,6 @@ type pod struct {
 	runner  *runner.Runner
 	wire    *wire
 	watch   *watch
-	around  func(context.Context, *runner.Job[runner.Raw], func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error)
 
 	quit  context.CancelFunc
 	ended chan struct{} // closed when Run has returned
@@ -36,7 +35,7 @@ type pod struct {
 
 // startPod starts a pod that runs jobs until it is stopped or dies.
 func (h *Harness) startPod() (*pod, error) {
-	p := &pod{harness: h, name: fmt.Sprintf("pod-%d", len(h.pods)+1), around: h.opts.Around,
+	p := &pod{harness: h, name: fmt.Sprintf("pod-%d", len(h.pods)+1),
 		ended: make(chan struct{}), dead: make(chan struct{}), handlers: map[*context.CancelCauseFunc]bool{}}
 	config := h.host.Config()
 	config.MinConns, config.MinIdleConns = 0, 0
@@ -53,7 +52,7 @@ func (h *Harness) startPod() (*pod, error) {
 		return nil, err
 	}
 	o := h.opts
-	o.Name, o.Around = p.name, p.perform
+	o.Name, o.Middleware = p.name, append([]runner.Middleware{p.perform}, o.Middleware...)
 	if p.runner, err = runner.New(p.pool, o); err != nil {
 		p.pool.Close()
 		return nil, err
@@ -73,7 +72,7 @@ func (h *Harness) startPod() (*pod, error) {
 }
 
 // perform is called instead of each handler of this pod.
-func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle func(context.Context) (*runner.Outcome, error)) (outcome *runner.Outcome, err error) {
+func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (outcome *runner.Outcome, err error) {
 	p.pass(AfterClaim, j.Kind())
 	ctx, over, lives := p.living(ctx)
 	if !lives {
@@ -81,10 +80,6 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle fun
 	}
 	defer over()
 	p.watch.called(j.ID(), j.Kind())
-	call := handle
-	if p.around != nil {
-		call = func(ctx context.Context) (*runner.Outcome, error) { return p.around(ctx, j, handle) }
-	}
 	defer func() { // also when it panics
 		p.pass(MidStep, j.Kind())
 		p.pass(BeforeFinish, j.Kind())
@@ -93,7 +88,7 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], handle fun
 			outcome, err = nil, ErrDead
 		}
 	}()
-	return call(ctx)
+	return next(ctx)
 }
 
 // pass is called when a job of a kind passes a point: it may be the pod's last.
