@@ -98,7 +98,7 @@ func Permanent(err error) error {
 }
 
 // Retryable marks err as worth another attempt, after the kind's back-off, even for a kind without a retry policy, as
-// long as the job's attempts last: its own or its kind's limit, or ten where neither sets one. Retryable(nil) is nil.
+// long as the job's attempts last: its own or its kind's limit, or at least ten where neither sets one. Retryable(nil) is nil.
 func Retryable(err error) error {
 	if err == nil {
 		return nil

@@ -227,14 +227,20 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	id := submit(t, p, load{4}, runner.Submitter("ann"), runner.MaxAttempts(3))
 	ends(t, p, id, job.Succeeded)
 	var events []string
+	grown := 0
 	list, err := view.JobEvents(t.Context(), inside.Of(p.Runner).Store, id, 0, 100)
 	is.NoErr(err)
 	for _, e := range list {
 		events = append(events, e.Event)
 		if e.Message != nil && *e.Message == "the second time" {
-			is.True(strings.Contains(string(e.Fields), `10`)) // twice its 5 ms
+			var fields struct {
+				DelayMS int `json:"delay_ms"`
+			}
+			is.NoErr(json.Unmarshal(e.Fields, &fields))
+			grown = fields.DelayMS
 		}
 	}
+	is.Equal(grown, 10)                            // twice its 5 ms
 	is.True(slices.Contains(events, "load.begun")) // its own event is in the job's history
 	is.True(slices.Contains(events, "job.retry_later"))
 	var total job.Job

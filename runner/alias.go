@@ -97,7 +97,7 @@ func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 // IsCancelled reports whether err, or the cause of a handler's context, says that an operator ended the job.
 func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
-// Retryable marks err as worth another attempt even for a kind without a retry policy. Retryable(nil) is nil.
+// Retryable marks err as worth another attempt: at least ten in all where neither the job nor its kind sets a limit. Retryable(nil) is nil.
 func Retryable(err error) error { return job.Retryable(err) }
 
 // RetryAfter is [Retryable] with a wait of its own. RetryAfter(d, nil) is nil.

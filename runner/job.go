@@ -41,7 +41,7 @@ func (c core) Priority() int { return c.job.Claimed.Priority }
 func (c core) Attempt() int { return c.job.Claimed.Attempt }
 
 // MaxAttempts is how many tries may end in the handler's error: what the job was submitted with, or what its kind says, or
-// Options.MaxAttempts.
+// Options.MaxAttempts. 0 on a remote worker whose pod is of a version that does not say.
 func (c core) MaxAttempts() int { return c.job.MaxAttempts }
 
 // Crashes is how often the job's pod has died or lapsed since it last advanced.
@@ -66,7 +66,8 @@ func (c core) PipelineID() int64 { return c.job.Claimed.PipelineID }
 // Step counts the steps of the pipeline before this one.
 func (c core) Step() int { return c.job.Claimed.Step }
 
-// CreatedAt is when the job was submitted, by the database's clock, or by this pod's where the job was started as it was submitted.
+// CreatedAt is when the job was submitted, by the database's clock, or by this pod's where the job was started as it was submitted. Zero on a remote worker
+// whose pod is of a version that does not say.
 func (c core) CreatedAt() time.Time { return c.job.Claimed.CreatedAt }
 
 // SubmittedBy is who submitted the job, or the first job of its pipeline: see [Submitter]. Empty: nobody said so.

@@ -137,8 +137,21 @@ func TestATransactionLearnsWhatItsSubmissionCameTo(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		other, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval())
+		other, err := r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval(), runner.IdempotencyKey("mine"))
 		is.Equal(other, runner.Submitted{ID: other.ID, PipelineID: other.ID, State: job.AwaitingApproval})
+		if err != nil {
+			return err
+		}
+		again, err = r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval(), runner.IdempotencyKey("mine"))
+		is.True(again.ID == other.ID && again.Duplicate) // of this very transaction
+		return err
+	}))
+	run(t, r)
+	chain := enqueue(t, r, runner.Chain(of("a"), of("a")), runner.IdempotencyKey("k"))
+	ended(t, r, chain)
+	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
+		again, err := r.EnqueueTx(t.Context(), tx, runner.Chain(of("a"), of("a")), runner.IdempotencyKey("k"))
+		is.Equal(again, runner.Submitted{ID: chain, PipelineID: chain, State: job.Succeeded, Duplicate: true})
 		return err
 	}))
 }

@@ -10,7 +10,7 @@ import (
 
 // Middleware is called instead of the handler of a job, with the claim, whatever the type of its arguments: for spans, logs and checks that
 // hold for all kinds. next calls the handler, or the next of Options.Middleware. What it returns is taken as the handler's. The values of the
-// context that it gives to next reach the handler and [Outcome.InTx].
+// context that it gives to next reach the handler, and also [Outcome.InTx] unless the pod's own context has them, as the span of the run.
 type Middleware func(ctx context.Context, j *Job[Raw], next func(context.Context) (*Outcome, error)) (*Outcome, error)
 
 // through returns a handler that is called through middleware, the first outermost.

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"math"
+
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/engine"
 
@@ -144,7 +146,7 @@ func (o Options) validate() error {
 	complain(o.LeaseFor >= 3*o.HeartbeatEvery, "lease of %s is shorter than three heartbeats of %s", o.LeaseFor, o.HeartbeatEvery)
 	complain(o.ShutdownGrace >= 0, "shutdown grace of %s is negative", o.ShutdownGrace)
 	complain(o.StuckAfter > 0, "stuck-after of %s, want more than 0", o.StuckAfter)
-	complain(o.MaxAttempts > 0, "max attempts: %d, want at least 1", o.MaxAttempts)
+	complain(o.MaxAttempts > 0 && o.MaxAttempts <= math.MaxInt32, "max attempts: %d, want 1 to %d", o.MaxAttempts, math.MaxInt32)
 	complain(o.MaxCrashes > 0, "max crashes: %d, want at least 1", o.MaxCrashes)
 	complain(o.MaxFanOut > 0, "max fan-out: %d, want at least 1", o.MaxFanOut)
 	complain(o.Timeout >= 0, "timeout of %s is negative", o.Timeout)
@@ -155,6 +157,9 @@ func (o Options) validate() error {
 	if o.DirectURL != "" && o.DirectURL != "off" {
 		_, err := dburl.Config(o.DirectURL)
 		complain(err == nil, "direct URL: %w", err)
+	}
+	for i, m := range o.Middleware {
+		complain(m != nil, "middleware %d is nil", i+1)
 	}
 	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)

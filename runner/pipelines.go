@@ -60,7 +60,7 @@ func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, arg
 		return nil, a.pod.DBError(err)
 	}
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
-		return nil, fmt.Errorf("retry pipeline %d, which is %s: %w", id, p.Status, job.ErrNotFailed)
+		return nil, fmt.Errorf("run pipeline %d again, which is %s: %w", id, p.Status, job.ErrNotFailed)
 	}
 	again, err := admin.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, actor)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := otherArgs(args)
 	if err != nil {
-		return nil, fmt.Errorf("retry job %d: encode its args: %w", id, err)
+		return nil, fmt.Errorf("%w (the new args of job %d)", err, id)
 	}
 	again, err := admin.Retry(ctx, a.pod.Commands, id, encoded, named(actor))
 	if err != nil {

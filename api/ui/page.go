@@ -170,7 +170,7 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	case errors.Is(err, job.ErrUnknownSchedule):
 		said = problem{http.StatusNotFound, "There is no schedule of this name", "It never was, or somebody deleted it: the audit tells."}
 	case errors.Is(err, job.ErrInvalid):
-		said = problem{http.StatusBadRequest, "This filter cannot be understood", strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")")}
+		said = problem{http.StatusBadRequest, "This filter cannot be understood", strings.TrimPrefix(strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")"), job.ErrInvalid.Error()+": ")}
 	case errors.Is(err, context.Canceled):
 		return
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):

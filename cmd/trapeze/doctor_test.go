@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -322,4 +323,30 @@ func TestADoctorCountsConnections(t *testing.T) {
 	scarce := database{t, p.url + "&pool_max_conns=500"}
 	said := scarce.run("doctor")
 	is.True(strings.Contains(said.out, "one more pod may be refused"))
+}
+
+func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	limits := func(env ...string) (says string) {
+		t.Helper()
+		var answer struct {
+			Findings []struct{ Check, Status, Says, Do string }
+		}
+		is.NoErr(json.Unmarshal([]byte(trapeze(t, append(env, "DATABASE_URL="+db.url), "doctor", "--json").out), &answer))
+		for _, f := range answer.Findings {
+			if f.Check == "limits" {
+				is.Equal(f.Status, "ok")
+				says += f.Says
+			}
+		}
+		return says
+	}
+	is.Equal(limits(), "jobs of 1 lane may become any age; approvals may be awaited for ever")
+	is.True(strings.HasPrefix(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "no job waits for ever"))
+	db.ok("lane", "set", "default", "max_age_s=0") // no limit, whatever the pods say
+	is.Equal(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "jobs of 1 lane may become any age")
+	db.ok("lane", "set", "default", "max_age_s=24h")
+	is.Equal(limits(), "approvals may be awaited for ever")
 }

@@ -23,8 +23,8 @@ const retryableAttempts = 10
 // attemptsOf returns the limit of attempts for a job that failed with an error, and the wishes of the error.
 func (x *executor) attemptsOf(one *Run, err error) (int, job.Wish) {
 	wish := job.WishOf(err)
-	if wish.Retry && one.MaxAttempts == 1 && one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0 {
-		return retryableAttempts, wish
+	if wish.Retry && one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0 {
+		return max(one.MaxAttempts, retryableAttempts), wish
 	}
 	return one.MaxAttempts, wish
 }

@@ -296,6 +296,11 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 		store.CloseStale(tx.Conn(), err, false)
 		return work.Submitted{}, err
 	}
+	if s.Duplicate { // one of this very transaction is not to be seen from outside, and is pending
+		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
+			s.PipelineID, s.State = held.PipelineID, held.State
+		}
+	}
 	if !s.Duplicate && !sub.Deaf() {
 		if err := sub.Commands.Notify(ctx, tx); err != nil {
 			return work.Submitted{}, fmt.Errorf("submit %s: %w", w.Kind, err)

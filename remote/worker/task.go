@@ -199,7 +199,10 @@ func assignment(m *remotepb.Assignment) engine.Assignment {
 		ID: m.GetJobId(), Fence: m.GetFence(), PipelineID: m.GetPipelineId(), ParentID: m.GetParentId(), Kind: m.GetKind(), Lane: m.GetLane(),
 		Subject: m.GetSubject(), Attempt: int(m.GetAttempt()), Crashes: int(m.GetCrashes()), Step: int(m.GetStep()), Snoozes: int(m.GetPutOff()),
 		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
-		Path: m.GetPath(), Trace: m.GetTraceparent(), MaxAttempts: int(m.GetMaxAttempts()), CreatedAt: m.GetCreatedAt().AsTime(), Submitter: m.GetSubmitter(),
+		Path: m.GetPath(), Trace: m.GetTraceparent(), MaxAttempts: int(m.GetMaxAttempts()), Submitter: m.GetSubmitter(),
+	}
+	if m.CreatedAt != nil { // a pod of an earlier version does not say
+		a.CreatedAt = m.GetCreatedAt().AsTime()
 	}
 	if m.TimeLeft != nil { // by this machine's clock, which may go otherwise than the pod's
 		a.Deadline = time.Now().Add(m.GetTimeLeft().AsDuration())

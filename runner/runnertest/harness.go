@@ -108,7 +108,7 @@ func (h *Harness) drop(ctx context.Context) error {
 }
 
 // Runner is the runner through which the harness submits: for whatever else a program does with one, such as Approve, Cancel,
-// Complete, EnqueueTx or RetryPipeline. It runs no jobs itself.
+// Complete, EnqueueTx or RunPipelineAgain. It runs no jobs itself.
 func (h *Harness) Runner() *runner.Runner { return h.client }
 
 // Schema is the schema of the harness's tables.
