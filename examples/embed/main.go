@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
-
 	"github.com/trapeze-run/trapeze/runner"
 )
 
