@@ -136,7 +136,9 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	// One that has gone is known for what it was, by the job and by each event of its.
 	is.True(strings.Contains(db.ok("job", failed), "(remote worker, boot "))
 	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // claimed, failed
-	is.Equal(strings.Count(said.all.String(), "\n"), 5)
+	if text := said.all.String(); strings.Count(text, "\n") != 5 {
+		t.Errorf("want five lines, have:\n%s", text)
+	}
 	is.True(!strings.Contains(said.all.String(), "level=ERROR"))
 	// The pod says as little: that it came, that its job failed, and that it went.
 	log := p.log.String()

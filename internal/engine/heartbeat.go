@@ -81,6 +81,9 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		return false
 	}
 	e.Damped.Over(ctx, heartbeatFailed)
+	if ctx.Err() != nil {
+		return true // it stops: its row may be closed already
+	}
 	if !b.Open {
 		e.Member.LeaseLost(ctx)
 		return e.Lease.Registered()

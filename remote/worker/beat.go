@@ -58,9 +58,11 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	out, err := w.servers.now().client.Heartbeat(asking, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: w.running(), Draining: drains}))
 	w.wasBeaten(err == nil)
 	if err != nil {
-		if closed(err) && w.isReceived(id) {
+		switch {
+		case ctx.Err() != nil: // it stops: its row may be closed already
+		case closed(err) && w.isReceived(id):
 			w.anew(err)
-		} else if ctx.Err() == nil {
+		default:
 			w.log.DebugContext(ctx, "heartbeat failed", telemetry.Err, err)
 		}
 		return
