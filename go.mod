@@ -1,6 +1,8 @@
 module github.com/trapeze-run/trapeze
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 require (
 	connectrpc.com/connect v1.21.1

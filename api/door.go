@@ -129,6 +129,10 @@ func (d *door) guard(request *http.Request, to Route) error {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
 			detail: "call it as 127.0.0.1 or localhost", refused: true}
 	}
+	if peer := access.Peer(request); d.opts.LoopbackOnly && peer.IsValid() && !peer.IsLoopback() { // a Host header is easily forged
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers its own machine only",
+			detail: "call it from there, or have its operator set up permissions", refused: true}
+	}
 	err := d.pages.Check(request)
 	if err == nil && to.changes() {
 		err = ofAPage(request)

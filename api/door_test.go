@@ -195,6 +195,21 @@ func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
 	is.Equal(h.send("GET", "/metrics", "").status, http.StatusOK)
 }
 
+func TestNoOtherMachineReachesAnythingOnLoopback(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	door := api.Handler(r, api.Options{InsecureAllowAll: true, LoopbackOnly: true})
+	for from, want := range map[string]int{"127.0.0.1:4000": http.StatusOK, "[::1]:4000": http.StatusOK, "@": http.StatusOK, "192.0.2.1:4000": http.StatusForbidden} {
+		request, answer := httptest.NewRequest("GET", "http://localhost/jobs", nil), httptest.NewRecorder() // any client can send that name
+		request.RemoteAddr = from
+		door.ServeHTTP(answer, request)
+		is.Equal(answer.Code, want)
+	}
+}
+
 func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
 // routes are all rows but /metrics and the dashboard's pages. Each group is in the file of its resource; a test fails for a row without a
@@ -56,9 +57,9 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 
 // metricsRoute serves metrics for Prometheus.
 func (s *service) metricsRoute() Route {
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(s.r.Metrics(), s.door.strangers.counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.Collector(s.r), s.door.strangers.counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	shown := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return Route{Method: http.MethodGet, Path: "/metrics", Needs: access.Nothing, do: func(c *call) (any, error) {
 		shown.ServeHTTP(c.Response(), c.Request())
 		return nil, nil

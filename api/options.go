@@ -37,8 +37,8 @@ type Options struct {
 	// do not use up those of authenticated callers.
 	ChangesPerSecond float64
 	ChangesBurst     int
-	// LoopbackOnly refuses requests whose Host is neither localhost nor a loopback address, so that a web page cannot
-	// reach an API without permissions by pointing its own name at 127.0.0.1.
+	// LoopbackOnly refuses requests from other machines, and requests whose Host is neither localhost nor a loopback address, so that a web
+	// page cannot reach an API without permissions by pointing its own name at 127.0.0.1.
 	LoopbackOnly bool
 	// Hosts are further names that LoopbackOnly lets through: those that a proxy on this machine passes on.
 	Hosts []string

@@ -23,18 +23,18 @@ func listRetention(c *call) (any, error) {
 
 // keep is the body of PUT.
 type keep struct {
-	KeepS *int64 `json:"keep_s"` // 0: for ever
+	Keep *job.Seconds `json:"keep_s"` // 0: for ever
 }
 
 func putRetention(c *call) (any, error) {
 	body, err := readBody[keep](c)
-	if err == nil && body.KeepS == nil {
+	if err == nil && body.Keep == nil {
 		err = invalid("keep_s is required: seconds, or 0 for ever")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.r.Admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), *body.KeepS, c.caller.Name)
+	return c.r.Admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), body.Keep.Duration(), c.caller.Name)
 }
 
 func deleteRetention(c *call) (any, error) {

@@ -16,9 +16,9 @@ type LaneUse struct {
 	Name             string     `json:"name"`
 	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
 	SlotsPerPod      *int       `json:"slots_per_pod"`
-	PollIntervalMS   *int       `json:"poll_interval_ms"`
-	StaleAfterS      *int       `json:"stale_after_s"`
-	MaxAgeS          *int       `json:"max_age_s"`
+	PollInterval     *Millis    `json:"poll_interval_ms"`
+	StaleAfter       *Seconds   `json:"stale_after_s"`
+	MaxAge           *Seconds   `json:"max_age_s"`
 	RequiresApproval bool       `json:"requires_approval"`
 	Enabled          bool       `json:"enabled"`
 	Drained          bool       `json:"drained"`

@@ -40,13 +40,42 @@ type Lease struct {
 	Pod   string // the boot id of the process that claimed
 }
 
-// Step is one step of a chain that has not been reached yet.
+// When is the condition under which a planned step follows.
+type When string
+
+// The values of When.
+const (
+	AfterSuccess      When = ""                    // of the step before it
+	Always            When = "always"              // of a join: also when no branch has succeeded
+	OnFailure         When = "failed"              // of the job whose plan it is in
+	OnFailureOrCancel When = "failed_or_cancelled" // of the same
+)
+
+// Step is a planned step that has not been reached yet. A plan lists, in this order, the steps for the failure of the job itself, the steps
+// of its chain, each followed by those for its own failure, and the steps for the failure of any of these.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`
 	Lane     string          `json:"lane,omitempty"`     // empty: the kind's lane, else its parent's
 	Subject  *string         `json:"subject,omitempty"`  // nil: its parent's
 	Priority *int            `json:"priority,omitempty"` // nil: its parent's
+	When     When            `json:"when,omitempty"`
+	Own      bool            `json:"own,omitempty"` // it follows the failure of the step before it in the plan, and of no other
+}
+
+// Follows reports whether the step follows when all goes well.
+func (s Step) Follows() bool { return s.When == AfterSuccess || s.When == Always }
+
+// Following decodes a plan and returns the steps that follow when all goes well; none when it is no plan.
+func Following(plan json.RawMessage) (steps []Step) {
+	var all []Step
+	_ = json.Unmarshal(plan, &all)
+	for _, s := range all {
+		if s.Follows() {
+			steps = append(steps, s)
+		}
+	}
+	return steps
 }
 
 // Job is a job as operators see it.

@@ -19,9 +19,9 @@ type Lane struct {
 	Name             string   `json:"name"`
 	Slots            *int     `json:"slots"`            // of all pods together; nil: no limit
 	SlotsPerPod      *int     `json:"slots_per_pod"`    // nil: as many as the pod has
-	PollIntervalMS   *int     `json:"poll_interval_ms"` // nil: what the pods say
-	StaleAfterS      *int     `json:"stale_after_s"`    // for kinds that say nothing; nil: what the pods say; 0: no limit
-	MaxAgeS          *int     `json:"max_age_s"`        // nil: what the pods say; 0: no limit
+	PollInterval     *Millis  `json:"poll_interval_ms"` // nil: what the pods say
+	StaleAfter       *Seconds `json:"stale_after_s"`    // for kinds that say nothing; nil: what the pods say; 0: no limit
+	MaxAge           *Seconds `json:"max_age_s"`        // nil: what the pods say; 0: no limit
 	RequiresApproval bool     `json:"requires_approval"`
 	Enabled          bool     `json:"enabled"`
 	Drained          bool     `json:"drained"` // by an operator, until it is resumed

@@ -8,47 +8,67 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
-// Limit is a number that a change sets, takes away, or leaves as it is. In JSON: a number, null, or no field at all.
-type Limit struct {
+// Limit is a number or a duration that a change sets, takes away, or leaves as it is. In JSON: a number, null, or no field at all.
+type Limit[T int | Seconds | Millis] struct {
 	Set   bool
-	Value *int // nil: none
+	Value *T // nil: none
 }
 
 // To sets a limit.
-func To(n int) Limit { return Limit{Set: true, Value: &n} }
+func To[T int | Seconds | Millis](n T) Limit[T] { return Limit[T]{Set: true, Value: &n} }
 
 // NoLimit takes a limit away.
-var NoLimit = Limit{Set: true}
+func NoLimit[T int | Seconds | Millis]() Limit[T] { return Limit[T]{Set: true} }
 
 // IsZero reports whether the limit stays as it is.
-func (l Limit) IsZero() bool { return !l.Set }
+func (l Limit[T]) IsZero() bool { return !l.Set }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (l *Limit) UnmarshalJSON(raw []byte) error {
-	*l = NoLimit
+func (l *Limit[T]) UnmarshalJSON(raw []byte) error {
+	*l = NoLimit[T]()
 	if bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
-	l.Value = new(int)
+	l.Value = new(T)
 	return json.Unmarshal(raw, l.Value)
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (l Limit) MarshalJSON() ([]byte, error) { return json.Marshal(l.Value) }
+func (l Limit[T]) MarshalJSON() ([]byte, error) { return json.Marshal(l.Value) }
+
+func (l Limit[T]) apply(into **T) {
+	if l.Set {
+		*into = l.Value
+	}
+}
+
+// validate returns [ErrInvalidSetting] for a limit of a name in JSON that is outside its range, or is no whole number of units.
+func (l Limit[T]) validate(name string, least, most, unit T) error {
+	switch {
+	case l.Value == nil:
+		return nil
+	case *l.Value%unit != 0:
+		return fmt.Errorf("%w: %s of %v: want a whole number", ErrInvalidSetting, name, *l.Value)
+	case *l.Value < least || *l.Value > most:
+		return fmt.Errorf("%w: %s %d: want %d to %d, or none", ErrInvalidSetting, name, int64(*l.Value/unit), int64(least/unit), int64(most/unit))
+	}
+	return nil
+}
 
 // LaneChange is what becomes different in a lane; what it does not mention stays.
 type LaneChange struct {
-	Slots            Limit     `json:"slots,omitzero"`
-	SlotsPerPod      Limit     `json:"slots_per_pod,omitzero"`
-	PollIntervalMS   Limit     `json:"poll_interval_ms,omitzero"`
-	StaleAfterS      Limit     `json:"stale_after_s,omitzero"`
-	MaxAgeS          Limit     `json:"max_age_s,omitzero"`
-	RequiresApproval *bool     `json:"requires_approval,omitempty"`
-	Enabled          *bool     `json:"enabled,omitempty"`
-	Kinds            *[]string `json:"kinds,omitempty"` // all kinds whose default lane it is to be; others go to the lane default
+	Slots            Limit[int]     `json:"slots,omitzero"`
+	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
+	PollInterval     Limit[Millis]  `json:"poll_interval_ms,omitzero"` // whole milliseconds
+	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"`    // whole seconds
+	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`        // whole seconds
+	RequiresApproval *bool          `json:"requires_approval,omitempty"`
+	Enabled          *bool          `json:"enabled,omitempty"`
+	Kinds            *[]string      `json:"kinds,omitempty"` // all kinds whose default lane it is to be; others go to the lane default
 
 	// Existing makes the change one of a lane that is there: without it, one that is not is created.
 	Existing bool `json:"-"`
@@ -58,8 +78,8 @@ type LaneChange struct {
 
 // Whole is the change with every setting that it does not mention at its default; kinds stay as they are.
 func (c LaneChange) Whole() LaneChange {
-	for _, l := range []*Limit{&c.Slots, &c.SlotsPerPod, &c.PollIntervalMS, &c.StaleAfterS, &c.MaxAgeS} {
-		l.Set = true
+	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
+		*set = true
 	}
 	if c.RequiresApproval == nil {
 		c.RequiresApproval = new(bool)
@@ -73,15 +93,11 @@ func (c LaneChange) Whole() LaneChange {
 
 // Apply returns the lane as it is after the change.
 func (c LaneChange) Apply(l Lane) Lane {
-	for _, one := range []struct {
-		to   Limit
-		into **int
-	}{{c.Slots, &l.Slots}, {c.SlotsPerPod, &l.SlotsPerPod}, {c.PollIntervalMS, &l.PollIntervalMS}, {c.StaleAfterS, &l.StaleAfterS},
-		{c.MaxAgeS, &l.MaxAgeS}} {
-		if one.to.Set {
-			*one.into = one.to.Value
-		}
-	}
+	c.Slots.apply(&l.Slots)
+	c.SlotsPerPod.apply(&l.SlotsPerPod)
+	c.PollInterval.apply(&l.PollInterval)
+	c.StaleAfter.apply(&l.StaleAfter)
+	c.MaxAge.apply(&l.MaxAge)
 	if c.RequiresApproval != nil {
 		l.RequiresApproval = *c.RequiresApproval
 	}
@@ -96,10 +112,10 @@ func (c LaneChange) Apply(l Lane) Lane {
 
 // Limits of what a lane may be set to.
 const (
-	MaxLaneSlots      = 1_000_000
-	MinPollIntervalMS = 100
-	MaxPollIntervalMS = 24 * 3600 * 1000
-	MaxLaneSeconds    = 10 * 365 * 24 * 3600
+	MaxLaneSlots    = 1_000_000
+	MinPollInterval = 100 * time.Millisecond
+	MaxPollInterval = 24 * time.Hour
+	MaxLaneAge      = 10 * 365 * 24 * time.Hour // also the longest StaleAfter
 )
 
 var validLane = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
@@ -115,17 +131,13 @@ func ValidateLaneName(name string) error {
 
 // Validate returns every mistake in the change at once, each an [ErrInvalidSetting].
 func (c LaneChange) Validate() error {
-	var errs []error
-	between := func(name string, l Limit, least, most int) {
-		if l.Value != nil && (*l.Value < least || *l.Value > most) {
-			errs = append(errs, fmt.Errorf("%w: %s %d: want %d to %d, or none", ErrInvalidSetting, name, *l.Value, least, most))
-		}
+	errs := []error{
+		c.Slots.validate("slots", 0, MaxLaneSlots, 1),
+		c.SlotsPerPod.validate("slots_per_pod", 0, MaxLaneSlots, 1),
+		c.PollInterval.validate("poll_interval_ms", Millis(MinPollInterval), Millis(MaxPollInterval), Millis(time.Millisecond)),
+		c.StaleAfter.validate("stale_after_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
+		c.MaxAge.validate("max_age_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 	}
-	between("slots", c.Slots, 0, MaxLaneSlots)
-	between("slots_per_pod", c.SlotsPerPod, 0, MaxLaneSlots)
-	between("poll_interval_ms", c.PollIntervalMS, MinPollIntervalMS, MaxPollIntervalMS)
-	between("stale_after_s", c.StaleAfterS, 0, MaxLaneSeconds)
-	between("max_age_s", c.MaxAgeS, 0, MaxLaneSeconds)
 	if c.Kinds != nil {
 		seen := map[string]bool{}
 		for _, kind := range *c.Kinds {

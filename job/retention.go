@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeepS is the longest that a kind may be kept, in seconds, but for ever: a hundred years.
-const MaxKeepS = 100 * 365 * 24 * int64(time.Hour/time.Second)
+// MaxKeep is the longest that a kind may be kept, but for ever: a hundred years.
+const MaxKeep = 100 * 365 * 24 * time.Hour
 
 // Retention says for how long the jobs of a kind are kept that ended in a state, where that is another time than for all kinds.
 type Retention struct {
-	Kind  string `json:"kind"`
-	State State  `json:"state"`  // one in which jobs end
-	KeepS int64  `json:"keep_s"` // seconds, at most [MaxKeepS]; 0: for ever
+	Kind  string  `json:"kind"`
+	State State   `json:"state"`  // one in which jobs end
+	Keep  Seconds `json:"keep_s"` // whole seconds, at most [MaxKeep]; 0: for ever
 }
 
 // Validate reports every mistake at once: [ErrInvalidSetting].
@@ -27,8 +27,8 @@ func (r Retention) Validate() error {
 	if !slices.Contains(States(), r.State) || !r.State.Terminal() {
 		wrong = append(wrong, fmt.Sprintf("jobs end succeeded, failed or cancelled, not %q", string(r.State)))
 	}
-	if r.KeepS < 0 || r.KeepS > MaxKeepS {
-		wrong = append(wrong, fmt.Sprintf("%d seconds: want 0, which is for ever, to %d", r.KeepS, MaxKeepS))
+	if d := r.Keep.Duration(); d < 0 || d > MaxKeep || d%time.Second != 0 {
+		wrong = append(wrong, fmt.Sprintf("%v seconds: want a whole number from 0, which is for ever, to %d", d.Seconds(), int64(MaxKeep/time.Second)))
 	}
 	if wrong != nil {
 		return fmt.Errorf("%w: %s", ErrInvalidSetting, strings.Join(wrong, "; "))
@@ -38,9 +38,9 @@ func (r Retention) Validate() error {
 
 // RetentionChanged is what became of a [Retention].
 type RetentionChanged struct {
-	Kind    string `json:"kind"`
-	State   State  `json:"state"`
-	Changed bool   `json:"changed"`
-	Before  *int64 `json:"before"` // seconds, 0 for ever; nil: as all other kinds
-	After   *int64 `json:"after"`
+	Kind    string   `json:"kind"`
+	State   State    `json:"state"`
+	Changed bool     `json:"changed"`
+	Before  *Seconds `json:"before"` // 0: for ever; nil: as all other kinds
+	After   *Seconds `json:"after"`
 }

@@ -106,6 +106,6 @@ type Fire struct {
 	Missed    int         `json:"missed"`        // missed fires before it that it stands for; at most 1000 are counted
 	JobID     *int64      `json:"job_id,string"` // nil: none was made
 	State     State       `json:"state"`         // of that job now; empty: none, or forgotten since
-	Seconds   *float64    `json:"seconds"`       // from its job's start to its end; nil: not ended
+	Took      *Seconds    `json:"seconds"`       // from its job's start to its end; nil: not ended
 	Message   string      `json:"message"`       // why there is no job
 }

@@ -12,9 +12,6 @@ import (
 // [Runner.Admin]; its methods are safe for concurrent use, and need no running pod.
 type Admin struct{ pod *pod.Pod }
 
-// Admin returns the operator's side of the runner.
-func (r *Runner) Admin() Admin { return Admin{r.pod} }
-
 // named returns the name under which the audit log has an operator.
 func named(actor string) string {
 	return job.Storable(cmp.Or(actor, "operator"), 200)

@@ -17,10 +17,18 @@ type (
 	State = job.State
 	// OutcomeStatus is the outcome of a job that ended.
 	OutcomeStatus = job.OutcomeStatus
+	// End is how a job ended, as Options.OnEnd gets it.
+	End = job.End
 	// EndError is the error of [Result] for a job that failed or was cancelled.
 	EndError = job.EndError
+	// Branch is the end of one branch of a fan-out.
+	Branch = job.Branch
 	// Filter selects jobs.
 	Filter = job.Filter
+	// UniqueWhile is the span for which a unique key is taken: [WhilePending] or [WhileActive].
+	UniqueWhile = job.UniqueWhile
+	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are as given, secrets included.
+	Submission = job.Submission
 	// View is a job as [Runner.Job] and the operators see it.
 	View = job.Job
 )

@@ -26,7 +26,7 @@ func ValidateLanes(lanes []LaneSetup) error {
 			errs = append(errs, fmt.Errorf("%w: lane %q is there twice", job.ErrInvalidSetting, l.Name))
 		}
 		names[l.Name] = true
-		change := job.LaneChange{Slots: job.Limit{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit{Set: true, Value: l.SlotsPerPod}}
+		change := job.LaneChange{Slots: job.Limit[int]{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit[int]{Set: true, Value: l.SlotsPerPod}}
 		errs = append(errs, job.ValidateLaneName(l.Name), change.Validate())
 		for _, kind := range l.Kinds {
 			if other, twice := laneOf[kind]; twice {

@@ -67,9 +67,6 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	return nil
 }
 
-// Branch is the end of one branch of a fan-out.
-type Branch = job.Branch
-
 // Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
 // not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {

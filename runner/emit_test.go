@@ -38,6 +38,16 @@ func (l *listener) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 
 func (*listener) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
+func (*listener) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (l *listener) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
+	l.TraceQueryStart(ctx, conn, pgx.TraceQueryStartData{SQL: data.SQL})
+}
+
+func (*listener) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
 func (l *listener) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +87,7 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 	const emits, notes = "'handler', e.level", "insert into trapeze.job_progress (id, done"
 	pool, heard := heardPool(t, pgtest.URL(t), emits, notes)
 	took := make(chan time.Duration, 1)
-	r := start(t, pool, runner.Options{}, map[string]does{"loop": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{TraceQueries: true}, map[string]does{"loop": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		began := time.Now()
 		for i := range n {
 			if err := j.Emit(ctx, "tick", "debug", fmt.Sprint(i), map[string]int{"i": i}); err != nil {

@@ -30,12 +30,14 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 			}
 			return nil, errors.New("late")
 		},
+		"shrugs": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
 		"fans": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(of("fails"), runner.Step(of("later"), runner.Foreign())).FailFast(), nil
 		},
 		"chains": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("fine")), nil },
 	}
-	o := runner.Options{ApprovalTTL: 50 * time.Millisecond, LeaseFor: time.Second}
+	var told ends
+	o := runner.Options{ApprovalTTL: 50 * time.Millisecond, LeaseFor: time.Second, OnEnd: told.add}
 	a, b := make1(t, pool, o, handlers, runner.MaxCrashes(1)), make1(t, pool, o, handlers, runner.MaxCrashes(1))
 	exec(t, pool, `insert into trapeze.lanes (name, max_age_s) values ('brief', 1)`)
 	submit := func(kind string, options ...runner.EnqueueOption) int64 {
@@ -72,7 +74,11 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 			is.NoErr(end(r, id))
 		}
 	}
-	id := submit("runs") // its pod dies
+	id := submit("shrugs") // it succeeds after its cancel was committed, which wins
+	inState(t, a, id, job.Running)
+	_, err = a.Admin().Cancel(t.Context(), id, "me")
+	is.NoErr(err)
+	id = submit("runs") // its pod dies
 	inState(t, a, id, job.Running)
 	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
@@ -89,13 +95,14 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	counted := allCounted(t, pool, a, b)
 	for end, n := range map[endOf]int{
 		{"", "expires", "cancelled"}: 1, {"deadline", "overdue", "failed"}: 1, {"", "cancelled", "cancelled"}: 2, {"", "crowd", "cancelled"}: 3,
-		{"", "runs", "cancelled"}: 4, {"crash_limit", "runs", "failed"}: 1, {"children_failed", "fans", "failed"}: 1, {"", "later", "cancelled"}: 1,
+		{"", "runs", "cancelled"}: 4, {"", "shrugs", "cancelled"}: 1, {"crash_limit", "runs", "failed"}: 1, {"children_failed", "fans", "failed"}: 1, {"", "later", "cancelled"}: 1,
 		{"panic", "panics", "failed"}: 1, {"error", "fails", "failed"}: 2,
 	} {
 		if counted[end] != n {
 			t.Errorf("%v: %d, want %d", end, counted[end], n)
 		}
 	}
+	told.check(t, pool)
 }
 
 func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
@@ -103,7 +110,8 @@ func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
-	r := start(t, pool, runner.Options{}, map[string]does{
+	var told ends
+	r := start(t, pool, runner.Options{OnEnd: told.add}, map[string]does{
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done("result-of-k"), nil },
 	})
 	cut := proxy.CutReplyOnce(holds("result-of-k"))
@@ -111,6 +119,7 @@ func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	<-cut
 	ended(t, make1(t, direct, runner.Options{}, nil), id)
 	allCounted(t, direct, r)
+	told.check(t, direct)
 }
 
 func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {

@@ -12,14 +12,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Submitted is what a submission came to.
-type Submitted struct {
-	ID         int64 // of the job
-	PipelineID int64
-	State      job.State
-	Duplicate  bool // the job of an earlier submission with the same unique or idempotency key
-}
-
 // Enqueue submits a job. When a slot of its lane is free in this pod, nothing that goes before it
 // waits there, and its subject is free, the job is born running and starts at once, here; else it is pending, and whoever
 // has a slot claims it.
@@ -32,8 +24,7 @@ func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueO
 	if err != nil {
 		return Submitted{}, err
 	}
-	s, err := r.pod.Submit(ctx, w)
-	return Submitted(s), err
+	return r.submitOne(ctx, w, func(ctx context.Context) (work.Submitted, error) { return r.pod.Submit(ctx, w) })
 }
 
 // EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, or awaits
@@ -44,8 +35,56 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	if err != nil {
 		return Submitted{}, err
 	}
-	s, err := r.pod.SubmitTx(ctx, tx, w)
-	return Submitted(s), err
+	return r.submitOne(ctx, w, func(ctx context.Context) (work.Submitted, error) { return r.pod.SubmitTx(ctx, tx, w) })
+}
+
+// submitOne submits a job through the middleware.
+func (r *Runner) submitOne(ctx context.Context, w *work.Submission, do func(context.Context) (work.Submitted, error)) (Submitted, error) {
+	if len(r.opts.EnqueueMiddleware) == 0 {
+		s, err := do(ctx)
+		return Submitted(s), err
+	}
+	made, err := r.submitAll(ctx, []*work.Submission{w}, func(ctx context.Context) ([]Submitted, error) {
+		s, err := do(ctx)
+		return []Submitted{Submitted(s)}, err
+	})
+	if err != nil {
+		return Submitted{}, err
+	}
+	return made[0], nil
+}
+
+// submitAll submits jobs through the middleware.
+func (r *Runner) submitAll(ctx context.Context, jobs []*work.Submission, do func(context.Context) ([]Submitted, error)) ([]Submitted, error) {
+	if len(r.opts.EnqueueMiddleware) == 0 {
+		return do(ctx)
+	}
+	list := make([]Submission, len(jobs))
+	for i, w := range jobs {
+		list[i] = w.Describe()
+	}
+	for i := len(r.opts.EnqueueMiddleware) - 1; i >= 0; i-- {
+		one, next := r.opts.EnqueueMiddleware[i], do
+		do = func(ctx context.Context) ([]Submitted, error) { return one(ctx, list, next) }
+	}
+	made, err := do(ctx)
+	if err == nil && len(made) != len(jobs) {
+		err = fmt.Errorf("enqueue middleware returned %d results for %d jobs: return those of next", len(made), len(jobs))
+	}
+	return made, err
+}
+
+// Describe returns the job that args and options ask for. It needs no database: a fake of an interface of yours calls it in a test, to read
+// the submissions of the code under test. Errors: as of [Runner.Enqueue], but kinds, lanes and keys are not checked.
+func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
+	w, err := encodeSubmission(args, options)
+	if err != nil {
+		return Submission{}, err
+	}
+	if err := w.Validate(); err != nil {
+		return Submission{}, fmt.Errorf("%w (kind %s)", err, w.Kind)
+	}
+	return w.Describe(), nil
 }
 
 // Tx runs do in a transaction of the host's pool, commits it, and wakes this pod for the jobs that do submitted.
@@ -66,22 +105,50 @@ const manyAtOnce = 2000
 // EnqueueMany submits jobs with the same options, pending or awaiting approval, and returns their ids in order. Each 2,000 of them are one
 // commit: after an error the ids returned are those that are known to be committed. Keys are not among its options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
-	var done []int64
+	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
+	if err == nil {
+		r.pod.Wake()
+		r.pod.WakePeers()
+	}
+	return done, err
+}
+
+// EnqueueManyTx is [Runner.EnqueueMany] in the caller's transaction: all jobs exist if and only if that commits. Each 2,000 of them take a
+// savepoint. After an error it returns no ids, and the caller must roll back. [Runner.Tx] wakes this pod without a notification.
+func (r *Runner) EnqueueManyTx(ctx context.Context, tx pgx.Tx, list []job.Args, options ...EnqueueOption) ([]int64, error) {
+	done, err := r.enqueueMany(ctx, list, options, func(ctx context.Context, part []*work.Submission) ([]int64, error) {
+		return r.pod.SubmitManyTx(ctx, tx, part)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// enqueueMany submits jobs in parts. After an error it returns the ids of the parts before.
+func (r *Runner) enqueueMany(ctx context.Context, list []job.Args, options []EnqueueOption,
+	submit func(context.Context, []*work.Submission) ([]int64, error)) (done []int64, err error) {
 	for part := range slices.Chunk(list, manyAtOnce) {
 		encoded := make([]*work.Submission, len(part))
 		for i, args := range part {
-			var err error
 			if encoded[i], err = encodeSubmission(args, options); err != nil {
 				return done, err
 			}
 		}
-		ids, err := r.pod.SubmitMany(ctx, encoded)
+		made, err := r.submitAll(ctx, encoded, func(ctx context.Context) ([]Submitted, error) {
+			ids, err := submit(ctx, encoded)
+			made := make([]Submitted, len(ids))
+			for i, id := range ids {
+				made[i] = Submitted{ID: id, PipelineID: id}
+			}
+			return made, err
+		})
 		if err != nil {
 			return done, err
 		}
-		done = append(done, ids...)
+		for _, s := range made {
+			done = append(done, s.ID)
+		}
 	}
-	r.pod.Wake()
-	r.pod.WakePeers()
 	return done, nil
 }

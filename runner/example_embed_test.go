@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 type Measure struct{ Text string }
@@ -24,10 +26,14 @@ func Example() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
 	ctx, stop := context.WithCancel(context.Background())
+	emptied(ctx, url)
 
 	// readme:begin
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
+		log.Fatal(err)
+	}
+	if err := migrate.Up(ctx, pool, runner.Options{}); err != nil { // makes the tables
 		log.Fatal(err)
 	}
 	r, err := runner.New(pool, runner.Options{})
@@ -54,4 +60,16 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output: length: 7
+}
+
+// emptied leaves nothing of ours in the database, as the README's reader finds it.
+func emptied(ctx context.Context, url string) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, `drop schema trapeze cascade`); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -51,7 +52,7 @@ func during(register func(r *runner.Runner), do func(ctx context.Context, r *run
 	go func() { ended <- r.Run(ctx) }()
 	do(ctx, r)
 	stop()
-	if err := <-ended; err != nil {
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) { // stopped before it had started
 		log.Fatal(err)
 	}
 }
@@ -107,7 +108,7 @@ func ExampleFanOut() {
 		})
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Unit]) (*runner.Outcome, error) {
 			if j.Args.Name == "" {
-				return nil, fmt.Errorf("a unit without a name")
+				return nil, runner.Permanent(errors.New("a unit without a name"))
 			}
 			return runner.Done(len(j.Args.Name)), nil
 		})

@@ -17,7 +17,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	url := pgtest.URL(t)
 	pool, claims := counted(t, url)
 	wait, open := gate(t)
-	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": until(wait)})
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, TraceQueries: true}, map[string]does{"k": until(wait)})
 	runs := begun(t, r, of("k"))
 	q, err := r.Admin().Freeze(t.Context(), 500*time.Millisecond, "ann")
 	is.NoErr(err)
@@ -28,6 +28,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 		enqueue(t, r, of("k"))
 	}
 	before := claims.Claims.Load()
+	is.True(before > 0)                // they are heard
 	time.Sleep(500 * time.Millisecond) // five polls: an absence can only be given time
 	is.Equal(claims.Claims.Load(), before)
 	open()
@@ -53,7 +54,8 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `delete from trapeze.gate`)
-	operator := make1(t, pool, runner.Options{}, nil).Admin()
+	idle := make1(t, pool, runner.Options{}, nil)
+	operator := idle.Admin()
 	r := make1(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, LeaseFor: time.Minute}, map[string]does{"k": nothing})
 	stop := run(t, r)
 	s, err := r.Enqueue(t.Context(), of("k"))
@@ -74,19 +76,17 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	runs := begun(t, cut, of("w"))
 	_, err = operator.Pause(t.Context(), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "it has heard", func() bool {
-		s, err := cut.Enqueue(t.Context(), of("k"))
-		is.NoErr(err)
-		return s.State == job.Pending
-	})
+	heartbeats(t, pool, cut, 2) // it has heard
+	waits, err := cut.Enqueue(t.Context(), of("k"))
+	is.NoErr(err)
+	is.Equal(waits.State, job.Pending)
 	proxy.Blackhole()
 	proxy.Reset()
 	time.Sleep(500 * time.Millisecond) // heartbeats fail
 	proxy.Pass()
 	open()
-	is.Equal(ended(t, cut, runs).State, job.Succeeded)
-	pgtest.Wait(t, "what it ran has ended", func() bool { return running(t, pool) == 0 })
-	is.True(one[int](t, pool, `select count(*)::int from trapeze.live where state = 'pending'`) > 0) // and nothing else was begun
+	is.Equal(ended(t, idle, runs).State, job.Succeeded)
+	is.Equal(get(t, idle, waits.ID).State, job.Pending) // and nothing else was begun
 	_, err = operator.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)

@@ -131,28 +131,32 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 // Who has nothing to run wants no slots: what is limited over all pods costs an idle pod nothing but the look of a poll.
 func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 2)`)
 	r := start(t, pool, runner.Options{PollEvery: time.Hour, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{"k": nothing})
 	enqueue(t, r, of("k"), runner.Lane("narrow"))
 	quiet(t, pool)
-	// The slot goes back after an idle heartbeat, and that is the last question.
-	beats := func(n int) {
-		for range n {
-			seen := one[time.Time](t, pool, `select lease_until from trapeze.pods`)
-			pgtest.Wait(t, "another heartbeat", func() bool {
-				return one[time.Time](t, pool, `select lease_until from trapeze.pods`).After(seen)
-			})
-		}
-	}
-	pgtest.Wait(t, "the slot goes back", func() bool {
+	pgtest.Wait(t, "the slot goes back after an idle heartbeat", func() bool {
 		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 	})
-	beats(3)
-	asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
-	beats(10)
-	is.Equal(one[int64](t, pool, `select asked from trapeze.slot_grants`), asked)
+	// It may ask once more when it hears its own news of that, late on a busy machine, or after its looks for passed rows.
+	pgtest.Wait(t, "ten heartbeats pass without a question", func() bool {
+		asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
+		heartbeats(t, pool, r, 10)
+		return one[int64](t, pool, `select asked from trapeze.slot_grants`) == asked
+	})
+}
+
+// heartbeats waits until a pod has sent some. The answer to the last one may still be on its way.
+func heartbeats(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, n int) {
+	t.Helper()
+	for range n {
+		sent := func() time.Time {
+			return one[time.Time](t, pool, `select lease_until from trapeze.pods where boot = $1`, r.Boot())
+		}
+		before := sent()
+		pgtest.Wait(t, "a heartbeat", func() bool { return sent().After(before) })
+	}
 }
 
 func TestTheSlotsOfADeadPodComeBack(t *testing.T) {

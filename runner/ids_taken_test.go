@@ -48,6 +48,19 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			})
 		}
 	}
+	manyInTx := func(n int) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
+		return func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
+			var ids []int64
+			err := r.Tx(t.Context(), func(tx pgx.Tx) (err error) {
+				ids, err = r.EnqueueManyTx(t.Context(), tx, many("plain", n))
+				return err
+			})
+			if err == nil {
+				_, err = r.Wait(t.Context(), ids[n-1])
+			}
+			return err
+		}
+	}
 	for name, c := range map[string]struct {
 		does func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error
 		jobs int  // that come of it
@@ -91,6 +104,8 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			}
 			return err
 		}, 250, false},
+		"many jobs in the caller's transaction":         {manyInTx(20), 20, false},
+		"many jobs by COPY in the caller's transaction": {manyInTx(250), 250, false},
 		"a next step":                 {submits(of("chains")), 2, true},
 		"a next step with writes":     {submits(of("writes")), 2, true},
 		"the children and their join": {submits(of("fans", "5")), 7, true},

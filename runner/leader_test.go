@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 // leading are those of some runners that say that they lead.
@@ -80,7 +81,7 @@ func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	var pods []*runner.Runner
 	for _, schema := range []string{"trapeze", "other_home"} {
-		if err := runner.Migrate(t.Context(), pool, runner.Options{Schema: schema}); err != nil {
+		if err := migrate.Up(t.Context(), pool, runner.Options{Schema: schema}); err != nil {
 			t.Fatal(err)
 		}
 		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollEvery: 500 * time.Millisecond}, nil))

@@ -64,11 +64,11 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 	if err != nil {
 		return nil, 0, err
 	}
-	a.pod.Count.Ends.Count(job.Cancelled, "", c.Kinds...)
+	a.pod.Ends.ReportAll(c.Ended)
 	seen := make(map[int64]bool, len(ids))
-	for _, id := range c.Ended {
-		seen[id] = true
-		a.pod.Waiters.Seen(id)
+	for _, end := range c.Ended {
+		seen[end.ID] = true
+		a.pod.Waiters.Seen(end.ID)
 	}
 	for _, l := range c.Asked {
 		seen[l.JobID] = true

@@ -33,11 +33,11 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 
 // withValues returns an outcome whose writes see the values of a context as well as those of their own.
 func (o *Outcome) withValues(from context.Context) *Outcome {
-	if o == nil || o.inTx == nil {
+	if o == nil || len(o.inTx) == 0 {
 		return o
 	}
-	with, write := *o, o.inTx // a handler may return the same outcome again
-	with.inTx = func(ctx context.Context, tx pgx.Tx) error { return write(valued{ctx, from}, tx) }
+	with, writes := *o, o.inTx // a handler may return the same outcome again
+	with.inTx = work.Writes{func(ctx context.Context, tx pgx.Tx) error { return writes.Run(valued{ctx, from}, tx) }}
 	return &with
 }
 
@@ -53,3 +53,14 @@ func (v valued) Value(key any) any {
 	}
 	return v.from.Value(key)
 }
+
+// EnqueueMiddleware is called around each submission, with its jobs: one of [Runner.Enqueue] or [Runner.EnqueueTx], or up to 2,000 of
+// [Runner.EnqueueMany], which are one commit, or of [Runner.EnqueueManyTx]. Handlers that call them and clients of the HTTP API submit through
+// it too.
+//
+// next submits the jobs with the context that it is given, or calls the next of Options.EnqueueMiddleware; it returns one [Submitted] a job,
+// in the same order, or an error. The caller gets the return of the middleware: an error without a call of next refuses the submission. After
+// EnqueueTx and EnqueueManyTx the jobs exist only if the caller commits.
+//
+// It is not called for jobs that follow from others and are part of their commits, by [Then] or [FanOut], nor for those of schedules.
+type EnqueueMiddleware func(ctx context.Context, jobs []Submission, next func(context.Context) ([]Submitted, error)) ([]Submitted, error)

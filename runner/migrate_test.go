@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
@@ -17,9 +18,9 @@ func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	_, err := r.Enqueue(t.Context(), of("k"))
-	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call runner.Migrate`))
+	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call migrate.Up`))
 	err = r.Run(t.Context())
-	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call runner.Migrate`))
+	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call migrate.Up`))
 }
 
 // A program that only submits finds the lanes that its options name, though no pod has run yet.
@@ -29,7 +30,7 @@ func TestLanesAreThereOnceTheTablesAre(t *testing.T) {
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	o := runner.Options{Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(4), SlotsPerPod: new(2), Kinds: []string{"k"}}}}
 	for range 2 { // a second time changes nothing
-		is.NoErr(runner.Migrate(t.Context(), pool, o))
+		is.NoErr(migrate.Up(t.Context(), pool, o))
 	}
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	_, err := r.Enqueue(t.Context(), of("k"), runner.Lane("post"))
@@ -38,6 +39,6 @@ func TestLanesAreThereOnceTheTablesAre(t *testing.T) {
 	is.Equal(one[string](t, pool, `select slots || '/' || slots_per_pod from trapeze.lanes where name = 'mail'`), "4/2")
 
 	o.Lanes[0].SlotsPerPod = new(-1)
-	err = runner.Migrate(t.Context(), pool, o)
+	err = migrate.Up(t.Context(), pool, o)
 	is.True(errors.Is(err, runner.ErrInvalidSetting))
 }

@@ -146,10 +146,11 @@ func TestALaneThatIsSetWrongIsRefused(t *testing.T) {
 		err    error
 	}{
 		"slots below zero":       {"default", job.LaneChange{Slots: job.To(-1)}, job.ErrInvalidSetting},
-		"a billion slots":        {"default", job.LaneChange{SlotsPerPod: job.To(1e9)}, job.ErrInvalidSetting},
-		"a poll that never ends": {"default", job.LaneChange{PollIntervalMS: job.To(99)}, job.ErrInvalidSetting},
-		"a negative age":         {"default", job.LaneChange{MaxAgeS: job.To(-1)}, job.ErrInvalidSetting},
-		"a negative limit":       {"default", job.LaneChange{StaleAfterS: job.To(-1)}, job.ErrInvalidSetting},
+		"a billion slots":        {"default", job.LaneChange{SlotsPerPod: job.To(1_000_000_000)}, job.ErrInvalidSetting},
+		"a poll that never ends": {"default", job.LaneChange{PollInterval: job.To(job.Millis(99 * time.Millisecond))}, job.ErrInvalidSetting},
+		"a negative age":         {"default", job.LaneChange{MaxAge: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
+		"half a second":          {"default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Second / 2))}, job.ErrInvalidSetting},
+		"a negative limit":       {"default", job.LaneChange{StaleAfter: job.To(job.Seconds(-time.Second))}, job.ErrInvalidSetting},
 		"a kind twice":           {"default", job.LaneChange{Kinds: &twice}, job.ErrInvalidSetting},
 		"an empty name":          {"", job.LaneChange{}, job.ErrInvalidSetting},
 		"a path":                 {"../x", job.LaneChange{}, job.ErrInvalidSetting},

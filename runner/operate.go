@@ -22,9 +22,7 @@ func (a Admin) operated(ctx context.Context, err error) error {
 	if err != nil {
 		return a.pod.CommandError(err)
 	}
-	if a.pod.Lease.Registered() {
-		a.pod.Follow(ctx)
-	}
+	a.pod.Follow(ctx)
 	return nil
 }
 

@@ -64,12 +64,12 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	}
 	pgtest.Wait(t, "both pods are full", func() bool { return running(t, pool) == 8 })
 
-	changed, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAgeS: job.To(3600)}, "ann")
+	changed, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: new(bool), MaxAge: job.To(job.Seconds(time.Hour))}, "ann")
 	is.NoErr(err)
 	is.Equal(changed.Changed, []string{"max_age_s", "enabled"})
 	is.Equal([]int{changed.Running, changed.Waiting}, []int{8, 4})
 	is.Equal(running(t, pool), 8) // what runs goes on
-	again, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{MaxAgeS: job.To(3600)}, "ann")
+	again, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Hour))}, "ann")
 	is.NoErr(err)
 	is.Equal(len(again.Changed), 0)
 	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // what changes nothing leaves no trace
@@ -114,7 +114,7 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
 	r := start(t, pool, o, map[string]does{"k": nothing})
 	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // whose submissions nobody hears
-	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollIntervalMS: job.To(100)}, "")
+	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollInterval: job.To(job.Millis(100 * time.Millisecond))}, "")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod knows the lane", func() bool {
 		_, err := r.Enqueue(t.Context(), of("k"), runner.Lane("quick"))
@@ -151,7 +151,7 @@ func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
 	wait, _ := gate(t)
 	r := start(t, pool, runner.Options{}, map[string]does{"k": until(wait)})
 	id := begun(t, r, of("k"))
-	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StaleAfterS: job.To(1)}, "ann")
+	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StaleAfter: job.To(job.Seconds(time.Second))}, "ann")
 	is.NoErr(err)
 	j := ended(t, r, id) // it ran before there was a limit
 	is.Equal(why(j), job.ReasonStale)

@@ -6,6 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/engine"
 
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -80,11 +81,27 @@ type Options struct {
 	BehindPooler bool
 	// Middleware is called around each handler, the first outermost. Default: none.
 	Middleware []Middleware
+	// EnqueueMiddleware is called around each submission, the first outermost. Default: none.
+	EnqueueMiddleware []EnqueueMiddleware
+	// OnEnd is called with each job that a statement of this process ended for good, after its commit: also with those that no handler ended,
+	// such as the jobs of a pod that crashed once too often, which the pod that recovers them fails. Each end is reported in one process, at most
+	// once, and without a promise: a process that dies between the commit and the call does not make it, and an end that a program without the
+	// hook wrote, such as trapeze cancel with DATABASE_URL, is not reported.
+	//
+	// It delays no job: a separate goroutine makes the calls one after the other. While jobs end faster than it returns, 1,000 ends
+	// wait, the last 500 places for failures alone; the others are dropped, with a line in the log. ctx ends after ten seconds.
+	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then end ctx and drop the others. A
+	// panic is logged. Default: none.
+	OnEnd func(ctx context.Context, e job.End)
 	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global one
 	// as it is at each submission and run; when none is set, nothing is traced and nothing is stored.
 	TracerProvider trace.TracerProvider
+	// TraceQueries shows the statements of the runner's own connections, claims, polls and heartbeats, to the query tracer of the host's pool
+	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees the statements in the host's pool, such as EnqueueTx,
+	// [Job.Tx] and [Outcome.InTx], and nothing else.
+	TraceQueries bool
 	// Logger receives one line an event. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -161,6 +178,9 @@ func (o Options) validate() error {
 	for i, m := range o.Middleware {
 		complain(m != nil, "middleware %d is nil", i+1)
 	}
+	for i, m := range o.EnqueueMiddleware {
+		complain(m != nil, "enqueue middleware %d is nil", i+1)
+	}
 	errs = append(errs, ValidateLanes(o.Lanes))
 	return errors.Join(errs...)
 }
@@ -175,7 +195,7 @@ func (o Options) pod() pod.Options {
 		},
 		Schema: o.Schema, BehindPooler: o.BehindPooler, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL,
 		MinScheduleInterval: o.MinScheduleInterval, RetainSucceeded: o.RetainSucceeded, RetainFailed: o.RetainFailed,
-		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, TracerProvider: o.TracerProvider, Logger: o.Logger, PassEvery: time.Minute,
+		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, OnEnd: o.OnEnd, TracerProvider: o.TracerProvider, TraceQueries: o.TraceQueries, Logger: o.Logger, PassEvery: time.Minute,
 	}
 	for _, l := range o.Lanes {
 		p.Lanes = append(p.Lanes, admin.BootLane(l))

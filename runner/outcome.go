@@ -13,14 +13,16 @@ import (
 
 // Outcome is what follows a handler that succeeded: made by [Done], [Then], [FanOut], [Deferred] or [Snooze]. nil is Done(nil).
 type Outcome struct {
-	result  any
-	status  job.OutcomeStatus
-	next    job.Args
-	options []EnqueueOption
-	inTx    func(ctx context.Context, tx pgx.Tx) error
-	snooze  *work.Snooze
-	fan     *fan
-	wrong   error // the first mistake in how it was made: the job fails with it
+	result   any
+	status   job.OutcomeStatus
+	next     job.Args
+	options  []EnqueueOption
+	inTx     work.Writes
+	snooze   *work.Snooze
+	fan      *fan
+	undo     []FailureOption
+	endChain bool
+	wrong    error // the first mistake in how it was made: the job fails with it
 }
 
 // complain keeps the first mistake in how an outcome was made.
@@ -112,6 +114,32 @@ func (o *Outcome) FailFast() *Outcome {
 	return o
 }
 
+// EndChain ends the job as [Done] does, and the chain that was declared with it: the steps after this one do not follow.
+func EndChain(result any) *Outcome { return Done(result).EndChain() }
+
+// EndChain drops the remaining steps of a declared chain: the next step is that of [Then], the [Outcome.Join], or none. Inside a
+// branch of a fan-out it is the chain of that branch.
+func (o *Outcome) EndChain() *Outcome { o.endChain = true; return o }
+
+// OnFailure names a compensation, a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the commit of
+// that failure. Those of several steps are one chain, the latest first. It counts from the return of the handler on, also when this run
+// fails after that, but not when the job is tried again and another run fails. A compensation of a branch of a fan-out counts until the
+// branch has ended. See the function [OnFailure].
+func (o *Outcome) OnFailure(args job.Args) *Outcome { return o.undone(OnFailure(args)) }
+
+// OnFailureOrCancel is [Outcome.OnFailure], and also when a later step is cancelled, or this job while it ends.
+func (o *Outcome) OnFailureOrCancel(args job.Args) *Outcome {
+	return o.undone(OnFailureOrCancel(args))
+}
+
+func (o *Outcome) undone(f FailureOption) *Outcome {
+	if o.snooze != nil {
+		return o.complain("OnFailure of an outcome that is Snooze: the job has not ended")
+	}
+	o.undo = append(o.undo, f)
+	return o
+}
+
 // Result sets the result of the job, read by the next step with [Job.PreviousResult].
 func (o *Outcome) Result(result any) *Outcome { o.result = result; return o }
 
@@ -122,14 +150,8 @@ func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 // handler has returned, with the job's lease held; an error of it, or a panic, rolls everything back and counts as the
 // handler's error. The transaction is one of the host's pool. Given twice, both write, in this order.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
-	first := o.inTx
-	if o.inTx = write; first != nil {
-		o.inTx = func(ctx context.Context, tx pgx.Tx) error {
-			if err := first(ctx, tx); err != nil {
-				return err
-			}
-			return write(ctx, tx)
-		}
+	if write != nil {
+		o.inTx = append(o.inTx, write)
 	}
 	return o
 }

@@ -81,6 +81,9 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	delayed := enqueue(t, r, of("total"), runner.Delay(50*time.Millisecond))
 	hanging := begun(t, r, of("hangs"))
 	is.NoErr(r.Tx(t.Context(), func(tx pgx.Tx) error {
+		if _, err := r.EnqueueManyTx(t.Context(), tx, many("total", 300)); err != nil {
+			return err
+		}
 		_, err := r.EnqueueTx(t.Context(), tx, of("total"), runner.IdempotencyKey("k"))
 		return err
 	}))
@@ -100,7 +103,7 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	release()
 	quiet(t, direct)
 	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3)
-	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3000+5)
+	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+5)
 	ready, why := r.Ready()
 	is.True(ready) // also without LISTEN
 	is.Equal(len(why), 0)

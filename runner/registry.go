@@ -26,46 +26,50 @@ import (
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
 
 // HandleOption sets what holds for all jobs of a kind.
-type HandleOption func(*registered)
+type HandleOption interface{ handle(k *registered) }
+
+type handleOption func(*registered)
+
+func (o handleOption) handle(k *registered) { o(k) }
 
 // Timeout bounds each run: its context then ends with [job.ErrTimeout], and its error counts as an attempt. Default:
 // Options.Timeout.
 func Timeout(d time.Duration) HandleOption {
-	return func(k *registered) {
+	return handleOption(func(k *registered) {
 		k.complain(d >= 0, "Timeout(%s), want 0 or more", d)
 		k.Timeout = d
-	}
+	})
 }
 
 // Retry lets a job's handler fail: max tries in all, with the given wait in between. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
-	return func(k *registered) {
+	return handleOption(func(k *registered) {
 		k.complain(max >= 1, "Retry(%d), want at least one try", max)
 		k.MaxAttempts, k.Backoff = max, wait
-	}
+	})
 }
 
 // MaxCrashes is how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
 func MaxCrashes(n int) HandleOption {
-	return func(k *registered) {
+	return handleOption(func(k *registered) {
 		k.complain(n >= 1, "MaxCrashes(%d), want at least 1", n)
 		k.MaxCrashes = n
-	}
+	})
 }
 
 // KeepRunning lets handlers of this kind go on while the pod cannot reach the database for longer than its lease. Their
 // writes are fenced all the same; what they do elsewhere may happen at the same time as on another pod.
-func KeepRunning() HandleOption { return func(k *registered) { k.KeepRunning = true } }
+func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
 // StaleAfter ends the context of a run with [job.ErrStale] when its handler has for that long neither noted progress
 // ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
 // a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
 // the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
 func StaleAfter(d time.Duration) HandleOption {
-	return func(k *registered) {
+	return handleOption(func(k *registered) {
 		k.complain(d >= 0, "StaleAfter(%s), want 0 or more", d)
 		k.StaleAfter = &d
-	}
+	})
 }
 
 // registered is a kind with what the public face keeps of it.
@@ -129,12 +133,18 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	case r.pod.Kinds[name] != nil:
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
-	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(through(r.opts.Middleware, name, run)), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name), Ends: r.pod.Count.Ends.Of(name)}}
+	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(through(r.opts.Middleware, name, run)), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name).Observe, Ends: r.pod.Ends.Of(name)}}
 	for _, o := range options {
-		o(k)
+		o.handle(k)
 	}
 	if len(k.wrong) > 0 {
 		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
+	}
+	if slices.ContainsFunc(k.OnFailure, func(s work.Step) bool { return s.Kind == name }) {
+		panic(fmt.Sprintf("runner: kind %q follows its own failure: it would never end", name))
+	}
+	if len(k.OnFailure) > 0 && r.remote != nil {
+		panic(fmt.Sprintf("runner: kind %q has OnFailure, which a remote worker cannot declare: give it to the jobs, or to the kind in a pod", name))
 	}
 	if k.InDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))

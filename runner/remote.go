@@ -15,7 +15,7 @@ var ErrNoDatabase = engine.ErrNoDatabase
 
 // InDatabase says that handlers of the kind write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it: to register
 // it there is a mistake in the wiring, and pods refuse a worker that names it.
-func InDatabase() HandleOption { return func(k *registered) { k.InDatabase = true } }
+func InDatabase() HandleOption { return handleOption(func(k *registered) { k.InDatabase = true }) }
 
 // RemoteOptions configure [NewRemote].
 type RemoteOptions struct {

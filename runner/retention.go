@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
@@ -13,10 +14,10 @@ func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 	return list, a.pod.DBError(err)
 }
 
-// SetRetention says for how long the jobs of a kind are kept that ended in a state (seconds; 0: for ever), from the next round of the
+// SetRetention keeps the jobs of a kind that ended in a state for a time of whole seconds (0: for ever), from the next round of the
 // maintenance on. What is older then is gone, and nothing brings it back. The kind need not be known here. Error: [job.ErrInvalidSetting].
-func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keepS int64, actor string) (job.RetentionChanged, error) {
-	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, &keepS, named(actor))
+func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keep time.Duration, actor string) (job.RetentionChanged, error) {
+	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, (*job.Seconds)(&keep), named(actor))
 	return done, a.operated(ctx, err)
 }
 

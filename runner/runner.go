@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/pod"
 )
@@ -86,14 +85,14 @@ func (r *Runner) Close() {
 	}
 }
 
+// Admin returns the operator's side of the runner.
+func (r *Runner) Admin() Admin { return Admin{r.pod} }
+
 // Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
 func (r *Runner) Boot() string { return r.pod.Boot() }
 
 // PodName is the display name of this pod.
 func (r *Runner) PodName() string { return r.opts.Name }
-
-// Metrics are the pod's instruments, to be registered where the host's are.
-func (r *Runner) Metrics() prometheus.Collector { return r.pod.Collector() }
 
 // Running is the number of jobs that run in this process.
 func (r *Runner) Running() int { return r.pod.Runs.Len() }

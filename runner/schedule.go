@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -22,8 +23,6 @@ func (o scheduleOption) schedule(d *declaration) { o(&d.Set) }
 type declarationOption func(d *declaration)
 
 func (o declarationOption) schedule(d *declaration) { o(d) }
-
-func (o EnqueueOption) schedule(d *declaration) { o(&d.job) }
 
 // Zone is the time zone that the expression is read in, by its IANA name such as Europe/Zurich. Default UTC.
 func Zone(name string) ScheduleOption {
@@ -88,6 +87,17 @@ func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options
 	r.declared = append(r.declared, d)
 }
 
+// declareNow writes the declarations into the database, before Run or instead of it.
+func (r *Runner) declareNow(ctx context.Context) error {
+	r.mu.Lock()
+	list, err := r.checkDeclared()
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return r.pod.Declare(ctx, list)
+}
+
 // checkDeclared returns the declarations, and reports every mistake in them at once.
 func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	var errs []error
@@ -112,6 +122,7 @@ func (r *Runner) complete(d *declaration) error {
 		return err
 	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.Foreign ||
+		w.failure.args != nil || w.When != job.AfterSuccess || w.schema != "" ||
 		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
 		return fmt.Errorf("%w: its jobs take a subject, a lane, a priority and a unique key while active only", job.ErrInvalidSchedule)
 	}

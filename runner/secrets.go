@@ -18,9 +18,9 @@ func Secrets(pointers ...string) HandleOption {
 			panic("runner: secret " + pointer + ": want a JSON pointer, such as /password or /users/*/token")
 		}
 	}
-	return func(k *registered) {
+	return handleOption(func(k *registered) {
 		k.secrets, k.secretsKnown = append(k.secrets, pointers...), true
-	}
+	})
 }
 
 // secrets returns JSON pointers to the secret arguments of a kind, see [Secrets]. They are unknown for kinds without a handler here,

@@ -41,7 +41,8 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 	is.Equal([]int{now.Pods[0].Running + now.Pods[1].Running, now.Pods[0].Slots}, []int{2, 3})
 	is.Equal(now.Lanes[0].Name, "default")
 	narrow := now.Lanes[1]
-	is.Equal([]int{narrow.Running, *narrow.Slots, narrow.Waiting, *narrow.PollIntervalMS}, []int{1, 1, 2, 500})
+	is.Equal([]int{narrow.Running, *narrow.Slots, narrow.Waiting}, []int{1, 1, 2})
+	is.Equal(narrow.PollInterval.Duration(), 500*time.Millisecond)
 	is.Equal(narrow.Kinds, []string{"n"})
 	is.True(!narrow.Oldest.IsZero() && time.Since(*narrow.Oldest) < time.Minute)
 	is.Equal(len(now.Running), 2)

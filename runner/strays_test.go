@@ -19,8 +19,13 @@ import (
 
 func reviewRunner(t *testing.T, kinds map[string]Func[Raw], options ...HandleOption) *Runner {
 	t.Helper()
+	return reviewRunnerTelling(t, nil, kinds, options...)
+}
+
+func reviewRunnerTelling(t *testing.T, onEnd func(context.Context, job.End), kinds map[string]Func[Raw], options ...HandleOption) *Runner {
+	t.Helper()
 	r, err := New(pgtest.Pool(t), Options{HeartbeatEvery: 200 * time.Millisecond, LeaseFor: 6 * time.Second,
-		ShutdownGrace: time.Second, StuckAfter: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		ShutdownGrace: time.Second, StuckAfter: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), OnEnd: onEnd})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +43,9 @@ func reviewRunner(t *testing.T, kinds map[string]Func[Raw], options ...HandleOpt
 // A claim whose reply was lost and whose job is then cancelled by an operator, before the pod has looked for strays.
 func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	t.Parallel()
-	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
+	told := make(chan job.End, 2)
+	r := reviewRunnerTelling(t, func(_ context.Context, e job.End) { told <- e },
+		map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	made, err := r.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign(), Subject("s"))
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +63,11 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Cancelled
 	})
+	pgtest.Wait(t, "the hook is called", func() bool { return len(told) > 0 })
+	if got, want := <-told, (job.End{ID: made.ID, PipelineID: made.ID, Kind: "stray", Lane: "default", Subject: "s", Attempt: 1, State: job.Cancelled,
+		Reason: job.ReasonCancelled}); got != want {
+		t.Errorf("told %+v, want %+v", got, want)
+	}
 }
 
 // claiming is how many slots the claims hold that are under way.

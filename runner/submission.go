@@ -8,10 +8,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// Submitted is the result of a submission.
+type Submitted struct {
+	ID         int64 // of the job
+	PipelineID int64
+	State      job.State // empty where a middleware sees a submission of EnqueueMany or EnqueueManyTx: the jobs are pending or await approval
+	Duplicate  bool      // the job of an earlier submission with the same unique or idempotency key
+}
+
 // submission is the form of a job that [EnqueueOption] sets.
 type submission struct {
 	work.Submission
-	wrong error // a mistake in the options
+	failure FailureOption
+	schema  string // of [EnqueueSQL]
+	wrong   error  // a mistake in the options
 }
 
 // encodeSubmission encodes a job and the steps of its chain. The engine checks the rest.
@@ -34,13 +44,18 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 	w := &submission{}
 	w.Kind = args.Kind()
 	for _, o := range options {
-		o(w)
+		o.enqueue(w)
+	}
+	if w.schema != "" {
+		return nil, fmt.Errorf("%w: InSchema: a runner knows its schema (kind %s)", job.ErrInvalid, w.Kind)
 	}
 	if w.wrong != nil {
 		return nil, fmt.Errorf("%w (kind %s)", w.wrong, w.Kind)
 	}
 	var err error
-	w.Args, err = work.EncodeArgs(w.Kind, args)
+	if w.Args, err = work.EncodeArgs(w.Kind, args); err == nil {
+		err = w.failure.plan(&w.Submission)
+	}
 	return &w.Submission, err
 }
 
@@ -54,7 +69,14 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	if o.wrong != nil {
 		return nil, o.wrong
 	}
-	w := &work.Outcome{Status: o.status, InTx: o.inTx, Snooze: o.snooze}
+	w := &work.Outcome{Status: o.status, InTx: o.inTx, Snooze: o.snooze, EndChain: o.endChain}
+	for _, f := range o.undo {
+		steps, err := f.steps()
+		if err != nil {
+			return nil, err
+		}
+		w.Undo = append(steps, w.Undo...) // the latest first
+	}
 	if o.snooze == nil { // else the job has no result yet
 		if w.Result, err = work.EncodeResult(o.result); err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) 
 		return runner.Done(string(j.Args.JSON)), nil
 	}})
 	pool, heard := heardPool(t, url, looks)
-	client := make1(t, pool, runner.Options{}, nil) // of a program that runs no jobs
+	client := make1(t, pool, runner.Options{TraceQueries: true}, nil) // of a program that runs no jobs
 	const n = 1000
 	list := make([]job.Args, n)
 	for i := range list {
@@ -147,7 +147,7 @@ func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {
 	pool, heard := heardPool(t, pgtest.URL(t), looks)
 	wait, open := gate(t)
 	returned := make(chan time.Time, 1)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{TraceQueries: true}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
 		<-wait
 		returned <- time.Now()
 		return nil, nil

@@ -79,7 +79,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 	filter.Owner = p.Owner(access.JobsRead)
 	found, err := storeview.Pipelines(r.Context(), d.o.Store, filter)
 	for _, one := range found.Pipelines {
-		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(plannedOf(one.Planned))})
+		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(job.Following(one.Planned))})
 	}
 	l.Next = l.From(found.Cursor)
 	if !found.Searched.IsZero() {

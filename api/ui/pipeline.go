@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -40,14 +39,6 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	p.Title, p.Data = "Pipeline "+number, show
 	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over()
 	return nil
-}
-
-// plannedOf are the steps of a pipeline that have not been reached.
-func plannedOf(raw json.RawMessage) (steps []job.Step) {
-	if len(raw) == 0 || json.Unmarshal(raw, &steps) != nil {
-		return nil
-	}
-	return steps
 }
 
 // Earlier counts the steps that are not drawn.

@@ -95,7 +95,7 @@ func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64
 		return t, err
 	}
 	t.Tree, err = storeview.ReadTree(ctx, d.o.Store, id, storeview.TreeLimits{Children: mostBranches, Latest: mostSteps, Flat: true})
-	t.Planned = plannedOf(t.Pipeline.Planned)
+	t.Planned = job.Following(t.Pipeline.Planned)
 	return t, err
 }
 
@@ -106,8 +106,10 @@ type history struct {
 	Missing int // events before those
 	Fan     *job.TreeFanOut
 	PodName string
-	Worker  *store.WorkerRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
-	InChain bool             // it is part of a pipeline of more than one job
+	// Followed are the ids of the jobs that followed its failures.
+	Followed []string
+	Worker   *store.WorkerRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
+	InChain  bool             // it is part of a pipeline of more than one job
 }
 
 func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id int64) (h history, err error) {
@@ -125,6 +127,9 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 		return h, err
 	}
 	for _, e := range h.Events {
+		if e.Event == "job.followed" {
+			h.Followed = append(h.Followed, followerIn(e.Fields))
+		}
 		if h.Pod != nil && e.Boot != nil && *e.Boot == *h.Pod && e.Pod != nil {
 			h.PodName = *e.Pod
 		}
@@ -132,7 +137,7 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	if h.Worker, err = d.readWorker(ctx, h.Pod); err != nil {
 		return h, err
 	}
-	h.InChain = h.ParentID != nil || h.Fan != nil || len(plannedOf(h.Planned)) > 0 || h.Step > 0
+	h.InChain = h.ParentID != nil || h.Fan != nil || len(job.Following(h.Planned)) > 0 || h.Step > 0
 	if !h.InChain {
 		p, err := storeview.Pipeline(ctx, d.o.Store, h.PipelineID)
 		if err != nil && !errors.Is(err, job.ErrNotFound) {

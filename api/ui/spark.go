@@ -39,10 +39,10 @@ const (
 func sparkOf(fires []job.Fire) spark {
 	fires = fires[:min(len(fires), sparkMost)]
 	s := spark{W: len(fires) * sparkStep, H: sparkBar + 2 + sparkShape}
-	longest, counts, order := 0.0, map[string]int{}, []string{}
+	longest, counts, order := time.Duration(0), map[string]int{}, []string{}
 	for _, f := range fires {
-		if f.Seconds != nil {
-			longest = max(longest, *f.Seconds)
+		if f.Took != nil {
+			longest = max(longest, f.Took.Duration())
 		}
 		name := becameOf(f)
 		if counts[name]++; counts[name] == 1 {
@@ -52,9 +52,9 @@ func sparkOf(fires []job.Fire) spark {
 	for i, f := range slices.Backward(fires) {
 		m := mark{X: (len(fires) - 1 - i) * sparkStep, Shape: shapeOf(f), Says: f.FireAt.UTC().Format("2006-01-02 15:04:05 UTC") + ": " + becameOf(f)}
 		m.BarX = m.X + (sparkShape-6)/2
-		if f.Seconds != nil {
-			m.Bar = height(*f.Seconds, longest)
-			m.Says += ", " + tookSeconds(f.Seconds)
+		if f.Took != nil {
+			m.Bar = height(f.Took.Duration(), longest)
+			m.Says += ", " + tookOf(f.Took)
 		}
 		m.BarY = sparkBar - m.Bar
 		s.Marks = append(s.Marks, m)
@@ -74,11 +74,11 @@ func sparkOf(fires []job.Fire) spark {
 }
 
 // height is that of the bar of a job that took so long, in proportion to the logarithm: an hour and a second can both be seen.
-func height(seconds, longest float64) int {
+func height(took, longest time.Duration) int {
 	if longest <= 0 {
 		return 1
 	}
-	part := math.Log1p(seconds*1000) / math.Log1p(longest*1000)
+	part := math.Log1p(took.Seconds()*1000) / math.Log1p(longest.Seconds()*1000)
 	return min(max(int(math.Round(part*sparkBar)), 1), sparkBar)
 }
 
@@ -118,12 +118,12 @@ func shapeOf(f job.Fire) string {
 	return "cancelled"
 }
 
-// tookSeconds says how long something took; nothing when it is not known.
-func tookSeconds(s *float64) string {
-	if s == nil {
+// tookOf renders a duration; nothing when it is unknown.
+func tookOf(d *job.Seconds) string {
+	if d == nil {
 		return ""
 	}
-	return length(time.Duration(max(*s, 0) * float64(time.Second)))
+	return length(max(d.Duration(), 0))
 }
 
 // late says how long after its time a fire was decided.

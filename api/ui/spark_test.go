@@ -12,14 +12,14 @@ import (
 func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	second, hour := 1.0, 3600.0
+	second, hour := job.Seconds(time.Second), job.Seconds(time.Hour)
 	at := func(minute int, f job.Fire) job.Fire {
 		f.FireAt = time.Date(2027, 1, 31, 3, minute, 0, 0, time.UTC)
 		return f
 	}
 	s := sparkOf([]job.Fire{
 		at(4, job.Fire{Outcome: job.FireMissed}), at(3, job.Fire{Outcome: job.FireFired, State: job.Running}),
-		at(2, job.Fire{Outcome: job.FireFired, State: job.Failed, Seconds: &hour}), at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded, Seconds: &second}),
+		at(2, job.Fire{Outcome: job.FireFired, State: job.Failed, Took: &hour}), at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded, Took: &second}),
 	})
 	shapes := []string{}
 	for _, m := range s.Marks {

@@ -83,6 +83,13 @@ func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.E
 // What says what ended the attempt.
 func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
+// followerIn finds the id of the job that follows a failure in the fields of its event.
+func followerIn(fields json.RawMessage) string {
+	var f struct{ Job string }
+	_ = json.Unmarshal(fields, &f)
+	return f.Job
+}
+
 // reasonIn finds the reason in the fields of an event.
 func reasonIn(fields json.RawMessage) string {
 	var f struct{ Reason string }

@@ -20,7 +20,7 @@ var words = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
 	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": files.address, "percent": percent, "title": title, "at": at,
 	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
-	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "took": tookSeconds, "missed": missedWords,
+	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "took": tookOf, "missed": missedWords,
 }
 
 // moment is a point in time as pages show it.

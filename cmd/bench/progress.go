@@ -55,7 +55,7 @@ func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes in
 		return 0, 0, err
 	}
 	g.end = append(g.end, g.pool.Close)
-	if g.r, err = runner.New(g.pool, runner.Options{}); err != nil {
+	if g.r, err = runner.New(g.pool, runner.Options{TraceQueries: true}); err != nil {
 		return 0, 0, err
 	}
 	g.end = append(g.end, g.r.Close)

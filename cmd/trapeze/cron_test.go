@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/matryer/is"
-	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -111,47 +110,6 @@ Mon 2026-03-30 02:30:00 +02:00  2026-03-30 00:30:00Z
 	shown := decoded[job.SchedulePreview](t, trapeze(t, nil, "cron", "next", "30 2 * * *", "--zone", "Europe/Zurich", "--from", "2026-10-24T12:00:00Z", "-n", "2", "--json").out)
 	is.Equal(shown.NextFires, []time.Time{time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), time.Date(2026, 10, 26, 1, 30, 0, 0, time.UTC)})
 	is.Equal(trapeze(t, nil, "cron", "next", "@at 2027-01-31T03:00", "--from", "2027-01-01T00:00:00Z", "--json").code, 0)
-}
-
-// aSchedule is one with a history: it fires at half past two, and was on time, missed and doubled.
-func aSchedule() job.ScheduleUse {
-	id, took := int64(4711), 92.5
-	next := noon.Add(14*time.Hour + 30*time.Minute)
-	s := job.ScheduleUse{
-		Schedule: job.Schedule{Name: "nightly", ScheduleSetting: job.DefaultSchedule(), FromCode: true, Anchor: noon, NextAt: &next,
-			CreatedAt: noon.Add(-72 * time.Hour), UpdatedAt: noon.Add(-time.Hour)},
-		Words:     "at 02:30 every day, UTC",
-		NextFires: []time.Time{next, next.AddDate(0, 0, 1)},
-		LastFires: []job.Fire{
-			{Schedule: "nightly", FireAt: noon.Add(-9 * time.Hour), DecidedAt: noon.Add(-9 * time.Hour).Add(120 * time.Millisecond), Outcome: job.FireFired,
-				JobID: &id, State: job.Succeeded, Seconds: &took},
-			{Schedule: "nightly", FireAt: noon.Add(-33 * time.Hour), DecidedAt: noon.Add(-32 * time.Hour), Outcome: job.FireMissed, Missed: 2,
-				Message: "nobody was there, and missed fires are skipped"},
-			{Schedule: "nightly", FireAt: noon.Add(-50 * time.Hour), DecidedAt: noon.Add(-50 * time.Hour), Outcome: job.FireDuplicate, Manual: true,
-				Message: "job 4700 holds the unique key\x1b[31m"},
-		},
-	}
-	s.Expression, s.Kind, s.Args, s.Overlap = "30 2 * * *", "factor_sync", json.RawMessage(`{"year":2025}`), job.OverlapSkip
-	return s
-}
-
-func TestSchedulesAreShownToPeople(t *testing.T) {
-	golden(t, "cron_show.txt", func(c *cobra.Command) error { return printSchedule(c, aSchedule(), noon) })
-	golden(t, "cron_ls.txt", func(c *cobra.Command) error {
-		paused, broken, over, late := aSchedule(), aSchedule(), aSchedule(), aSchedule()
-		paused.Name, paused.Paused, paused.NextAt, paused.NextFires, paused.LastFires = "paused", true, nil, nil, nil
-		broken.Name, broken.Error, broken.NextAt, broken.NextFires, broken.Words = "broken", `expression "x" has 1 field`, nil, nil, ""
-		over.Name, over.NextAt, over.NextFires, over.LastFires = "over", nil, nil, over.LastFires[1:]
-		due := noon.Add(-90 * time.Second)
-		late.Name, late.NextAt = "late", &due
-		return printSchedules(c, []job.ScheduleUse{broken, late, aSchedule(), over, paused}, noon)
-	})
-	golden(t, "cron_help.txt", func(c *cobra.Command) error {
-		root := newRootCommand()
-		root.SetOut(c.OutOrStdout())
-		root.SetArgs([]string{"cron", "set", "--help"})
-		return root.Execute()
-	})
 }
 
 func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {

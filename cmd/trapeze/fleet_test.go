@@ -88,6 +88,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 
 	f.ok("lane", "set", "narrow", "slots=1")
 	pgtest.Wait(t, "what runs beyond it has ended, and what was being claimed", func() bool { return f.most(settles) <= 1 })
+	pgtest.Wait(t, "one has the slot", func() bool { return f.running() == 1 })
 	f.is.Equal(f.most(time.Second), 1)
 	f.ok("lane", "set", "narrow", "slots=0")
 	pgtest.Wait(t, "what runs has ended, and what was being claimed", func() bool { return f.most(settles) == 0 })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
 const (
@@ -19,15 +20,15 @@ const (
 	alertsFile    = "../../docs/grafana/alerts.yml"
 )
 
-// metrics are all metrics, with their labels.
-func metrics(t *testing.T) map[string][]string {
+// allMetrics are all metrics, with their labels.
+func allMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	return described(t, r.Metrics())
+	return described(t, metrics.Collector(r))
 }
 
 type (
@@ -66,7 +67,7 @@ func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
 	is.NoErr(json.Unmarshal([]byte(read(t, dashboardFile)), &d))
 	is.True(d.Title != "" && d.UID != "") // it can be imported, and found again
 	is.Equal(d.Templating.List[0].Type, "datasource")
-	known, used, ids := metrics(t), map[string]bool{}, map[int]bool{}
+	known, used, ids := allMetrics(t), map[string]bool{}, map[int]bool{}
 	for _, v := range d.Templating.List[1:] {
 		asks(t, v.Definition, known, used)
 	}
@@ -99,7 +100,7 @@ func TestTheAlertsUseMetricsThatExist(t *testing.T) {
 	decoder := yaml.NewDecoder(strings.NewReader(read(t, alertsFile)))
 	decoder.KnownFields(true)
 	is.NoErr(decoder.Decode(&a)) // and nothing that Prometheus would refuse
-	known, used := metrics(t), map[string]bool{}
+	known, used := allMetrics(t), map[string]bool{}
 	for _, rule := range a.Groups[0].Rules {
 		asks(t, rule.Expr, known, used)
 		is.True(rule.Labels["severity"] != "")

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -24,7 +25,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
 	is.Equal(len(lines), 2)
 	lane := decoded[job.LaneUse](t, lines[1])
-	is.Equal([]any{*lane.Slots, *lane.MaxAgeS, *lane.PollIntervalMS, *lane.StaleAfterS}, []any{3, 48 * 3600, 500, 0})
+	is.Equal([]any{*lane.Slots, lane.MaxAge.Duration(), lane.PollInterval.Duration(), lane.StaleAfter.Duration()}, []any{3, 48 * time.Hour, 500 * time.Millisecond, time.Duration(0)})
 	is.Equal(lane.Kinds, []string{"export", "report"})
 	is.True(strings.Contains(db.ok("lanes"), "48h0m0s"))
 

@@ -1,15 +1,87 @@
 // Command trapeze serves, watches and steers background jobs on PostgreSQL. `trapeze --help` teaches it.
 //
-// It is the wiring and nothing else: what it can do, the packages runner and api can do in any other program.
+// It is the command line of package cmd/app with the worked example, the demo, and the demo kinds. Any other program can do the
+// same with the packages cmd/app, runner and api.
 package main
 
 import (
 	"context"
 	"os"
-	_ "time/tzdata" // schedules name time zones, and a container of this program alone has none
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/cmd/app"
+	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/cli/demo"
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/demokinds"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 // release is set by the linker: -ldflags "-X main.release=v1.2.3".
 var release string
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
+
+func run(ctx context.Context, args []string) int { return app.Run(ctx, newRootCommand(), args) }
+
+// newRootCommand returns the commands of app, with the demo and the flags of the example.
+func newRootCommand() *cobra.Command {
+	var e example
+	root := app.Command(app.Options{Name: "trapeze", Release: release, Register: e.register})
+	root.Long = strings.Replace(root.Long, "  trapeze serve ", "  trapeze demo                                    see it work on real data, "+
+		"and survive a killed process\n  trapeze serve ", 1)
+	show := demo.Command()
+	show.GroupID = app.GroupRun
+	root.AddCommand(show)
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "serve":
+			c.Flags().StringVar(&e.files, "files", ".", "folder that the example pipeline reads its files from")
+			unchanged := c.Flags().Lookup("no-migrate")
+			unchanged.Usage = "leave the schema, and that of the example, as they are"
+			e.noMigrate = unchanged.Value.String
+		case "worker":
+			c.Long += `
+
+It runs the demo kinds that need no database (TRAPEZE_DEMO_HANDLERS=true); a worker with handlers of your own is a program of
+your own, with package cmd/app or remote/worker.`
+			c.Example = strings.ReplaceAll(c.Example, "  ", "  TRAPEZE_DEMO_HANDLERS=true ")
+		}
+	}
+	return root
+}
+
+// example registers the handlers that come with this program: the worked example, and, when asked, the demo kinds.
+type example struct {
+	files     string
+	noMigrate func() string // the flag's value
+}
+
+func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
+	config, err := env.Load()
+	if err != nil {
+		return err
+	}
+	demo := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
+	if pool == nil {
+		if !config.DemoHandlers {
+			return exit.Usage("no handlers: TRAPEZE_DEMO_HANDLERS=true has the demo kinds; a worker with handlers of your own uses package remote/worker")
+		}
+		demokinds.RegisterRemote(r, demo)
+		return nil
+	}
+	options := handlers.Options{Dir: e.files}
+	if e.noMigrate() != "true" {
+		if err := handlers.Setup(ctx, pool, options); err != nil {
+			return err
+		}
+	}
+	if err := handlers.Register(r, pool, options); err != nil || !config.DemoHandlers {
+		return err
+	}
+	return demokinds.Register(ctx, r, pool, demo)
+}

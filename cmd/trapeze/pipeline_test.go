@@ -13,6 +13,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -65,7 +66,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.Equal(failed.code, 1) // it did not succeed
 	is.True(strings.HasPrefix(failed.out, "pipeline "+text+` "emissions"  failed`))
 	pgtest.Wait(t, "all of it has ended", func() bool {
-		return decoded[tree](t, db.ok("pipeline", text, "--json")).Jobs[0].FanOut.States[job.Cancelled] == 19
+		return decoded[api.Tree](t, db.ok("pipeline", text, "--json")).Jobs[0].FanOut.States[job.Cancelled] == 19
 	})
 	drawn := db.ok("pipeline", text)
 	is.True(strings.Contains(drawn, "✗ fans"))

@@ -3,10 +3,9 @@ package main
 import (
 	"github.com/trapeze-run/trapeze/internal/cli/server"
 
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -26,10 +25,14 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/envvar"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/metrics"
 )
+
+var update = flag.Bool("update", false, "write the table of commands anew")
 
 const referenceFile = "../../docs/reference.md"
 
@@ -106,7 +109,7 @@ func TestReferenceListsEveryExitCode(t *testing.T) {
 func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 	t.Parallel()
 	var variables []string
-	for _, one := range env.Variables() {
+	for _, one := range envvar.Variables() {
 		variables = append(variables, one.Name)
 	}
 	same(t, "variables", names(t, "## Environment", "variable"), variables)
@@ -114,14 +117,14 @@ func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 	for _, row := range table(t, "## Environment", "variable") {
 		given[spans(row[0])[0]] = strings.Trim(row[1], "`")
 	}
-	for _, one := range env.Variables() {
+	for _, one := range envvar.Variables() {
 		name, want, got := one.Name, fmt.Sprint(one.Default), given[one.Name]
 		switch one.Default.(type) {
 		case time.Duration:
 			if d, err := time.ParseDuration(got); err == nil {
 				got = d.String()
 			}
-		case string, []string, env.LaneList:
+		case string, []string:
 			if reflect.ValueOf(one.Default).Len() == 0 {
 				want = "–"
 			}
@@ -151,14 +154,14 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 	}
 	same(t, "routes", names(t, "## HTTP", "route"), routes)
 
-	var documented, metrics []string
+	var documented, inCode []string
 	for _, row := range table(t, "## Metrics", "metric") {
 		documented = append(documented, strings.Join(append(spans(row[0]), spans(row[1])...), " "))
 	}
-	for name, labels := range described(t, r.Metrics()) {
-		metrics = append(metrics, strings.Join(append([]string{name}, labels...), " "))
+	for name, labels := range described(t, metrics.Collector(r)) {
+		inCode = append(inCode, strings.Join(append([]string{name}, labels...), " "))
 	}
-	same(t, "metrics with their labels", documented, metrics)
+	same(t, "metrics with their labels", documented, inCode)
 }
 
 // described are the metrics of a collector, by their names, with their labels.
@@ -228,6 +231,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	var states []string
 	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule|retention)\.[a-z_]+)['"]`
 	events := append(literals(t, "internal/store/*.go", named), literals(t, "internal/store/*/*.go", named)...)
+	events = append(events, literals(t, "migrations/*_on_failure.sql", named)...)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {

@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -78,11 +77,7 @@ func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
 
 func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
 	t.Parallel()
-	if s, err := pgembed.Start(t.Context(), pgembed.Options{}); err != nil {
-		t.Skipf("no PostgreSQL to run: %v", err)
-	} else if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Server(t) // skips where DATABASE_URL is the only PostgreSQL
 	is := is.New(t)
 	dir, err := os.MkdirTemp("", "trapeze-serve-")
 	is.NoErr(err)

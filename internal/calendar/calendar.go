@@ -56,13 +56,22 @@ type Calendar struct {
 
 	mu    sync.Mutex
 	clock *scheduler.Scheduler // nil: not running
+
+	byHand bool // Run fires nothing
 }
 
 // New returns a calendar that does nothing until it is run.
 func New(o Options) *Calendar { return &Calendar{o: o, due: wait.NewSignal()} }
 
+// ByHand leaves it to the callers of [Calendar.FireDue] to decide about schedules: for tests, whose clock is not the database's. Call it
+// before Run.
+func (c *Calendar) ByHand() { c.byHand = true }
+
 // Run decides about due schedules until ctx ends.
 func (c *Calendar) Run(ctx context.Context) {
+	if c.byHand {
+		return
+	}
 	clock, err := scheduler.New(c.o.Log)
 	if err != nil {
 		c.o.Log.ErrorContext(ctx, "schedules fire with the heartbeat only", telemetry.Err, err)

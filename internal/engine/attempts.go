@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -20,13 +21,80 @@ func because(cause, err error) error {
 // retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
 const retryableAttempts = 10
 
-// attemptsOf returns the limit of attempts for a job that failed with an error, and the wishes of the error.
-func (x *executor) attemptsOf(one *Run, err error) (int, job.Wish) {
-	wish := job.WishOf(err)
-	if wish.Retry && one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0 {
-		return max(one.MaxAttempts, retryableAttempts), wish
+// Attempts counts the tries of a job.
+type Attempts struct {
+	This    int  // the present one, from 1
+	Max     int  // that may end in the handler's error
+	Default bool // neither the job nor its kind sets Max
+}
+
+// attempts returns those of a run.
+func (x *executor) attempts(one *Run) Attempts {
+	return Attempts{This: one.Claimed.Attempt, Max: one.MaxAttempts, Default: one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0}
+}
+
+// Failure is what an error of a handler means for its job.
+type Failure struct {
+	Reason job.Reason
+	Err    error          // with the cause of its context's end
+	Again  bool           // the job gets another attempt
+	After  *time.Duration // the wait before that, as the error says; nil: as the kind's backoff says
+
+	exhausted bool
+}
+
+// HandedBack returns why a job is handed back when its handler returns an error after its context ended by a cause; empty: it is not. It is
+// not the handler's fault. When a lapse of the lease was not recovered, the claim is still ours to hand back.
+func HandedBack(cause error) string {
+	switch {
+	case errors.Is(cause, job.ErrLeaseLost):
+		return "the pod lost touch with the database"
+	case errors.Is(cause, job.ErrShutdown):
+		return "the pod is shutting down"
 	}
-	return one.MaxAttempts, wish
+	return ""
+}
+
+// Judge decides between another attempt and an end for a job whose handler returned an error. cause is that of its context's end; nil: it
+// has not ended.
+func Judge(err, cause error, attempts Attempts) Failure {
+	f := Failure{Reason: job.ReasonError, Err: err}
+	switch {
+	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
+		f.Reason = job.ReasonCancelled
+	case errors.Is(cause, job.ErrTimeout):
+		f.Reason = job.ReasonTimeout
+	case errors.Is(cause, job.ErrStale):
+		f.Reason, f.Err = job.ReasonStale, because(cause, err)
+	case errors.Is(cause, job.ErrDeadline):
+		f.Reason, f.Err = job.ReasonDeadline, job.Permanent(because(cause, err))
+	case errors.Is(err, job.ErrInvalidArgs):
+		f.Reason = job.ReasonInvalidArgs
+	case errors.Is(err, job.ErrTooLarge):
+		f.Reason = job.ReasonResultTooLarge
+	}
+	wish, limit := job.WishOf(f.Err), attempts.Max
+	if wish.Retry && attempts.Default {
+		limit = max(limit, retryableAttempts)
+	}
+	f.After = wish.After
+	f.Again = f.Reason != job.ReasonCancelled && !wish.Permanent && attempts.This < limit
+	f.exhausted = !f.Again && f.Reason == job.ReasonError && limit > 1 && !wish.Permanent
+	return f
+}
+
+// Ending returns the end of the job if it gets no other attempt, with the text of the error as it is stored.
+func (f Failure) Ending() store.Ending {
+	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: f.Reason, Error: job.Storable(f.Err.Error(), job.MaxErrorBytes)}
+	if f.Reason == job.ReasonCancelled {
+		e.State = job.Cancelled
+		return e
+	}
+	e.Class, e.Code = classed(f.Reason, f.Err)
+	if f.exhausted {
+		e.Reason = job.ReasonAttemptsExhausted
+	}
+	return e
 }
 
 // maxAttempts is how many tries of a job may end in its handler's error: what was submitted with it, or what its kind says, or the default.

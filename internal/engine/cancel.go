@@ -23,8 +23,8 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 	if err != nil {
 		return c.State, i.DBError(err)
 	}
-	if c.EndedKind != "" {
-		i.Count.Ends.Count(job.Cancelled, "", c.EndedKind)
+	if c.Ended != nil {
+		i.Ends.Report(nil, *c.Ended)
 	}
 	if c.Pod != nil {
 		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat

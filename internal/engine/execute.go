@@ -99,7 +99,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		unwatch()
 		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
-		one.handler.RunSeconds.Observe(time.Since(began).Seconds())
+		one.handler.RunSeconds(time.Since(began).Seconds())
 		next = x.settleRun(one, outcome, err)
 	}()
 	defer guard.Recover(&err)
@@ -170,13 +170,16 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 		x.ends.stale(one, failure, cause)
 		return nil, false
 	}
-	if err == nil && o.Snooze != nil && o.InTx != nil {
-		err = job.Permanent(errors.New("a job that snoozes has not ended, so there is no commit for InTx to be in: use Job.Tx"))
+	if err == nil {
+		err = o.Validate()
 	}
 	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
 		one.span.Event("job.retry_later")
 		x.ends.snooze(one, *o.Snooze)
 		return nil, false
+	}
+	if err == nil {
+		err = x.ends.keepUndo(one, o.Undo)
 	}
 	if err != nil {
 		return x.concludeError(one, err, cause), false
@@ -184,7 +187,7 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	switch {
 	case o.Fan != nil:
 		next, err = x.ends.fanOut(one, o)
-	case o.InTx != nil:
+	case len(o.InTx) > 0:
 		next, err = x.ends.finishInTx(one, o)
 	default:
 		if err = x.ends.finishSoon(one, o); err == nil {
@@ -235,54 +238,26 @@ func (x *executor) goOn(w *flush) bool {
 
 // concludeError decides between handing back, another attempt, and failure.
 func (x *executor) concludeError(one *Run, err, cause error) *Run {
-	reason := job.ReasonError
-	switch {
-	case errors.Is(cause, job.ErrLeaseLost):
-		// Not the handler's fault. When the lapse was not recovered the claim is still ours to give back.
+	if why := HandedBack(cause); why != "" {
 		one.span.Event("job.handed_back")
-		x.ends.handBack(one, "the pod lost touch with the database")
+		x.ends.handBack(one, why)
 		return nil
-	case errors.Is(cause, job.ErrShutdown):
-		one.span.Event("job.handed_back")
-		x.ends.handBack(one, "the pod is shutting down")
-		return nil
-	case errors.Is(cause, job.ErrCancelled), errors.Is(cause, job.ErrStopped):
-		reason = job.ReasonCancelled
-	case errors.Is(cause, job.ErrTimeout):
-		reason = job.ReasonTimeout
-	case errors.Is(cause, job.ErrStale):
-		reason = job.ReasonStale
-		err = because(cause, err)
-	case errors.Is(cause, job.ErrDeadline):
-		reason = job.ReasonDeadline
-		err = job.Permanent(because(cause, err))
-	case errors.Is(err, job.ErrInvalidArgs):
-		reason = job.ReasonInvalidArgs
-	case errors.Is(err, job.ErrTooLarge):
-		reason = job.ReasonResultTooLarge
 	}
-	one.span.Error(reason, err)
-	message := job.Storable(err.Error(), job.MaxErrorBytes)
-	class, code := classed(reason, err)
-	limit, wish := x.attemptsOf(one, err)
-	if reason != job.ReasonCancelled && !wish.Permanent && one.Claimed.Attempt < limit {
+	f := Judge(err, cause, x.attempts(one))
+	one.span.Error(f.Reason, f.Err)
+	e := f.Ending()
+	if f.Again {
 		wait := one.handler.Backoff.Random(one.Claimed.Attempt)
-		if wish.After != nil {
-			wait = *wish.After
+		if f.After != nil {
+			wait = *f.After
 		}
-		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, class, telemetry.ErrorCode, code,
-			telemetry.Err, message)...)
-		if x.ends.park(one, wait, store.Retry{Message: message, Class: class, Code: code}) {
+		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
+			telemetry.Err, e.Error)...)
+		if x.ends.park(one, wait, store.Retry{Message: e.Error, Class: e.Class, Code: e.Code}) {
 			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.
-	} else if reason == job.ReasonError && limit > 1 && !wish.Permanent {
-		reason = job.ReasonAttemptsExhausted
-	}
-	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: reason, Error: message, Class: class, Code: code}
-	if reason == job.ReasonCancelled {
-		e.State, e.Class, e.Code = job.Cancelled, "", ""
 	}
 	return x.ends.finish(one, e, nil)
 }

@@ -30,13 +30,13 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 		return nil, job.Permanent(err)
 	}
 	pool := fin.Store.Pool()
-	if o.InTx != nil || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
+	if len(o.InTx) > 0 || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
 		pool = fin.Pool
 	}
 	var empty bool
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
-			if o.InTx != nil {
+			if len(o.InTx) > 0 {
 				if err := callWrite(ctx, one, tx, o.InTx); err != nil {
 					return &writeError{err}
 				}
@@ -91,10 +91,14 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}
-	if f.Plan, err = fin.planAfter(one, fan.Join); err != nil {
+	planned, err := work.DecodePlan(c.ID, c.Planned)
+	if err != nil {
 		return fail(err)
 	}
-	if c.Step == 0 && c.Planned == nil {
+	if f.Plan, err = fin.planAfter(one, planned, o); err != nil {
+		return fail(err)
+	}
+	if c.Step == 0 && len(planned.Chain) == 0 {
 		f.Pipeline = new(string)
 	}
 	ids, err := fin.newIDs(one, len(fan.Children))
@@ -121,11 +125,9 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	return f, wait, nil
 }
 
-// planAfter encodes the steps that follow a fan-out: its join, and the steps planned before.
-func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, error) {
-	if len(join) == 0 {
-		return one.Claimed.Planned, nil
-	}
+// planAfter encodes the plan of a job that fans out: steps for its failure, its join, and the plan from before.
+func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
+	join := o.Fan.Join
 	if err := fin.intake.CheckSteps(join, false); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
@@ -134,11 +136,12 @@ func (fin *finisher) planAfter(one *Run, join []work.Step) (json.RawMessage, err
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	planned, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
-	if err != nil {
-		return nil, err
+	chain, undo := planned.FollowedBy(o)
+	steps := slices.Concat(planned.Own, join, chain, undo)
+	if len(steps) == 0 && one.Claimed.Planned != nil {
+		return json.RawMessage("[]"), nil // what was planned does not follow
 	}
-	return work.EncodePlan(join[0].Kind, append(join, planned...))
+	return work.EncodePlan(one.Claimed.Kind, steps)
 }
 
 // concludeHeld ends a claim whose last transaction was not committed, or returns the error with which it is to be ended.

@@ -122,15 +122,28 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
-			if more, ended, err := f.endWaiting(ctx, w); ended || err != nil {
-				return more, err
+		plan, err := work.DecodePlan(id, w.Plan)
+		if err != nil {
+			return nil, err
+		}
+		always := len(plan.Chain) > 0 && plan.Chain[0].When == job.Always
+		waits := false
+		if w.Waits && always && w.Open > 0 && w.Failed > 0 { // for the branches that are cancelled; parts have no jobs
+			children, err := view.BranchStates(ctx, f.Store, w.PipelineID, id)
+			if err != nil {
+				return nil, err
 			}
-		case !w.Waits && w.Open > 0:
+			waits = len(children) > 0
+		}
+		switch {
+		case waits, !w.Waits && w.Open > 0:
 			return f.CancelOpen(ctx, job.ReasonCancelled, "system", nil, false, func(ctx context.Context, limit int) ([]int64, error) {
 				return admin.OpenBranches(ctx, f.Store, w.PipelineID, id, limit)
 			}, nil)
+		case w.Waits && (w.Open == 0 || w.FailFast && w.Failed > 0):
+			if more, ended, err := f.endWaiting(ctx, w, plan, always); ended || err != nil {
+				return more, err
+			}
 		default:
 			return nil, nil
 		}
@@ -140,7 +153,7 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 
 // endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours. It reports whether
 // the job has ended by that.
-func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting) (more []int64, ok bool, err error) {
+func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Plan, always bool) (more []int64, ok bool, err error) {
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
 		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
@@ -148,13 +161,13 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting) (more []int64
 		if w.Harmed > 0 {
 			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
 		}
-		if e.Outcome = job.Warning; w.Failed == w.Branches || w.Failed > 0 && w.FailFast {
+		if e.Outcome = job.Warning; !always && (w.Failed == w.Branches || w.Failed > 0 && w.FailFast) {
 			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil
 		}
 	}
 	boot, reserved := f.Boot(), false
 	if e.State == job.Succeeded {
-		next, err := f.stepAfter(ctx, w, e.Impaired)
+		next, err := f.stepAfter(ctx, w, plan, e.Impaired)
 		if err != nil {
 			return nil, false, err
 		}
@@ -193,7 +206,8 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting) (more []int64
 		return nil, false, err
 	}
 	if ended.Here {
-		f.Count.Ends.Count(e.State, e.Class, w.Kind)
+		f.Ends.Report(nil, job.End{ID: w.ID, PipelineID: w.PipelineID, Kind: w.Kind, Lane: w.Lane, Subject: w.Subject, Attempt: w.Attempt, State: e.State,
+			Reason: e.Reason, Error: e.Error, ErrorClass: e.Class})
 	}
 	if e.State == job.Failed {
 		f.Log.WarnContext(ctx, "job failed", telemetry.JobID, w.ID, telemetry.Kind, w.Kind, telemetry.Lane, w.Lane, telemetry.Pipeline, w.PipelineID,
@@ -242,13 +256,12 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 }
 
 // stepAfter makes the row of the step that follows a job that waited: nil when there is none.
-func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, impaired bool) (*store.NewJob, error) {
-	steps, err := work.DecodePlan(w.ID, w.Plan)
-	if err != nil || len(steps) == 0 {
-		return nil, err
+func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan, impaired bool) (*store.NewJob, error) {
+	if len(plan.Chain) == 0 {
+		return nil, nil
 	}
-	s := steps[0]
-	next := work.FromPlan(steps)
+	s := plan.Chain[0]
+	next := work.FromPlan(slices.Concat(plan.Chain, plan.Undo))
 	next.MaxCrashes = f.intake.crashLimit(s.Kind)
 	if next.Subject == nil {
 		next.Subject = &w.Subject
@@ -303,9 +316,11 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 			return more, err
 		}
 		d = nil
-		f.Count.Ends.Count(job.Cancelled, "", c.Kinds...)
+		f.Ends.ReportAll(c.Ended)
 		more = append(more, c.OffBalance...)
-		seen(c.Ended...)
+		for _, end := range c.Ended {
+			seen(end.ID)
+		}
 		for _, l := range c.Asked {
 			seen(l.JobID)
 			f.TellRun(l)

@@ -26,12 +26,21 @@ type finisher struct {
 
 // flushOf prepares the end of a claim and its hand-off to the next step.
 func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
-	e.ID, e.Fence, e.Next, e.Branch = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch
+	e.ID, e.Fence, e.Next, e.Branch, e.Undo = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch, one.undo
 	if next != nil {
 		next.Starts = fin.mayStart(one, next)
 		fin.inFlight.add(next.ID)
 	}
 	return &flush{one: one, ending: e, next: next}
+}
+
+// keepUndo keeps the steps that are to follow the run's failure from here on, when its handler has succeeded. It returns a permanent error
+// when one of them is refused.
+func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
+	if err = fin.intake.CheckSteps(undo, false); err == nil {
+		one.undo, err = work.EncodePlan(one.Claimed.Kind, undo)
+	}
+	return job.Permanent(err)
 }
 
 // finishSoon has the end of a handler that succeeded written by the next group commit, with the next step. It returns an error when the
@@ -69,7 +78,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 		// What the handler returned cannot be stored: its failure can.
 		fin.undoStart(one, next)
 		fin.Log.ErrorContext(one.Ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
-		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
+		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("what the handler returned could not be stored: "+err.Error(), 1000)}
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
@@ -104,7 +113,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
-		fin.countEnd(one.handler, ended.State, e.Class)
+		fin.reportEnd(one, e, ended.State)
 	}
 	one.span.State(ended.State)
 	fin.logEnd(one, e, ended.State)
@@ -145,16 +154,19 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	return child
 }
 
-// countEnd counts the end of a run, in a state that may be another than its handler asked for.
-func (fin *finisher) countEnd(k *Handler, state job.State, class job.ErrorClass) {
-	if state != job.Failed {
-		class = ""
+// reportEnd reports the end of a run, in a state that may be another than its handler asked for: a cancel that was committed first wins over
+// the reason of the handler.
+func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
+	c := &one.Claimed
+	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
+		Reason: e.Reason, Error: e.Error}
+	switch state {
+	case job.Failed:
+		end.ErrorClass, end.ErrorCode = e.Class, e.Code
+	case job.Cancelled:
+		end.Reason = job.ReasonCancelled
 	}
-	if k.Ends == nil {
-		fin.Count.Ends.Count(state, class, k.Name)
-		return
-	}
-	k.Ends.Of(state, class).Inc()
+	fin.Ends.Report(one.handler.Ends, end)
 }
 
 // undoStart undoes what mayStart prepared.

@@ -73,9 +73,9 @@ func (w *writeError) Unwrap() error { return w.err }
 
 // callWrite calls the handler's writes; a panic is their error. They have a goroutine of their own, because what ends
 // theirs (runtime.Goexit, as of a test that fails) must not end ours, which owes the job its end.
-func callWrite(ctx context.Context, one *Run, tx pgx.Tx, write func(context.Context, pgx.Tx) error) error {
+func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
-		err := one.inside(func() error { return write(ctx, tx) })
+		err := one.inside(func() error { return writes.Run(ctx, tx) })
 		if err != nil {
 			work.ReadError(err)
 		}

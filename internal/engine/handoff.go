@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -32,6 +33,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	if err != nil {
 		return nil, err
 	}
+	chain, undo := planned.FollowedBy(o)
 	w := o.Next
 	switch {
 	case w != nil:
@@ -41,9 +43,9 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 		if w.UniqueKey != nil {
 			return nil, fmt.Errorf("%w: next step %s: keys are for submissions, not for steps", job.ErrInvalid, w.Kind)
 		}
-		w.Planned = append(w.Planned, planned...)
-	case len(planned) > 0:
-		w = work.FromPlan(planned)
+		w.Planned = slices.Concat(w.Planned, chain, undo)
+	case len(chain) > 0:
+		w = work.FromPlan(slices.Concat(chain, undo))
 		w.MaxCrashes = fin.intake.crashLimit(w.Kind)
 	default:
 		return nil, nil
@@ -62,7 +64,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	}
 	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
-	if c.Step == 0 && c.Planned == nil {
+	if c.Step == 0 && len(planned.Chain) == 0 {
 		n.Pipeline = new(string) // from its second step on it is one that is listed
 	}
 	return &n, nil

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/await"
+	"github.com/trapeze-run/trapeze/internal/ends"
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/lease"
 	"github.com/trapeze-run/trapeze/internal/slots"
@@ -58,16 +58,18 @@ type Services struct {
 	Metrics    *telemetry.Metrics
 	Tracing    tracing.Tracer
 	Count      telemetry.Counters
+	Ends       *ends.Ends // of jobs that this process ended
 	Waiters    *await.Waiters
 	journal    *journal.Writer // of events and progress
 }
 
 // NewServices returns the Services of a process on its pools.
-func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider) Services {
+func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, onEnd ends.Hook) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
 		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics),
 	}
+	s.Ends = ends.New(metrics, onEnd, log, s.Damped)
 	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
 }
@@ -238,7 +240,8 @@ type Handler struct {
 	StaleAfter  *time.Duration // nil: what the lane says, else the pod; 0: off
 	KeepRunning bool
 	InDatabase  bool
+	OnFailure   []work.Step // for the failure of its jobs that name none
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
-	RunSeconds  prometheus.Observer
-	Ends        *telemetry.KindEnds // nil: a kind that only remote workers have
+	RunSeconds  func(seconds float64) // measures a run
+	Ends        *telemetry.KindEnds   // nil: a kind that only remote workers have
 }

@@ -26,6 +26,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	s.AddKnown(known)
 	var orphans []job.Lease
 	var cancelled []store.Ending
+	ends := map[int64]job.End{} // of those
 	for _, h := range held {
 		lease := job.Lease{JobID: h.ID, Fence: h.Fence, Pod: boot}
 		switch {
@@ -33,6 +34,8 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 		case h.CancelRequested:
 			cancelled = append(cancelled, store.Ending{ID: h.ID, Fence: h.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled,
 				Branch: h.Branch})
+			ends[h.ID] = job.End{ID: h.ID, PipelineID: h.PipelineID, Kind: h.Kind, Lane: h.Lane, Subject: h.Subject, Attempt: h.Attempt,
+				State: job.Cancelled, Reason: job.ReasonCancelled}
 		default:
 			orphans = append(orphans, lease)
 		}
@@ -46,8 +49,12 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 		s.wakeAll()
 	}
 	if len(cancelled) > 0 {
-		if _, err := s.Store.Finish(ctx, boot, cancelled); err != nil {
+		ended, err := s.Store.Finish(ctx, boot, cancelled)
+		if err != nil {
 			return s.DBError(err)
+		}
+		for id := range ended {
+			s.Ends.Report(nil, ends[id])
 		}
 	}
 	s.Unknown.checked(began)

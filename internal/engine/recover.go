@@ -91,10 +91,13 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 			return err
 		}
 		_ = failpoint.Hit(failpoint.RecoverPage)
-		s.Count.Ends.Count(job.Failed, job.ClassCrashLimit, page.Crashed...)
-		s.Count.Ends.Count(job.Cancelled, "", page.Cancelled...)
-		crashed += len(page.Crashed)
-		recovered += page.Pending + len(page.Crashed) + len(page.Cancelled)
+		s.Ends.ReportAll(page.Ended)
+		for _, end := range page.Ended {
+			if end.State == job.Failed {
+				crashed++
+			}
+		}
+		recovered += page.Pending + len(page.Ended)
 		passed += page.Passed
 		after = page.Last
 		if page.Seen < recoverPage {

@@ -91,10 +91,18 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	return o, err
 }
 
-// checkRemote refuses an outcome that no pod would take.
+// checkRemote refuses an outcome of a remote worker that no pod would take.
 func (e *Engine) checkRemote(o *work.Outcome) error {
-	if o.InTx != nil {
+	if len(o.InTx) > 0 {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
+	}
+	return e.CheckOutcome(o)
+}
+
+// CheckOutcome refuses an outcome whose next step, children, join or steps for a failure could not be submitted.
+func (e *Engine) CheckOutcome(o *work.Outcome) error {
+	if err := e.CheckSteps(o.Undo, false); err != nil {
+		return fmt.Errorf("on failure: %w", err)
 	}
 	if o.Next != nil {
 		if err := e.CheckFollowing("next step", o.Next); err != nil {

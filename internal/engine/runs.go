@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -35,7 +36,8 @@ type Run struct {
 	Wrote   atomic.Bool   // its end is committed
 	Ended   chan struct{} // closed when the handler has returned and its end is settled
 	span    tracing.Span
-	handed  time.Time // when its start was decided; zero for claims by the poller
+	handed  time.Time       // when its start was decided; zero for claims by the poller
+	undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
 
 	turn     chan struct{} // one transaction at a time holds the lease
 	writing  atomic.Uint64 // the goroutine whose function writes in it; 0: none does

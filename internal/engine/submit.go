@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,6 +28,9 @@ type submitter struct {
 func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if err := w.Validate(); err != nil {
 		return fmt.Errorf("%w (kind %s)", err, w.Kind)
+	}
+	if w.When != job.AfterSuccess {
+		return fmt.Errorf("%w: submit %s: Always is an option of a join", job.ErrInvalid, w.Kind)
 	}
 	if sub.Kinds[w.Kind] == nil && !w.Foreign {
 		return fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.Kind, job.ErrUnknownKind)
@@ -307,51 +309,4 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 		}
 	}
 	return s, nil
-}
-
-// SubmitMany submits jobs without keys, which have the same delay, in one statement.
-func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
-	rows := make([]store.NewJob, len(list))
-	ids, err := sub.Commands.NewIDs(ctx, len(list))
-	if err != nil {
-		return nil, err
-	}
-	lanes := map[[2]string]string{} // by kind and the lane that was named
-	for i, w := range list {
-		if err := sub.CheckSubmission(w); err != nil {
-			return nil, err
-		}
-		if w.UniqueKey != nil || w.IdempotencyKey != "" {
-			return nil, fmt.Errorf("%w: submit many: keys are for one job at a time", job.ErrInvalid)
-		}
-		// The steps of a chain name lanes of their own.
-		key := [2]string{w.Kind, w.Lane}
-		lane, known := lanes[key]
-		if !known || len(w.Planned) > 0 {
-			if lane, err = sub.laneFor(ctx, w); err != nil {
-				return nil, err
-			}
-			lanes[key] = lane
-		}
-		rows[i] = w.First(ids[i], lane)
-	}
-	inserting, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
-	if trace := tracing.Traceparent(span); trace != "" {
-		for i := range rows {
-			rows[i].Trace = trace
-		}
-	}
-	_, err = sub.insert(inserting, sub.Boot(), rows)
-	tracing.EndSubmission(span, 0, err)
-	if err != nil {
-		return nil, err
-	}
-	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	if rows[0].DelayMillis > 0 { // as all others
-		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
-	}
-	return ids, nil
 }

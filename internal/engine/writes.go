@@ -12,6 +12,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
@@ -116,6 +117,15 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 // PreviousResult implements [work.Writer].
 func (w *writer) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	return w.leases.Commands.Result(ctx, *w.one.Claimed.ParentID)
+}
+
+// Failure implements [work.Writer].
+func (w *writer) Failure(ctx context.Context) (job.Failure, error) {
+	f, err := view.Failure(ctx, w.leases.Commands, w.one.Claimed.PipelineID)
+	if err != nil {
+		return f, fmt.Errorf("read the failure that job %d follows: %w", w.one.Claimed.ID, err)
+	}
+	return f, nil
 }
 
 // Branches implements [work.Writer].

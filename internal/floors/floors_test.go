@@ -43,10 +43,13 @@ var plan = []floor{
 	{folder: "internal/pool", standardOnly: true},        // goroutines that are used again
 	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod may trust that its jobs are its own
 	{folder: "internal/watchdog", imports: "job"},        // signs of life of handlers
-	{folder: "internal/telemetry", imports: "job"},
+	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
+	{folder: "internal/telemetry", imports: "job internal/instrument"},
 	{folder: "migrations"},
-	{folder: "internal/shell", standardOnly: true}, // words of commands that people paste
-	{folder: "internal/dburl"},                     // connection strings
+	{folder: "internal/shell", standardOnly: true},             // words of commands that people paste
+	{folder: "internal/dburl"},                                 // connection strings
+	{folder: "internal/envvar", imports: "internal/failpoint"}, // environment variables: names, types, defaults
+	{folder: "internal/schema", imports: "migrations"},         // which version of the schema this program needs
 
 	// hands and clocks
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait"},
@@ -59,12 +62,13 @@ var plan = []floor{
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
+	{folder: "internal/ends", imports: "job internal/guard internal/telemetry"}, // counts of ends, and the host's hook
 	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep poller"},
 	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
 	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/wait scheduler"},
 
 	// the real PostgreSQL of tests and of a quick start
-	{folder: "internal/migrate", imports: "migrations internal/dburl"},
+	{folder: "internal/migrate", imports: "migrations internal/dburl internal/schema"},
 	{folder: "internal/pgembed"},
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // statements, their plans and the rows they touch
@@ -77,13 +81,17 @@ var plan = []floor{
 	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // the forms in which jobs enter and leave the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to end
-	{folder: "internal/engine", imports: "job internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"}, // claim, run, finish, hand on and recover the jobs of one identity
-	{folder: "internal/pod", imports: "job internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/migrate internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"},      // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/engine", imports: "job internal/ends internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},               // claim, run, finish, hand on and recover the jobs of one identity
+	{folder: "internal/pod", imports: "job internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only our own packages need
-	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/migrate internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
+	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
 
-	{folder: "internal/podtest", imports: "job runner internal/inside internal/pgtest internal/store/view", testOnly: true},                                            // pods in the tests of runner and remote/host
-	{folder: "runner/runnertest", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner", testOnly: true}, // for our users' tests
+	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the one that links Prometheus's client
+	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the one that links goose
+	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/store runner runner/migrate"}, // runner options and the pool from the environment
+
+	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods in the tests of runner and remote/host
+	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for our users' tests
 
 	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler of one process
 
@@ -93,7 +101,8 @@ var plan = []floor{
 	{folder: "internal/ha", testOnly: true},                                     // tests of failover, which know the program from outside
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
+	{folder: "api", imports: "job runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
+	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/host remote/remotepb"},
@@ -108,16 +117,18 @@ var plan = []floor{
 	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
 
 	// the command line: each hides one thing from the commands
-	{folder: "internal/cli/exit", imports: "job internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
-	{folder: "internal/cli/env", imports: "api runner internal/dburl internal/failpoint internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/exit"},
+	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
+	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/cli/exit"},
-	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/migrate internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
-	{folder: "internal/cli/server", imports: "api handlers job runner remote/server internal/dburl internal/demokinds internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
-	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/migrate internal/shell internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/show"},
+	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
+	{folder: "internal/cli/server", imports: "api job runner remote/server internal/dburl internal/migrate internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
+	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/schema internal/shell internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/show"},
 	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// roof
-	{folder: "examples/*", imports: "runner handlers"},
+	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with handlers of its own
+	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                                                                                             // brings a PostgreSQL of its own
+	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app"},
 	{folder: "cmd/*", imports: "*"},
 }
 

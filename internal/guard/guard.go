@@ -9,12 +9,21 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 )
 
 // Panic is the error of a function that panicked.
 type Panic struct{ Value, Stack string }
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
+
+// SplitStack splits the text of an error that holds that of a [Panic] into the error and the stack; empty: there is none.
+func SplitStack(text string) (message, stack string) {
+	if at := strings.Index(text, "\ngoroutine "); at >= 0 {
+		return text[:at], text[at+1:]
+	}
+	return text, ""
+}
 
 // ErrExited is the error of a function that ended its goroutine without returning.
 var ErrExited = errors.New("handler exited its goroutine without returning (runtime.Goexit)")

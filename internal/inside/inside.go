@@ -4,6 +4,8 @@
 package inside
 
 import (
+	"context"
+
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -20,6 +22,8 @@ type Parts struct {
 	// Secrets returns JSON pointers to the secret arguments of a kind, see runner.Secrets. They are unknown for kinds without a handler
 	// here, and for those whose type of arguments does not name them.
 	Secrets func(kind string) (pointers []string, known bool)
+	// Declare writes the schedules that the program declares into the database, as Run does first.
+	Declare func(ctx context.Context) error
 }
 
 // Runner is a *runner.Runner, which this package cannot import. The methods let the compiler refuse most else.

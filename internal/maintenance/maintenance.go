@@ -46,8 +46,8 @@ type Options struct {
 	// MaxAge is the age at which a job fails with the reason deadline; 0: none.
 	MaxAge time.Duration
 
-	// Ended counts the ends of jobs of these kinds.
-	Ended func(state job.State, class job.ErrorClass, kinds ...string)
+	// Ended reports the ends of jobs.
+	Ended func([]job.End)
 	// Overdue ends the handler of a claim whose job is over its deadline, if it runs here.
 	Overdue func(job.Lease)
 	// FanOutsChanged is called after counts of fan-outs were corrected.

@@ -81,7 +81,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 		log.WarnContext(ctx, "maintenance failed, next round tries again", telemetry.Chore, r.name, telemetry.Count, n, telemetry.Err, err)
 		note.Error = job.Storable(err.Error(), 1000)
 	default:
-		metrics.ChoreDone.WithLabelValues(r.name).SetToCurrentTime()
+		metrics.ChoreDone.WithLabelValues(r.name).Set(float64(time.Now().UnixNano()) / 1e9)
 		if n > 0 {
 			log.InfoContext(ctx, "maintenance done", telemetry.Chore, r.name, telemetry.Count, n)
 		}

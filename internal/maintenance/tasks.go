@@ -83,9 +83,9 @@ func (m *Maintenance) expire(ctx context.Context, pace upkeep.Pace) (total int, 
 		return 0, nil
 	}
 	return dry(ctx, pace, endsAtOnce, m.o.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {
-		kinds, err := admin.Expire(ctx, m.o.Store, age, limit)
-		m.o.Ended(job.Cancelled, "", kinds...)
-		return len(kinds), err
+		ended, err := admin.Expire(ctx, m.o.Store, age, limit)
+		m.o.Ended(ended)
+		return len(ended), err
 	})
 }
 
@@ -99,29 +99,27 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 		if err != nil {
 			return total, err
 		}
-		ended, failed := 0, 0
+		var ended []job.End
+		failed := 0
 		for _, o := range list {
-			switch {
-			case o.Ended == nil:
-			case *o.Ended == job.Failed:
-				m.o.Ended(job.Failed, job.ClassDeadline, o.Kind)
-				ended, failed = ended+1, failed+1
-			default:
-				m.o.Ended(*o.Ended, "", o.Kind)
-				ended++
+			if o.Ended != nil {
+				if ended = append(ended, *o.Ended); o.Ended.State == job.Failed {
+					failed++
+				}
 			}
 			if o.Pod != nil {
 				m.o.Overdue(job.Lease{JobID: o.ID, Fence: o.Fence, Pod: *o.Pod})
 			}
 		}
+		m.o.Ended(ended)
 		if failed > 0 {
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
-		if total += ended; ended > 0 {
+		if total += len(ended); len(ended) > 0 {
 			m.o.Wake() // for jobs that waited for their subjects
 			m.o.WakePeers()
 		}
-		if ended == 0 || len(list) < endsAtOnce {
+		if len(ended) == 0 || len(list) < endsAtOnce {
 			return total, nil
 		}
 	}

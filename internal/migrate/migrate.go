@@ -26,22 +26,12 @@ import (
 	"github.com/pressly/goose/v3/database"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
+	schemas "github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/migrations"
 )
 
 // lockKey is the advisory lock under which schema changes happen.
 const lockKey = 420020
-
-var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
-
-// ErrSchemaTooOld is returned by [Check] when the database lacks migrations that this binary needs.
-var ErrSchemaTooOld = errors.New("the database's schema is older than this program: run `trapeze migrate up`")
-
-// ErrNoTables is returned by [Check] when nobody has made the tables.
-var ErrNoTables = errors.New("call runner.Migrate, or run `trapeze migrate up`")
-
-// ErrSchemaTooNew is returned by [Check] when the database has migrations of another minor version.
-var ErrSchemaTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
 // Migration is one schema change and whether the database has it.
 type Migration struct {
@@ -50,8 +40,8 @@ type Migration struct {
 	AppliedAt time.Time // zero: pending
 }
 
-// Up applies every pending migration to the schema, which it creates when it is missing. It waits for another process
-// that is migrating, as long as ctx lasts. Safe for concurrent use.
+// Up applies every pending migration to the schema, which it creates when it is missing. Where nothing is pending it needs no right but to
+// read the table of versions. It waits for another process that is migrating, as long as ctx lasts. Safe for concurrent use.
 func Up(ctx context.Context, url, schema string) error {
 	return withLocks(ctx, url, schema, func(p *goose.Provider) error {
 		_, err := p.Up(ctx)
@@ -84,78 +74,30 @@ func Status(ctx context.Context, url, schema string) ([]Migration, error) {
 }
 
 // unmigrated lists the migrations as pending when the schema has no table of versions, and nil when it has one.
-func unmigrated(ctx context.Context, url, schema string) ([]Migration, error) {
+func unmigrated(ctx context.Context, url, schema string) (list []Migration, err error) {
 	conn, err := dburl.Connect(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("migration status: %w", err)
 	}
 	defer conn.Close(ctx)
-	var exists bool
-	err = conn.QueryRow(ctx, `select to_regclass($1) is not null`, pgx.QueryExecModeExec, schema+".migrations").Scan(&exists)
+	exists, err := schemas.HasVersions(ctx, plain{conn}, schema)
 	if err != nil || exists {
 		return nil, err
 	}
-	names, err := fs.Glob(migrations.Files, "*.sql")
-	list := make([]Migration, len(names))
-	for i, name := range names {
-		list[i].Name = name
-		if list[i].Version, err = goose.NumericComponent(name); err != nil {
-			return nil, err
-		}
+	for _, m := range schemas.Migrations() {
+		list = append(list, Migration{Version: m.Version, Name: m.Name})
 	}
-	return list, err
+	return list, nil
 }
 
-// Latest is the version of the newest migration in this binary.
-func Latest() int64 {
-	names, err := fs.Glob(migrations.Files, "*.sql")
-	if err != nil {
-		panic(err)
-	}
-	var latest int64
-	for _, name := range names {
-		if v, err := goose.NumericComponent(name); err == nil {
-			latest = max(latest, v)
-		}
-	}
-	return latest
+// plain is a connection whose statements do not outlive their round trips, so that a transaction pooler may sit in between.
+type plain struct{ conn *pgx.Conn }
+
+func (p plain) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return p.conn.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 }
 
-// perMinor is how many numbers the migrations of a minor version have: those of the first are 1 to 999, of the next 1000 to 1999. Within a
-// minor version migrations only add, so that programs from before them go on working while pods are replaced one by one.
-const perMinor = 1000
-
-// Check compares the schema with this binary, reading only: nil, [ErrNoTables], [ErrSchemaTooOld] or [ErrSchemaTooNew]. A newer schema of the
-// same minor version will do.
-func Check(ctx context.Context, db interface {
-	QueryRow(context.Context, string, ...any) pgx.Row
-}, schema string) error {
-	if !validSchema.MatchString(schema) {
-		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
-	}
-	var at int64
-	exists := false
-	if err := db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".migrations").Scan(&exists); err != nil {
-		return fmt.Errorf("check schema %s: %w", schema, err)
-	}
-	if exists {
-		err := db.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+pgx.Identifier{schema, "migrations"}.Sanitize()).Scan(&at)
-		if err != nil {
-			return fmt.Errorf("check schema %s: %w", schema, err)
-		}
-	}
-	switch latest := Latest(); {
-	case at == 0:
-		return fmt.Errorf("schema %q has no tables: %w", schema, ErrNoTables)
-	case at < latest:
-		return fmt.Errorf("schema %s is at version %d of %d: %w", schema, at, latest, ErrSchemaTooOld)
-	case at/perMinor > latest/perMinor:
-		return fmt.Errorf("schema %s is at version %d, this program knows %d: %w", schema, at, latest, ErrSchemaTooNew)
-	}
-	return nil
-}
-
-// versionsSQL makes the table of versions as goose does, so that [Check] and a later [Up] find what was printed.
+// versionsSQL makes the table of versions as goose does, so that a check and a later [Up] find the printed migrations.
 const versionsSQL = `-- Which migrations this schema has: pods read it when they start.
 create table if not exists trapeze.migrations (
     id integer primary key generated by default as identity,
@@ -169,30 +111,25 @@ insert into trapeze.migrations (version_id, is_applied) values (0, true);
 // Print writes the migrations up to the given version (0: all) as plain SQL, for people who use a migration tool of
 // their own. It keeps the table of versions up to date.
 func Print(w io.Writer, schema string, to int64) error {
-	if !validSchema.MatchString(schema) {
-		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
+	if err := schemas.ValidName(schema); err != nil {
+		return err
 	}
 	if to == 0 {
 		to = math.MaxInt64
 	}
-	names, err := fs.Glob(migrations.Files, "*.sql")
-	if err != nil {
-		return err
-	}
 	fmt.Fprintf(w, "create schema if not exists %s;\n\n%s", schema, strings.ReplaceAll(versionsSQL, "trapeze.", schema+"."))
-	for _, name := range names {
-		v, err := goose.NumericComponent(name)
-		if err != nil || v > to {
+	for _, m := range schemas.Migrations() {
+		if m.Version > to {
 			continue
 		}
-		text, err := fs.ReadFile(renamed{schema}, name)
+		text, err := fs.ReadFile(renamed{schema}, m.Name)
 		if err != nil {
 			return err
 		}
 		up, _, _ := bytes.Cut(text, []byte("-- +goose Down"))
 		up = regexp.MustCompile(`(?m)^-- \+goose .*\n`).ReplaceAll(up, nil)
 		fmt.Fprintf(w, "\n-- %s\n%s\ninsert into %s.migrations (version_id, is_applied) values (%d, true);\n",
-			name, bytes.TrimSpace(up), schema, v)
+			m.Name, bytes.TrimSpace(up), schema, m.Version)
 	}
 	return nil
 }
@@ -228,8 +165,8 @@ func withLocks(ctx context.Context, url, schema string, do func(*goose.Provider)
 
 // within runs goose over one connection, in one transaction.
 func within(ctx context.Context, url, schema string, do func(*goose.Provider) error) (err error) {
-	if !validSchema.MatchString(schema) {
-		return fmt.Errorf("schema name %q: want %s", schema, validSchema)
+	if err := schemas.ValidName(schema); err != nil {
+		return err
 	}
 	config, err := dburl.Config(url)
 	if err != nil {
@@ -264,7 +201,8 @@ func within(ctx context.Context, url, schema string, do func(*goose.Provider) er
 	return nil
 }
 
-// prepare makes the schema and the table of versions, under the lock: goose looks at them before it takes its lock.
+// prepare makes the schema and the table of versions where they are missing, under the lock: goose reads them before it takes its lock.
+// It asks first: "create schema if not exists" needs the right to create one, also where there is one.
 func prepare(ctx context.Context, db *sql.DB, schema string, versions database.Store) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -276,12 +214,17 @@ func prepare(ctx context.Context, db *sql.DB, schema string, versions database.S
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
-	if _, err := conn.ExecContext(ctx, "create schema if not exists "+schema); err != nil {
-		return err
-	}
 	exists, err := versions.(database.StoreExtender).TableExists(ctx, conn)
 	if err != nil || exists {
 		return err
+	}
+	if err := conn.QueryRowContext(ctx, "select to_regnamespace($1) is not null", schema).Scan(&exists); err != nil {
+		return err
+	}
+	if !exists {
+		if _, err := conn.ExecContext(ctx, "create schema "+schema); err != nil {
+			return err
+		}
 	}
 	if err := versions.CreateVersionTable(ctx, conn); err != nil {
 		return err

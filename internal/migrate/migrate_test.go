@@ -17,6 +17,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/migrations"
 )
 
@@ -44,7 +45,7 @@ func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	pods.Wait()
 	is.NoErr(errors.Join(errs...))
 	pool := pgtest.Connect(t, url)
-	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), known(t))
 	// each migration was applied once
 	is.Equal(locks(t, pool), 0)
@@ -58,17 +59,17 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), url, "whole"))
 	whole, done := tables(t, pool, "whole"), false
 	for n := int64(3); !done; n += n/4 + 1 {
-		schema := fmt.Sprint("part", n)
-		err := migrate.Up(endsAfter(t, n), url, schema)
+		name := fmt.Sprint("part", n)
+		err := migrate.Up(endsAfter(t, n), url, name)
 		pgtest.Wait(t, "the locks to be gone", func() bool { return locks(t, pool) == 0 })
-		got := tables(t, pool, schema)
+		got := tables(t, pool, name)
 		if done = err == nil; done {
 			is.Equal(got, whole) // what said that it was done, is
 			continue
 		}
-		is.Equal(got, 0)                               // all or nothing
-		is.NoErr(migrate.Up(t.Context(), url, schema)) // and the next one does it
-		is.NoErr(migrate.Check(t.Context(), pool, schema))
+		is.Equal(got, 0)                             // all or nothing
+		is.NoErr(migrate.Up(t.Context(), url, name)) // and the next one does it
+		is.NoErr(schema.Check(t.Context(), pool, name))
 	}
 }
 
@@ -114,7 +115,7 @@ func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
 	conn.Release()
 	pool.Reset()
 	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
-	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 }
 
 func TestDownThenUpGivesTheSameSchema(t *testing.T) {
@@ -124,13 +125,13 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
 	before := shape(t, pool, "trapeze")
-	for to := migrate.Latest() - 1; to >= 0; to-- {
+	for to := schema.Latest() - 1; to >= 0; to-- {
 		is.NoErr(migrate.Down(t.Context(), url, "trapeze", to))
-		want := migrate.ErrSchemaTooOld
+		want := schema.ErrTooOld
 		if to == 0 {
-			want = migrate.ErrNoTables
+			want = schema.ErrNoTables
 		}
-		is.True(errors.Is(migrate.Check(t.Context(), pool, "trapeze"), want))
+		is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), want))
 	}
 	is.Equal(tables(t, pool, "trapeze"), 0) // nothing is left but the table of versions
 	status, err := migrate.Status(t.Context(), url, "trapeze")
@@ -168,7 +169,7 @@ func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 	}
 	is.NoErr(forgotten.Rollback(t.Context()))
 	is.NoErr(<-up)
-	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 }
 
 func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
@@ -192,22 +193,22 @@ func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
 
 func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 	t.Parallel()
-	for _, schema := range []string{"trapeze", "other_1"} {
-		t.Run(schema, func(t *testing.T) {
+	for _, name := range []string{"trapeze", "other_1"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			upURL, printedURL := pgtest.EmptyURL(t), pgtest.EmptyURL(t)
-			is.NoErr(migrate.Up(t.Context(), upURL, schema))
+			is.NoErr(migrate.Up(t.Context(), upURL, name))
 			var sql bytes.Buffer
-			is.NoErr(migrate.Print(&sql, schema, 0))
+			is.NoErr(migrate.Print(&sql, name, 0))
 			printed := pgtest.Connect(t, printedURL)
 			_, err := printed.Exec(t.Context(), sql.String(), pgx.QueryExecModeSimpleProtocol)
 			is.NoErr(err)
 			up := pgtest.Connect(t, upURL)
-			is.Equal(shape(t, printed, schema), shape(t, up, schema))
-			is.NoErr(migrate.Check(t.Context(), printed, schema))                       // a pod starts on it
-			is.NoErr(migrate.Up(t.Context(), printedURL, schema))                       // and the next release's migrations go on from there
-			is.True(schema == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // every name is the other schema's
+			is.Equal(shape(t, printed, name), shape(t, up, name))
+			is.NoErr(schema.Check(t.Context(), printed, name))                        // a pod starts on it
+			is.NoErr(migrate.Up(t.Context(), printedURL, name))                       // and the next release's migrations go on from there
+			is.True(name == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // every name is the other schema's
 		})
 	}
 }
@@ -217,17 +218,17 @@ func TestASchemaThatIsTooOldOrTooNewIsRefused(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
 	pool := pgtest.Connect(t, url)
-	is.True(errors.Is(migrate.Check(t.Context(), pool, "trapeze"), migrate.ErrNoTables)) // an empty database
+	is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), schema.ErrNoTables)) // an empty database
 	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
-	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 	reaches := func(version int64) {
 		_, err := pool.Exec(t.Context(), `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, version)
 		is.NoErr(err)
 	}
-	reaches(migrate.Latest() + 1) // as a newer pod made it, while pods are replaced one by one
-	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
-	reaches(migrate.Latest()/1000*1000 + 1000)
-	is.True(errors.Is(migrate.Check(t.Context(), pool, "trapeze"), migrate.ErrSchemaTooNew))
+	reaches(schema.Latest() + 1) // as a newer pod made it, while pods are replaced one by one
+	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
+	reaches(schema.Latest()/1000*1000 + 1000)
+	is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), schema.ErrTooNew))
 }
 
 func TestTwoSchemasLiveBesideEachOther(t *testing.T) {
@@ -240,8 +241,8 @@ func TestTwoSchemasLiveBesideEachOther(t *testing.T) {
 	}
 	is.Equal(shape(t, pool, "one_home"), shape(t, pool, "two_home"))
 	is.NoErr(migrate.Down(t.Context(), url, "two_home", 0))
-	is.NoErr(migrate.Check(t.Context(), pool, "one_home"))
-	is.NoErr(migrate.Check(t.Context(), pool, "trapeze"))
+	is.NoErr(schema.Check(t.Context(), pool, "one_home"))
+	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 }
 
 func TestASchemaNameThatNeedsQuotingIsRefused(t *testing.T) {

@@ -181,3 +181,33 @@ func withDatabase(conn, name string) string {
 	}
 	return url
 }
+
+// Role makes a role without any right and returns its name and the address of url's database as that role. Both are gone when the test has
+// ended.
+func Role(t testing.TB, url string) (name, as string) {
+	t.Helper()
+	name = "modest_" + strings.ToLower(rand.Text()[:12])
+	run := func(ctx context.Context, statements ...string) {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			t.Errorf("pgtest: %v", err)
+			return
+		}
+		defer conn.Close(ctx)
+		for _, statement := range statements {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				t.Errorf("pgtest: %s: %v", statement, err)
+			}
+		}
+	}
+	run(t.Context(), "create role "+name)
+	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
+	before := " "
+	switch {
+	case strings.Contains(url, "://") && strings.Contains(url, "?"):
+		before = "&"
+	case strings.Contains(url, "://"):
+		before = "?"
+	}
+	return name, url + before + "role=" + name // sessions begin with it
+}

@@ -34,6 +34,9 @@ func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
+	if !p.opts.TraceQueries {
+		config.Tracer = nil
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err == nil && pool.AfterConnect != nil && !own {
 		if err = pool.AfterConnect(ctx, conn); err != nil {

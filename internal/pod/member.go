@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -101,5 +101,5 @@ func (p *Pod) register(ctx context.Context) error {
 }
 
 func (p *Pod) checkSchema(ctx context.Context) error {
-	return migrate.Check(ctx, p.Heartbeats.Pool(), p.opts.Schema)
+	return schema.Check(ctx, p.Heartbeats.Pool(), p.opts.Schema)
 }

@@ -5,25 +5,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/instrument"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Collector returns the metrics of the pod.
-func (p *Pod) Collector() prometheus.Collector { return instruments{p} }
-
-// instruments are the pod's metrics; what is a state and not an event is read when they are collected.
-type instruments struct{ p *Pod }
-
-// Describe implements [prometheus.Collector].
-func (i instruments) Describe(ch chan<- *prometheus.Desc) { i.p.Metrics.Describe(ch) }
-
-// Collect implements [prometheus.Collector]. It does not fail when the database does not answer.
-func (i instruments) Collect(ch chan<- prometheus.Metric) {
-	p := i.p
+// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. Gauges of
+// a current state are read now. It does not fail when the database does not answer.
+func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 	p.collecting.Lock() // two collections must not meet between Reset and Set
 	defer p.collecting.Unlock()
 	p.observe(p.Metrics.LaneSlots)
@@ -37,7 +27,7 @@ func (i instruments) Collect(ch chan<- prometheus.Metric) {
 		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
 		m.Pods.WithLabelValues().Set(float64(b.Pods))
 	}
-	m.Collect(ch)
+	m.Set.Each(f)
 }
 
 const (
@@ -70,7 +60,7 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 }
 
 // observe sets the slots of each lane that are used here, and their limit here: in this pod and in the remote workers that it serves.
-func (p *Pod) observe(gauge *prometheus.GaugeVec) {
+func (p *Pod) observe(gauge *instrument.Vec[*instrument.Gauge]) {
 	sum := map[string]slots.Use{}
 	p.Lanes.AddUse(sum)
 	p.sessions().Each(func(e *engine.Engine) { e.Lanes.AddUse(sum) })

@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/trapeze-run/trapeze/internal/ends"
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
@@ -14,12 +15,13 @@ import (
 type Options struct {
 	engine.Options
 	Schema                                                       string
-	BehindPooler                                                 bool
+	BehindPooler, TraceQueries                                   bool
 	MaxAge, ApprovalTTL                                          time.Duration
 	MinScheduleInterval                                          time.Duration
 	PassEvery                                                    time.Duration // about so long between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	Lanes                                                        []admin.BootLane
+	OnEnd                                                        ends.Hook
 	TracerProvider                                               trace.TracerProvider
 	Logger                                                       *slog.Logger
 }

@@ -60,7 +60,7 @@ func started(t *testing.T, kind string, run func(context.Context, *work.Job) (*w
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Kinds[kind] = &engine.Handler{Name: kind, Run: run, RunSeconds: p.Metrics.RunSeconds.WithLabelValues(kind), Ends: p.Count.Ends.Of(kind)}
+	p.Kinds[kind] = &engine.Handler{Name: kind, Run: run, RunSeconds: p.Metrics.RunSeconds.WithLabelValues(kind).Observe, Ends: p.Ends.Of(kind)}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = p.Run(ctx, []string{kind}, nil) }()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,6 +36,7 @@ type Pod struct {
 	fleet       fleet
 	collecting  sync.Mutex
 	peers       wait.Signal // asks for a wake-up of the other pods
+	runs        atomic.Bool // from the begin of Run to its end: heartbeats come
 
 	pass  slowPass    // searches orphaned claims
 	known knownClaims // counted for doctor
@@ -98,7 +100,7 @@ const (
 // New returns a pod on the host's pool, of which it copies the configuration for connections of its own. It does not connect.
 func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	ctx := context.Background()
-	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, Connections: storeConnections,
+	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, TraceQueries: o.TraceQueries, Connections: storeConnections,
 		PodConnections: Connections})
 	if err != nil {
 		return nil, err
@@ -120,7 +122,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
-	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider)
+	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider, o.OnEnd)
 	p := &Pod{
 		opts:        o,
 		RemoteStore: afar, feedStore: watch, Feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
@@ -134,6 +136,8 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 
 // Run runs jobs of some kinds, and schedules, until ctx ends, then drains.
 func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
+	p.runs.Store(true)
+	defer p.runs.Store(false)
 	if err := p.start(ctx, kinds, schedules); err != nil {
 		return err
 	}
@@ -165,6 +169,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	die()
 	life.Wait()
 	p.leave(ctx)
+	p.Ends.Drain()
 	p.Log.InfoContext(ctx, "runner stopped", telemetry.Pod, p.opts.Name)
 	return nil
 }
@@ -214,7 +219,10 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	if err := p.MakeLanes(ctx); err != nil {
 		return err
 	}
-	if err := p.declare(ctx, schedules); err != nil {
+	if err := p.declareKinds(ctx); err != nil {
+		return err
+	}
+	if err := p.Declare(ctx, schedules); err != nil {
 		return err
 	}
 	return p.register(ctx)
@@ -254,10 +262,10 @@ func (p *Pod) warm(ctx context.Context) {
 	}
 }
 
-// Follow has the engines of this pod and of its sessions apply a command, without waiting for a notification: what is submitted here
-// afterwards meets it.
+// Follow has the engines of this pod and of its sessions apply a command, without waiting for a notification, so that it applies to later
+// submissions here. A pod that registers at this moment may have read the settings from before the command.
 func (p *Pod) Follow(ctx context.Context) {
-	if !p.Lease.Registered() {
+	if !p.runs.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, followWithin)
@@ -273,6 +281,7 @@ const followWithin = time.Second
 
 // Close closes the pod's connections.
 func (p *Pod) Close() {
+	p.Ends.Drain()
 	p.Feed.Close()
 	p.feedStore.Close()
 	p.Store.Close()

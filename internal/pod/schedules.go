@@ -96,8 +96,8 @@ type Schedule struct {
 	Set  job.ScheduleSetting
 }
 
-// declare writes the declared schedules into the database.
-func (p *Pod) declare(ctx context.Context, schedules []Schedule) error {
+// Declare writes the declared schedules into the database.
+func (p *Pod) Declare(ctx context.Context, schedules []Schedule) error {
 	for _, d := range schedules {
 		changed, err := admin.DeclareSchedule(ctx, p.Commands, d.Name, d.Set)
 		if err != nil {

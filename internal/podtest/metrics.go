@@ -10,6 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
 // End has the labels of an end: error class, kind and state.
@@ -19,7 +20,7 @@ type End [3]string
 func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []string, value float64)) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(r.Metrics())
+	registry.MustRegister(metrics.Collector(r))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (c *Counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQ
 
 func (c *Counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Counted returns a pool whose claims are counted.
+// Counted returns a pool whose claims are counted, of runners with Options.TraceQueries.
 func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)

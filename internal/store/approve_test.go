@@ -158,7 +158,8 @@ func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
 	release(false)
 	n, err = admin.Expire(w.ctx(), w.Store, 24*time.Hour, 10)
 	w.is.NoErr(err)
-	w.is.Equal(n, []string{"k"})
+	w.is.Equal(n, []job.End{{ID: ids[0], PipelineID: ids[0], Kind: "k", Lane: "default", State: job.Cancelled, Reason: job.ReasonExpired,
+		Error: "nobody approved it in time"}})
 	j := w.at(ids[0])
 	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Cancelled, job.ReasonExpired})
 	w.is.Equal(w.at(fresh).State, job.AwaitingApproval)

@@ -54,6 +54,20 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
+// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does: many by COPY. After an error none of them is
+// in, and the transaction can go on unless its connection broke: a savepoint is before them.
+func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
+	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		if Bulky(list) {
+			if done, err := enqueueBulkIn(ctx, s, tx, list); err != nil || done {
+				return err
+			}
+		}
+		_, err := EnqueueIn(ctx, s, tx, list)
+		return err
+	})
+}
+
 func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (done bool, err error) {
 	var lanes []string
 	for i := range list {

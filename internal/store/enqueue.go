@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueueStatement inserts jobs, of which ahead says what goes before each in its lane; where leaves some of them out.
-func enqueueStatement(ahead, where string) *statement {
-	return newStatement(with(enqueueWish+where+"\n)", placeParts(ahead)), `select id, place, `+tookMicros+` from placed`)
+// enqueueStatement inserts jobs: wish selects them, and place is the parts after it.
+func enqueueStatement(wish, place string) *statement {
+	return newStatement(with(wish+"\n)", place), `select id, place, `+tookMicros+` from placed`)
 }
 
 // enqueueSQL inserts jobs, born running where they may be. Older and equally urgent jobs that wait in the lane go first,
@@ -26,13 +26,13 @@ func enqueueStatement(ahead, where string) *statement {
 // enqueueSinceSQL is enqueueSQL for a lane in which nothing waits that became ready before a moment.
 // Plan: per rank up to the job's own one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
 //
-// enqueueFreeSQL is enqueueSQL that passes by the ids that are in use, so that the caller's transaction can go on.
-// Plan: as enqueueSQL; a probe of jobs_pkey a job.
+// enqueueFreeSQL is enqueueSQL for jobs that do not ask to start. It passes by the ids that are in use, so that the caller's transaction can go
+// on. Plan: CTE scans and inserts; a probe of lanes and of jobs_pkey a job.
 var (
-	enqueueSQL      = enqueueStatement(goesAhead, "")
-	enqueueSinceSQL = enqueueStatement(goesAheadSince, "")
-	enqueueFreeSQL  = enqueueStatement(goesAhead, `
-	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`)
+	enqueueSQL      = enqueueStatement(enqueueWish, placeParts(goesAhead))
+	enqueueSinceSQL = enqueueStatement(enqueueWish, placeParts(goesAheadSince))
+	enqueueFreeSQL  = enqueueStatement(enqueueWish+`
+	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
 // enqueueWish is new jobs for [placeParts]. Whether a job needs approval is decided here, from the lane's row as it is: what a process
@@ -88,7 +88,7 @@ func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]P
 		n.Starts = false
 		c.add(n)
 	}
-	placed, err := askFor(ctx, s, db, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}, {"approvals", c.approvals}}...))
+	placed, err := runAside(ctx, s, db, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}, {"approvals", c.approvals}}...))
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}

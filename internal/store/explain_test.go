@@ -41,6 +41,8 @@ func TestStatementsOfThePinnedRoundTripAreThePins(t *testing.T) {
 			continue // it has no meaning within one round trip
 		}
 		is.True(strings.Contains(pinSQL, fmt.Sprintf("set_config('%s', '%s', true)", name, value)))
+		is.True(strings.Contains(keepSettingsSQL, fmt.Sprintf("set_config('trapeze.%s', current_setting('%[1]s'), true)", name)))
+		is.True(strings.Contains(restoreSettingsSQL, fmt.Sprintf("set_config('%s', current_setting('trapeze.%[1]s'), true)", name)))
 	}
 }
 

@@ -22,6 +22,7 @@ type Ending struct {
 	Error   string          // empty: none
 	Class   job.ErrorClass  // of a job that failed
 	Code    string          // empty: none
+	Undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
 	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
 	Branch                  // of the job that ends
 	EventNo int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
@@ -98,8 +99,8 @@ var (
 // compare each with each. The classes and codes of errors are null where no job of the batch failed.
 const (
 	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
-		@classes::text[], @codes::text[]`
-	endColumns  = `id, fence, state, outcome, reason, result, error, error_class, error_code`
+		@classes::text[], @codes::text[], @undos::text[]`
+	endColumns  = `id, fence, state, outcome, reason, result, error, error_class, error_code, undo`
 	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
 		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 	branchArrays  = `@of_groups::bigint[], @were_impaired::boolean[]`
@@ -126,7 +127,8 @@ const (
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,
 		case when not l.cancel_requested then e.result end as result, e.error,
 		case when not l.cancel_requested then e.error_class end as error_class,
-		case when not l.cancel_requested then e.error_code end as error_code, l.fence, l.epoch, l.attempt, l.crashes,
+		case when not l.cancel_requested then e.error_code end as error_code,
+		case when l.cancel_requested or e.state <> 'succeeded' then e.undo end as undo, l.fence, l.epoch, l.attempt, l.crashes,
 		l.priority, l.lane, l.kind, l.subject, l.started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
 		l.claim_xid`
 	branchReturned = `, e.of_group, e.was_impaired`
@@ -172,9 +174,9 @@ const (
 	// endDone is the rows of gone in done.
 	endDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
-		attempt, crashes, priority, lane, started_at, xid, claim_xid)
+		attempt, crashes, priority, lane, started_at, xid, claim_xid, undo)
 	select id, state, outcome, reason, result::json, error, error_class, error_code, fence, @boot::uuid, event_no, epoch, attempt, crashes, priority,
-		lane, started_at, pg_current_xact_id(), claim_xid from gone
+		lane, started_at, pg_current_xact_id(), claim_xid, undo::json from gone
 )`
 
 	// endTold deletes the cancel requests for the claims of gone. Plan: cancel_requests_pkey.
@@ -227,6 +229,7 @@ func finish(ctx context.Context, s *Store, db DB, boot string, list []Ending) (m
 		states, outcomes, reasons []string
 		results, errs             []*string
 		classes, codes            []*string // nil, which costs nothing, where no job failed
+		undos                     []*string // nil where no handler returned one
 		groups                    []*int64
 		impaired                  []bool
 		next                      columns
@@ -234,9 +237,13 @@ func finish(ctx context.Context, s *Store, db DB, boot string, list []Ending) (m
 	nextSteps := slices.ContainsFunc(list, func(e Ending) bool { return e.Next != nil })
 	fanOuts := slices.ContainsFunc(list, func(e Ending) bool { return e.Group != nil })
 	failed := slices.ContainsFunc(list, func(e Ending) bool { return e.Class != "" })
+	undo := slices.ContainsFunc(list, func(e Ending) bool { return e.Undo != nil })
 	for _, e := range list {
 		if failed {
 			classes, codes = append(classes, Some(string(e.Class))), append(codes, Some(e.Code))
+		}
+		if undo {
+			undos = append(undos, text(e.Undo))
 		}
 		ids, fences = append(ids, e.ID), append(fences, e.Fence)
 		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
@@ -252,9 +259,9 @@ func finish(ctx context.Context, s *Store, db DB, boot string, list []Ending) (m
 			groups, impaired = append(groups, e.Group), append(impaired, e.Impaired)
 		}
 	}
-	by := make(args, 0, 35)
+	by := make(args, 0, 36)
 	by = append(by, args{{"ids", ids}, {"fences", fences}, {"states", states}, {"outcomes", outcomes}, {"reasons", reasons}, {"results", results},
-		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"boot", boot}}...)
+		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"undos", undos}, {"boot", boot}}...)
 	sql := endSQL
 	if nextSteps {
 		sql, by = finishSQL, next.named(by)

@@ -52,14 +52,17 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 // heldSQL lists what the table gives to some pods. Plan: one pass over live, by its primary key, however many they are; jobs_pkey for what is
 // theirs. It runs only after a reply was lost, or when remote workers came from another pod.
 var heldSQL = newStatement(`
-select l.pod::text, l.id, l.fence, l.cancel_requested, j.group_id, j.child_no, j.impaired
+select l.pod::text, l.id, l.fence, l.cancel_requested, j.pipeline_id, l.kind, l.lane, l.subject, l.attempt, j.group_id, j.child_no, j.impaired
 from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@boots::uuid[]) order by l.id`)
 
 // Held is a claim that the table gives to a pod.
 type Held struct {
-	Pod             string
-	ID, Fence       int64
-	CancelRequested bool
+	Pod                 string
+	ID, Fence           int64
+	CancelRequested     bool
+	PipelineID          int64
+	Kind, Lane, Subject string
+	Attempt             int
 	Branch
 }
 

@@ -20,7 +20,7 @@ var idBlocksSQL = newStatement(`
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
 b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, @blocks::int) where h.history <> '' or @settled)
 select b.first, b.history,
-	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 order by j.id limit 1), false)
+	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 and j.id % 1000 <> 0 order by j.id limit 1), false)
 from b`)
 
 // advanceIDsSQL moves the sequence far above an id that is in use. Plan: jobs_pkey backwards, one row.
@@ -46,7 +46,9 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	for {
 		for len(list) < n && len(s.ids.spans) > 0 {
 			head := &s.ids.spans[0]
-			list = append(list, head.next)
+			if head.next%blockSize != 0 { // else it is the database's: see trapeze.single_job_id
+				list = append(list, head.next)
+			}
 			if head.next++; head.next == head.end {
 				s.ids.spans = s.ids.spans[1:]
 			}

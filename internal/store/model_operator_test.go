@@ -46,8 +46,18 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 		}
 	}
 	m.end(j, job.Cancelled, job.Error, reason, event)
-	c.EndedKind = j.Kind
+	c.Ended = j.ending()
 	return c, nil
+}
+
+// ending is what a statement says of the end of a job.
+func (j *modelJob) ending() *job.End {
+	pipeline := j.PipelineID
+	if pipeline == 0 {
+		pipeline = j.ID
+	}
+	return &job.End{ID: j.ID, PipelineID: pipeline, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Attempt: j.attempt, State: j.state, Reason: j.reason,
+		Error: j.failure, ErrorClass: job.ErrorClass(j.class)}
 }
 
 // Nice gives a job that waits another priority.
@@ -120,7 +130,7 @@ func (m *model) CloseLapsed(by string) (boots []string) {
 func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) store.RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
-	r := store.RecoveredPage{Last: after, Seen: len(page), Crashed: []string{}, Cancelled: []string{}}
+	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}}
 	for _, j := range page {
 		r.Last = j.ID
 		if !j.runs() || !slices.Contains(boots, j.pod) {
@@ -152,15 +162,12 @@ func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) 
 		}
 		event.event, event.level = "job."+string(to), "error"
 		j.failure = "the pod " + p.name + " that ran it died or lost its lease"
-		if j.cancel {
-			r.Cancelled = append(r.Cancelled, j.Kind)
-		} else {
-			j.class, r.Crashed = "crash_limit", append(r.Crashed, j.Kind)
+		if !j.cancel {
+			j.class = string(job.ClassCrashLimit)
 		}
 		m.end(j, to, job.Error, reason, event)
+		r.Ended = append(r.Ended, *j.ending())
 	}
-	slices.Sort(r.Crashed)
-	slices.Sort(r.Cancelled)
 	return r
 }
 

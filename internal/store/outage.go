@@ -92,9 +92,9 @@ func (db *Database) explain(err error) error {
 	case !ok:
 		return err
 	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+`.lane_kinds"`): // the first that a submission reads
-		return fmt.Errorf("schema %q has no tables: call runner.Migrate, or run `trapeze migrate up`: %w", db.schema, err)
+		return fmt.Errorf("schema %q has no tables: call migrate.Up, or run `trapeze migrate up`: %w", db.schema, err)
 	case pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+"."):
-		return fmt.Errorf("schema %q lacks a table that this program needs: call runner.Migrate, or run `trapeze migrate up`, of this version: %w", db.schema, err)
+		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up`, of this version: %w", db.schema, err)
 	case pg.Code == "08P01" && strings.Contains(pg.Message, "unsupported startup parameter"):
 		return fmt.Errorf("a pooler between this pod and PostgreSQL takes no settings: set Options.BehindPooler or DirectURL "+
 			"(TRAPEZE_DATABASE_DIRECT_URL): %w", err)

@@ -83,9 +83,13 @@ const (
 //
 // A row that needs approval is parked, whatever else it asks for; run_after is then when it would have become due.
 func placeParts(ahead string) string {
-	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced,
-		placeJobs, placePipelines, placeLive, placeParked, placeEvents)
+	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
 }
+
+// placeWaiting are placeParts for rows of wish that do not ask to start.
+const placeWaiting = `placed as materialized (
+	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from wish w
+), ` + placeRows
 
 // mayStart is the rows of wish, and whether each is free to start. Plan: a probe of pods, live_for_claim and
 // current_runs_one_running for each row that asks to start.
@@ -121,7 +125,9 @@ const (
 	from may m
 )`
 
-	// placeJobs, placePipelines, placeLive, placeParked and placeEvents insert the rows of placed. Plans: inserts.
+	// placeRows insert the rows of placed. Plans: inserts.
+	placeRows = placeJobs + ", " + placePipelines + ", " + placeLive + ", " + placeParked + ", " + placeEvents
+
 	placeJobs = `new_jobs as (
 	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts,
 		max_crashes, submitter, unique_key, xid, group_id, child_no, impaired, traceparent)

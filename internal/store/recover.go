@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // closeLapsedSQL closes the rows of pods whose lease has ended, or ends later than now + 2 leases because a clock jumped. Leases
@@ -77,8 +79,7 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
-	(select count(*) from again), array(select kind from gone where not cancel_requested order by kind),
-	array(select kind from gone where cancel_requested order by kind),
+	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
 	(select count(*) from page where pod = any(@boots::uuid[])) - (select count(*) from hit)`)
 
 const (
@@ -110,15 +111,16 @@ const (
 	recoverGone = `gone as (
 	delete from trapeze.live l using hit h
 	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
-	returning l.*, h.crashes as crashes_now, h.name as pod_name
+	returning l.*, h.crashes as crashes_now, h.name as pod_name,
+		case when h.cancel_requested then 'cancelled' else 'failed' end as ends,
+		case when h.cancel_requested then 'cancelled' else 'crashed' end as why,
+		'the pod ' || h.name || ' that ran it died or lost its lease' as error,
+		case when not h.cancel_requested then 'crash_limit' end as class
 )`
 	recoverDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, error, error_class, fence, pod, event_no, epoch, attempt, crashes, priority,
 		lane, started_at, claim_xid)
-	select id, case when cancel_requested then 'cancelled' else 'failed' end, 'error',
-		case when cancel_requested then 'cancelled' else 'crashed' end,
-		'the pod ' || pod_name || ' that ran it died or lost its lease',
-		case when not cancel_requested then 'crash_limit' end, fence, pod, event_no + 1, epoch, attempt,
+	select id, ends, 'error', why, error, class, fence, pod, event_no + 1, epoch, attempt,
 		crashes_now, priority, lane, started_at, claim_xid
 	from gone
 )`
@@ -137,21 +139,18 @@ const (
 	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
 		json_build_object('reason', 'lease_lapsed', 'pod', name, 'boot', pod, 'crashes', crashes) from again
 	union all
-	select id, event_no + 1, claim_xid, fence, pod, 'running', case when cancel_requested then 'cancelled' else 'failed' end,
-		case when cancel_requested then 'job.cancelled' else 'job.failed' end, 'error',
-		json_build_object('reason', case when cancel_requested then 'cancelled' else 'crashed' end, 'pod', pod_name,
-			'boot', pod, 'crashes', crashes_now, 'error_class', case when not cancel_requested then 'crash_limit' end) from gone
+	select id, event_no + 1, claim_xid, fence, pod, 'running', ends, 'job.' || ends, 'error',
+		json_build_object('reason', why, 'pod', pod_name, 'boot', pod, 'crashes', crashes_now, 'error_class', class) from gone
 )`
 )
 
 // RecoveredPage is what one page of a recovery did.
 type RecoveredPage struct {
-	Last      int64    // the last id looked at
-	Seen      int      // rows looked at: fewer than the limit means the end of the table
-	Pending   int      // jobs that are pending again
-	Crashed   []string // the kinds of jobs that failed as crashed
-	Cancelled []string // the kinds of jobs that were to be cancelled
-	Passed    int      // jobs that were passed by, because somebody holds their row: look again
+	Last    int64     // the last id looked at
+	Seen    int       // rows looked at: fewer than the limit means the end of the table
+	Pending int       // jobs that are pending again
+	Ended   []job.End // of jobs that failed as crashed, or were to be cancelled
+	Passed  int       // jobs that were passed by, because somebody holds their row: look again
 }
 
 // RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the

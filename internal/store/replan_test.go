@@ -39,7 +39,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	w := newWorldOn(t, pool, store.Options{Connections: 1})
+	w := newWorldOn(t, pool, store.Options{Connections: 1, TraceQueries: true})
 	w.SlowFrom(time.Hour) // a busy machine is none of it
 	boot := w.pod("a")
 	w.put(plain)

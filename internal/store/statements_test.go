@@ -58,6 +58,8 @@ var statements = map[string]string{
 	"inheritKeySQL":        inheritKeySQL.text,
 	"inheritKeysSQL":       inheritKeysSQL.text,
 	"keepSQL":              keepSQL.text,
+	"keepSettingsSQL":      keepSettingsSQL,
+	"restoreSettingsSQL":   restoreSettingsSQL,
 	"leaveSQL":             leaveSQL.text,
 	"lockDeferralSQL":      lockDeferralSQL.text,
 	"lockKeySQL":           lockKeySQL.text,

@@ -42,6 +42,8 @@ type Options struct {
 	PodConnections int
 	// AnyServer accepts connections to a standby, for reads. Default: a server must accept writes.
 	AnyServer bool
+	// TraceQueries leaves the query tracer of the host's pool on the store's connections. Default: it hears nothing of them.
+	TraceQueries bool
 	// StatementTimeout bounds each statement of the store, in the client. Default 10s.
 	StatementTimeout time.Duration
 }
@@ -97,6 +99,16 @@ const pinSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true)
 	set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
 
+// keepSettingsSQL keeps the settings that pinSQL changes, and restoreSettingsSQL brings them back: in the caller's transaction, for one statement.
+const (
+	keepSettingsSQL = `select set_config('trapeze.plan_cache_mode', current_setting('plan_cache_mode'), true), set_config('trapeze.enable_hashjoin', current_setting('enable_hashjoin'), true),
+	set_config('trapeze.enable_mergejoin', current_setting('enable_mergejoin'), true), set_config('trapeze.enable_seqscan', current_setting('enable_seqscan'), true),
+	set_config('trapeze.enable_bitmapscan', current_setting('enable_bitmapscan'), true), set_config('trapeze.jit', current_setting('jit'), true)`
+	restoreSettingsSQL = `select set_config('plan_cache_mode', current_setting('trapeze.plan_cache_mode'), true), set_config('enable_hashjoin', current_setting('trapeze.enable_hashjoin'), true),
+	set_config('enable_mergejoin', current_setting('trapeze.enable_mergejoin'), true), set_config('enable_seqscan', current_setting('trapeze.enable_seqscan'), true),
+	set_config('enable_bitmapscan', current_setting('trapeze.enable_bitmapscan'), true), set_config('jit', current_setting('trapeze.jit'), true)`
+)
+
 // New opens the store's own pool with the configuration of the host's. It does not connect.
 func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config := host.Config()
@@ -107,7 +119,10 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
-	// The host's hooks may set roles, tracers or types that its own queries need: they stay.
+	// The host's hooks may set roles or types that its own queries need: they stay.
+	if !o.TraceQueries {
+		untraced(config)
+	}
 	if o.BehindPooler {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	} else {
@@ -139,6 +154,20 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 		s.wait = 10 * time.Second
 	}
 	return s, nil
+}
+
+// untraced takes the query tracer away that the host's pool has, or that its hook gives to each connection.
+func untraced(config *pgxpool.Config) {
+	config.ConnConfig.Tracer = nil
+	before := config.BeforeConnect
+	if before == nil {
+		return
+	}
+	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
+		err := before(ctx, conn)
+		conn.Tracer = nil
+		return err
+	}
 }
 
 // Beside returns a store with a pool of its own of the given size, so that what uses it neither waits for nor delays what
@@ -209,9 +238,17 @@ func (db *Database) In(sql string) string {
 	if named, ok := db.named.Load(sql); ok {
 		return named.(string)
 	}
-	named := schemaDot.ReplaceAllString(sql, db.schema+".")
+	named := InSchema(db.schema, sql)
 	db.named.Store(sql, named)
 	return named
+}
+
+// InSchema returns a statement on the tables of a schema; empty: trapeze.
+func InSchema(schema, sql string) string {
+	if schema == "" || schema == "trapeze" {
+		return sql
+	}
+	return schemaDot.ReplaceAllString(sql, schema+".")
 }
 
 // Bounded gives a statement its deadline. A write that a worker owes is not ended by the worker's own cancellation: pass

@@ -26,7 +26,7 @@ func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 // waitingSQL reads a fan-out with what its job's end needs. Plan: primary keys.
 var waitingSQL = newStatement(`
 select f.id, coalesce(p.fence, 0), coalesce(p.event_no, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
-	coalesce(p.priority, 0), coalesce(p.lane, ''), j.kind, j.subject, j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
+	coalesce(p.priority, 0), coalesce(p.lane, ''), coalesce(p.attempt, 0), j.kind, j.subject, j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
 	j.impaired
 from trapeze.fan_outs f join trapeze.jobs j on j.id = f.id
 left join trapeze.parked p on p.id = f.id and p.why = 'children'
@@ -44,7 +44,9 @@ type Waiting struct {
 	Result                         json.RawMessage
 	Plan                           json.RawMessage
 	Priority                       int
-	Lane, Kind, Subject            string
+	Lane                           string
+	Attempt                        int
+	Kind, Subject                  string
 	PipelineID                     int64
 	Step                           int
 	Submitter                      string
@@ -66,7 +68,7 @@ func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
 func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 	var result, plan []byte
 	err = row.Scan(&w.ID, &w.Fence, &w.EventNo, &w.Branches, &w.Open, &w.Failed, &w.Harmed, &w.FailFast, &w.Waits, &w.Outcome, &result, &plan,
-		&w.Priority, &w.Lane, &w.Kind, &w.Subject, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired)
+		&w.Priority, &w.Lane, &w.Attempt, &w.Kind, &w.Subject, &w.PipelineID, &w.Step, &w.Submitter, &w.Group, &w.No, &w.Impaired)
 	w.Result, w.Plan = result, plan
 	return w, err
 }

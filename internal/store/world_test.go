@@ -157,7 +157,7 @@ func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	for after := int64(0); ; {
 		page, err := store.RecoverPage(w.ctx(), w.Store, boots, after, pageSize, 3)
 		w.is.NoErr(err)
-		pending, ended, after = pending+page.Pending, ended+len(page.Crashed)+len(page.Cancelled), page.Last
+		pending, ended, after = pending+page.Pending, ended+len(page.Ended), page.Last
 		passed += page.Passed
 		if page.Seen < pageSize {
 			break

@@ -3,30 +3,33 @@ package telemetry
 import (
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/trapeze-run/trapeze/internal/instrument"
 
 	"github.com/trapeze-run/trapeze/job"
 )
 
 // Ends counts jobs that statements of this pod ended, by kind, state and error class.
 type Ends struct {
-	finished *prometheus.CounterVec // error_class, kind, outcome
+	finished *instrument.Vec[*instrument.Counter] // error_class, kind, outcome
 
 	mu     sync.Mutex
 	known  map[string]*KindEnds // kinds with a handler on this pod
 	others KindLabels           // kinds that only other programs have
 }
 
+// NewEnds returns an Ends that counts in m.
+func NewEnds(m *Metrics) *Ends { return &Ends{finished: m.Finished, known: map[string]*KindEnds{}} }
+
 // KindEnds are the counters of one kind, resolved once instead of for each job.
 type KindEnds struct {
-	succeeded, cancelled prometheus.Counter
-	failed               map[job.ErrorClass]prometheus.Counter
+	succeeded, cancelled *instrument.Counter
+	failed               map[job.ErrorClass]*instrument.Counter
 }
 
 // Of returns the counters of a kind with a handler on this pod. They are there from the start, at 0, so that the first failure shows as a
 // rise.
 func (e *Ends) Of(kind string) *KindEnds {
-	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]prometheus.Counter{}}
+	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]*instrument.Counter{}}
 	for _, class := range job.ErrorClasses() {
 		c.failed[class] = e.counter(kind, job.Failed, class)
 	}
@@ -36,12 +39,12 @@ func (e *Ends) Of(kind string) *KindEnds {
 	return c
 }
 
-func (e *Ends) counter(kind string, state job.State, class job.ErrorClass) prometheus.Counter {
-	return e.finished.With(prometheus.Labels{"kind": kind, "outcome": string(state), "error_class": string(class)})
+func (e *Ends) counter(kind string, state job.State, class job.ErrorClass) *instrument.Counter {
+	return e.finished.WithLabelValues(string(class), kind, string(state))
 }
 
 // Of returns the counter of an end; nil for a class that is not known.
-func (c *KindEnds) Of(state job.State, class job.ErrorClass) prometheus.Counter {
+func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter {
 	switch state {
 	case job.Succeeded:
 		return c.succeeded
@@ -51,18 +54,16 @@ func (c *KindEnds) Of(state job.State, class job.ErrorClass) prometheus.Counter 
 	return c.failed[class]
 }
 
-// Count counts the ends of jobs of some kinds, one for each; class is that of failures.
-func (e *Ends) Count(state job.State, class job.ErrorClass, kinds ...string) {
-	for _, kind := range kinds {
-		e.mu.Lock()
-		known := e.known[kind]
-		e.mu.Unlock()
-		if known != nil {
-			known.Of(state, class).Inc()
-			continue
-		}
-		e.counter(e.others.Label(kind), state, class).Inc()
+// Count counts the end of a job of a kind; class is that of a failure.
+func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
+	e.mu.Lock()
+	known := e.known[kind]
+	e.mu.Unlock()
+	if known != nil {
+		known.Of(state, class).Inc()
+		return
 	}
+	e.counter(e.others.Label(kind), state, class).Inc()
 }
 
 // MaxKindLabels bounds the kinds of other programs that metrics name: clients and remote workers choose those names, and each takes memory

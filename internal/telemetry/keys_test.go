@@ -42,7 +42,7 @@ func keys(t *testing.T) map[string]string {
 func TestEveryLogLineUsesTheKeysOfThisPackage(t *testing.T) {
 	is := is.New(t)
 	known, lines := keys(t), 0
-	for _, dir := range []string{"runner", "api", "cmd/trapeze", "handlers", "poller", "scheduler", "internal", "remote"} {
+	for _, dir := range []string{"runner", "api", "cmd/app", "cmd/trapeze", "handlers", "poller", "scheduler", "internal", "remote"} {
 		for name, file := range sources(t, filepath.Join("../..", dir)) {
 			for _, line := range logLines(file) {
 				lines++

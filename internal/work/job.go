@@ -40,6 +40,8 @@ type Writer interface {
 	Checkpoint(ctx context.Context, v json.RawMessage) error
 	// PreviousResult reads the result of the job's parent: nil when it has none.
 	PreviousResult(ctx context.Context) (json.RawMessage, error)
+	// Failure reads the failed job that this on-failure job, or its pipeline, was submitted for.
+	Failure(ctx context.Context) (job.Failure, error)
 	// Branches reads the branches that the job joins.
 	Branches(ctx context.Context) iter.Seq2[job.Branch, error]
 	// CompletionToken returns the secret with which parts of the job are completed.

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,10 +15,34 @@ import (
 type Outcome struct {
 	Result json.RawMessage // encoded by [EncodeResult]; nil: none
 	Status job.OutcomeStatus
-	Next   *Submission                                // nil: the planned step, or the end
-	InTx   func(ctx context.Context, tx pgx.Tx) error // the handler's writes in the commit that ends the job; nil: none
-	Snooze *Snooze                                    // the job waits and runs again; nil: it has ended
-	Fan    *FanOut                                    // the job waits for its branches; nil: it does not
+	Next   *Submission // nil: the planned step, or the end
+	InTx   Writes      // in the commit that ends the job
+	Snooze *Snooze     // the job waits and runs again; nil: it has ended
+	Fan    *FanOut     // the job waits for its branches; nil: it does not
+
+	EndChain bool   // the steps that were planned after the job do not follow
+	Undo     []Step // for the failure of this run after its handler has returned, and of what follows
+}
+
+// Writes are writes of a handler in one transaction, in their order.
+type Writes []func(ctx context.Context, tx pgx.Tx) error
+
+// Run runs all writes, up to the first error.
+func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
+	for _, write := range w {
+		if err := write(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Validate reports an outcome that contradicts itself. It does not check the next jobs.
+func (o *Outcome) Validate() error {
+	if o.Snooze != nil && len(o.InTx) > 0 {
+		return job.Permanent(errors.New("a job that snoozes has not ended, so there is no commit for InTx to be in: use Job.Tx"))
+	}
+	return nil
 }
 
 // Snooze is a wait before a job runs again, without a verdict.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -37,12 +38,13 @@ type Submission struct {
 	Foreign        bool // its kind, and the kinds of the steps after it, need not be known here
 	Pipeline       string
 	Approval       bool
+	When           job.When // of a join that always follows; else empty
 }
 
 // The values of Submission.UniqueWhile: until the job starts, and until it has ended.
 const (
-	WhilePending = "pending"
-	WhileActive  = "active"
+	WhilePending = string(job.WhilePending)
+	WhileActive  = string(job.WhileActive)
 )
 
 // Step is a planned step before it is stored.
@@ -59,10 +61,64 @@ type Submitted struct {
 	Duplicate  bool
 }
 
+// Plan is the steps planned after a job, in the order of [job.Step].
+type Plan struct {
+	Own   []Step // for its own failure
+	Chain []Step // follow its success, each with those for its own failure
+	Undo  []Step // for its failure, and that of any of the chain
+}
+
+// PlanOf divides planned steps.
+func PlanOf(steps []Step) (p Plan) {
+	for _, s := range steps {
+		switch {
+		case s.Follows(), s.Own && len(p.Chain) > 0:
+			p.Chain = append(p.Chain, s)
+		case s.Own:
+			p.Own = append(p.Own, s)
+		default:
+			p.Undo = append(p.Undo, s)
+		}
+	}
+	return p
+}
+
+// FollowedBy returns the remaining plan once the job has succeeded with an outcome.
+func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
+	if !o.EndChain {
+		chain = p.Chain
+	}
+	return chain, append(slices.Clip(o.Undo), p.Undo...)
+}
+
 // FromPlan returns the submission of the first of some planned steps, which the others follow.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
+}
+
+// OnFailure plans steps of [ForFailure] for the failure of the job itself, before all that is planned after it.
+func (w *Submission) OnFailure(steps []Step) {
+	for i := range steps {
+		steps[i].Own = true
+	}
+	w.Planned = append(steps, w.Planned...)
+}
+
+// ForFailure returns a submission and the steps after it as steps for the failure of a job. They are a chain, whose own failure nothing
+// follows.
+func ForFailure(next *Submission, when job.When) ([]Step, error) {
+	steps, err := next.Steps()
+	if err != nil {
+		return nil, err
+	}
+	for i := range steps {
+		if steps[i].When != job.AfterSuccess {
+			return nil, fmt.Errorf("%w: plan step %s on failure: nothing can be planned for its own failure", job.ErrInvalid, next.Kind)
+		}
+		steps[i].When = when
+	}
+	return steps, nil
 }
 
 // Steps returns the submission and the steps after it as steps that are planned after another job. It refuses options that a step cannot have.
@@ -73,13 +129,16 @@ func (w *Submission) Steps() ([]Step, error) {
 	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
 		return nil, fmt.Errorf("%w: plan step %s: a step takes a subject, a lane and a priority only", job.ErrInvalid, w.Kind)
 	}
-	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority}
+	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When}
 	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
 }
 
 // Then plans a step, and the steps after it, after those that are planned already.
 func (w *Submission) Then(next *Submission) error {
 	steps, err := next.Steps()
+	if err == nil && next.When != job.AfterSuccess {
+		err = fmt.Errorf("%w: plan step %s: Always is an option of a join", job.ErrInvalid, next.Kind)
+	}
 	w.Planned = append(w.Planned, steps...)
 	return err
 }
@@ -102,16 +161,43 @@ func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
 	return plan, nil
 }
 
-// DecodePlan decodes the steps that are planned after a job.
-func DecodePlan(id int64, plan json.RawMessage) (steps []Step, err error) {
+// DecodePlan decodes the steps planned after a job.
+func DecodePlan(id int64, plan json.RawMessage) (Plan, error) {
 	if plan == nil {
-		return nil, nil
+		return Plan{}, nil
 	}
+	var steps []Step
 	if err := json.Unmarshal(plan, &steps); err != nil {
-		return nil, fmt.Errorf("decode the planned steps of job %d: %w", id, err)
+		return Plan{}, fmt.Errorf("decode the planned steps of job %d: %w", id, err)
 	}
-	return steps, nil
+	return PlanOf(steps), nil
 }
+
+// Describe returns the submission in public words.
+func (w *Submission) Describe() job.Submission {
+	s := job.Submission{
+		Step:  job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When},
+		Delay: w.Delay, IdempotencyKey: w.IdempotencyKey, Submitter: w.Submitter, Pipeline: w.Pipeline, NeedsApproval: w.Approval, Foreign: w.Foreign,
+		Then: Describe(w.Planned),
+	}
+	if w.MaxAttempts != nil {
+		s.MaxAttempts = *w.MaxAttempts
+	}
+	if w.UniqueKey != nil {
+		s.UniqueKey, s.UniqueWhile = *w.UniqueKey, job.UniqueWhile(*w.UniqueWhile)
+	}
+	return s
+}
+
+// Describe returns planned steps in public words.
+func Describe(steps []Step) (list []job.Step) {
+	for _, s := range steps {
+		list = append(list, s.Step)
+	}
+	return list
+}
+
+var whens = []job.When{job.AfterSuccess, job.Always, job.OnFailure, job.OnFailureOrCancel}
 
 // Validate reports every problem at once, [job.ErrInvalid] each.
 func (w *Submission) Validate() error {
@@ -147,6 +233,7 @@ func (w *Submission) Validate() error {
 	if w.Priority != nil {
 		complain(*w.Priority >= job.MinPriority && *w.Priority <= job.MaxPriority, "priority %d, want %d to %d", *w.Priority, job.MinPriority, job.MaxPriority)
 	}
+	complain(slices.Contains(whens, w.When), "follows when %q", w.When)
 	complain(w.Delay >= 0, "delay of %s is negative", w.Delay)
 	complain(w.MaxAttempts == nil || *w.MaxAttempts > 0, "max attempts below 1")
 	complain(w.MaxAttempts == nil || *w.MaxAttempts <= math.MaxInt32, "max attempts above %d", math.MaxInt32)
@@ -166,7 +253,7 @@ func (w *Submission) Key() string {
 // First makes the row of a job that begins a pipeline. Its plan is encoded.
 func (w *Submission) First(id int64, lane string) store.NewJob {
 	n := w.Row(id, lane)
-	if w.Pipeline != "" || len(w.Planned) > 0 {
+	if w.Pipeline != "" || len(PlanOf(w.Planned).Chain) > 0 {
 		n.Pipeline = &w.Pipeline
 	}
 	return n

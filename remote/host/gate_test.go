@@ -16,7 +16,9 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool, claims := podtest.Counted(t, url)
-	r, other := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pgtest.Connect(t, url), often, noKinds)
+	heard := often
+	heard.TraceQueries = true
+	r, other := podtest.Start(t, pool, heard, noKinds), podtest.Start(t, pgtest.Connect(t, url), often, noKinds)
 	time.Sleep(time.Second) // both have readied their connections, for which they send the statement as well
 	w, late := newFar(), newFar()
 	w.connect(t, r, 2, "far")
@@ -28,6 +30,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	id := foreign(t, r, podtest.Of("far"))
 	time.Sleep(300 * time.Millisecond) // a refresh, and claims that were under way
 	before := claims.Claims.Load()
+	is.True(before > 0)          // they are heard
 	late.connect(t, r, 2, "far") // one that comes while it is closed
 	late.keepBeating(t, r)
 	time.Sleep(1200 * time.Millisecond) // two looks of each: an absence can only be given time

@@ -28,6 +28,7 @@ type far struct {
 
 	nudges    chan struct{}
 	ackWithin time.Duration
+	sending   func() error // what becomes of a send after the job has arrived; nil: what becomes of the stream
 
 	mu   sync.Mutex
 	runs map[int64]engine.Assignment
@@ -56,9 +57,12 @@ func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...engine.R
 	ctx, cut := context.WithCancel(context.Background())
 	t.Cleanup(cut)
 	w.cut, w.sent = cut, make(chan engine.Assignment, 100)
-	sent := w.sent
+	sent, sending := w.sent, w.sending
+	if sending == nil {
+		sending = ctx.Err
+	}
 	o := host.Options{ID: w.id, Owner: owner, Kinds: kinds, Slots: slots, Running: w.claims(), AckWithin: w.ackWithin,
-		Send: func(a engine.Assignment) error { sent <- a; return ctx.Err() }, Nudge: func() { w.nudges <- struct{}{} }}
+		Send: func(a engine.Assignment) error { sent <- a; return sending() }, Nudge: func() { w.nudges <- struct{}{} }}
 	var err error
 	if w.session, err = hostOf(to).Receive(ctx, o); err != nil {
 		t.Fatal(err)

@@ -34,6 +34,31 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 }
 
+// A send may fail although the job has arrived: gRPC promises nothing of a message whose stream broke.
+func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	for _, through := range []string{"the pod that sent it", "another pod"} {
+		serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
+		w, listed := newFar(), make(chan struct{})
+		w.ackWithin = time.Hour
+		w.sending = func() error { <-listed; return errors.New("the stream broke") }
+		w.connect(t, serves, 1, "far")
+		id := foreign(t, serves, podtest.Of("far"))
+		heard := serves
+		if through == "another pod" {
+			heard = other
+		}
+		a := w.takes(t, heard)
+		close(listed)
+		<-w.session.Stopped() // nothing else is sent on that stream
+		_, err := w.reports(t, serves, a, nil, nil)
+		is.NoErr(err) // the claim was not given back
+		is.Equal(podtest.Get(t, serves, id).Fence, a.Fence)
+		is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
+	}
+}
+
 func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

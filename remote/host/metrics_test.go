@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -45,7 +46,8 @@ func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T)
 func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r := podtest.Start(t, pool, runner.Options{}, noKinds)
+	told := make(chan job.End, 10)
+	r := podtest.Start(t, pool, runner.Options{OnEnd: func(_ context.Context, e job.End) { told <- e }}, noKinds)
 	is.Equal(collected(t, r)["remote_jobs_returned_total/unacknowledged"], 0.0) // there from the start
 	w := newFar()
 	w.connect(t, r, 1, "far")
@@ -65,6 +67,9 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	}
 	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job that ran elsewhere is one of the pod's
 	is.Equal(collected(t, r)["claims_total"], 1.0)
+	e := <-told
+	is.Equal([]any{e.ID, e.Kind, e.State}, []any{a.ID, "far", job.Succeeded}) // and so for its hook
+	is.Equal(len(told), 0)
 
 	foreign(t, r, podtest.Of("far"))
 	<-w.sent // and not listed

@@ -84,6 +84,16 @@ func (h *Host) PreviousResult(ctx context.Context, id, owner string, claim Claim
 	return j.PreviousResult(ctx)
 }
 
+// Failure reads the failed job that a claim's on-failure job was submitted for.
+func (h *Host) Failure(ctx context.Context, id, owner string, claim Claim) (job.Failure, error) {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return job.Failure{}, err
+	}
+	defer leave()
+	return j.Writer.Failure(ctx)
+}
+
 // Token is [runner.Job.Token] of a claim.
 func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)

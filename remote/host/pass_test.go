@@ -29,7 +29,7 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Kinds["k"] = &engine.Handler{Name: "k", RunSeconds: p.Metrics.RunSeconds.WithLabelValues("k"), Ends: p.Count.Ends.Of("k"),
+	p.Kinds["k"] = &engine.Handler{Name: "k", RunSeconds: p.Metrics.RunSeconds.WithLabelValues("k").Observe, Ends: p.Ends.Of("k"),
 		Run: func(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 			running <- j.Claimed.ID
 			<-ctx.Done()

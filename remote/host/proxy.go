@@ -54,8 +54,10 @@ func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error
 	defer g.shutProxy(key, p)
 	if !adopted {
 		if err := g.opts.Send(g.assignment(ctx, j)); err != nil {
-			g.stop()
-			return nil, g.giveBack(whyUnsent, nil)
+			g.stop() // nothing more is sent on this stream
+			if !g.has(p) && !g.listedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
+				return nil, g.giveBack(whyUnsent, nil)
+			}
 		}
 		g.host.pod.Metrics.RemoteSent.Inc()
 	}

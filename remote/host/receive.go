@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -129,7 +127,7 @@ func (g *Session) proxied(told engine.RemoteKind, known *engine.Handler) *engine
 	k.KeepRunning = true
 	k.Run = g.handle
 	if known == nil {
-		k.RunSeconds = prometheus.ObserverFunc(func(seconds float64) { g.host.ran(g.host.pod.Metrics, told.Name, seconds) })
+		k.RunSeconds = func(seconds float64) { g.host.ran(g.host.pod.Metrics, told.Name, seconds) }
 	}
 	return k
 }

@@ -1203,7 +1203,11 @@ type Done struct {
 	// Somebody should look at the result.
 	Warning bool `protobuf:"varint,2,opt,name=warning,proto3" json:"warning,omitempty"`
 	// The step that follows, in the same commit; not set: the pipeline ends, or goes on as it was planned.
-	Then          *Step `protobuf:"bytes,3,opt,name=then,proto3" json:"then,omitempty"`
+	Then *Step `protobuf:"bytes,3,opt,name=then,proto3" json:"then,omitempty"`
+	// The steps planned after the job do not follow.
+	EndChain bool `protobuf:"varint,4,opt,name=end_chain,json=endChain,proto3" json:"end_chain,omitempty"`
+	// Compensations: for the failure of a later step, or of this run from here on.
+	Undo          []*Step `protobuf:"bytes,5,rep,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1259,6 +1263,20 @@ func (x *Done) GetThen() *Step {
 	return nil
 }
 
+func (x *Done) GetEndChain() bool {
+	if x != nil {
+		return x.EndChain
+	}
+	return false
+}
+
+func (x *Done) GetUndo() []*Step {
+	if x != nil {
+		return x.Undo
+	}
+	return nil
+}
+
 // FanOut: the job waits until its children have ended, or its parts have been completed from outside.
 type FanOut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1268,6 +1286,8 @@ type FanOut struct {
 	Join          *Step                  `protobuf:"bytes,4,opt,name=join,proto3" json:"join,omitempty"`
 	Result        []byte                 `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
 	Warning       bool                   `protobuf:"varint,6,opt,name=warning,proto3" json:"warning,omitempty"`
+	EndChain      bool                   `protobuf:"varint,7,opt,name=end_chain,json=endChain,proto3" json:"end_chain,omitempty"`
+	Undo          []*Step                `protobuf:"bytes,8,rep,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1344,6 +1364,20 @@ func (x *FanOut) GetWarning() bool {
 	return false
 }
 
+func (x *FanOut) GetEndChain() bool {
+	if x != nil {
+		return x.EndChain
+	}
+	return false
+}
+
+func (x *FanOut) GetUndo() []*Step {
+	if x != nil {
+		return x.Undo
+	}
+	return nil
+}
+
 // Step is a job that follows, or a child.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1365,8 +1399,13 @@ type Step struct {
 	UniqueWhile string `protobuf:"bytes,9,opt,name=unique_while,json=uniqueWhile,proto3" json:"unique_while,omitempty"`
 	// The pod need not know the kind.
 	Foreign bool `protobuf:"varint,10,opt,name=foreign,proto3" json:"foreign,omitempty"`
-	// What follows this step.
-	Rest          []*Step `protobuf:"bytes,11,rep,name=rest,proto3" json:"rest,omitempty"`
+	// The steps planned after this step: first those for its own failure, then those that follow it.
+	Rest []*Step `protobuf:"bytes,11,rep,name=rest,proto3" json:"rest,omitempty"`
+	// When it follows: empty: after the success of the step before it; failed or failed_or_cancelled: after its failure; always: a join, also
+	// when no branch has succeeded.
+	When string `protobuf:"bytes,12,opt,name=when,proto3" json:"when,omitempty"`
+	// It follows the failure of the step before it in the plan, and of no other.
+	Own           bool `protobuf:"varint,13,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1476,6 +1515,20 @@ func (x *Step) GetRest() []*Step {
 		return x.Rest
 	}
 	return nil
+}
+
+func (x *Step) GetWhen() string {
+	if x != nil {
+		return x.When
+	}
+	return ""
+}
+
+func (x *Step) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
 }
 
 // RetryLater: no verdict; the job waits and runs again, and no attempt is spent. Libraries call it snooze.
@@ -1961,6 +2014,7 @@ type ReadRequest struct {
 	//	*ReadRequest_ParentResult_
 	//	*ReadRequest_Branches_
 	//	*ReadRequest_CompletionToken_
+	//	*ReadRequest_Failure_
 	What          isReadRequest_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2058,6 +2112,15 @@ func (x *ReadRequest) GetCompletionToken() *ReadRequest_CompletionToken {
 	return nil
 }
 
+func (x *ReadRequest) GetFailure() *ReadRequest_Failure {
+	if x != nil {
+		if x, ok := x.What.(*ReadRequest_Failure_); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
 type isReadRequest_What interface {
 	isReadRequest_What()
 }
@@ -2077,11 +2140,18 @@ type ReadRequest_CompletionToken_ struct {
 	CompletionToken *ReadRequest_CompletionToken `protobuf:"bytes,7,opt,name=completion_token,json=completionToken,proto3,oneof"`
 }
 
+type ReadRequest_Failure_ struct {
+	// The job whose failure this one's pipeline follows, as JSON.
+	Failure *ReadRequest_Failure `protobuf:"bytes,8,opt,name=failure,proto3,oneof"`
+}
+
 func (*ReadRequest_ParentResult_) isReadRequest_What() {}
 
 func (*ReadRequest_Branches_) isReadRequest_What() {}
 
 func (*ReadRequest_CompletionToken_) isReadRequest_What() {}
+
+func (*ReadRequest_Failure_) isReadRequest_What() {}
 
 type ReadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2299,6 +2369,42 @@ func (*ReadRequest_ParentResult) Descriptor() ([]byte, []int) {
 	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 0}
 }
 
+type ReadRequest_Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRequest_Failure) Reset() {
+	*x = ReadRequest_Failure{}
+	mi := &file_trapeze_v1_workers_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRequest_Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRequest_Failure) ProtoMessage() {}
+
+func (x *ReadRequest_Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_trapeze_v1_workers_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRequest_Failure.ProtoReflect.Descriptor instead.
+func (*ReadRequest_Failure) Descriptor() ([]byte, []int) {
+	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 1}
+}
+
 type ReadRequest_Branches struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many have been read.
@@ -2309,7 +2415,7 @@ type ReadRequest_Branches struct {
 
 func (x *ReadRequest_Branches) Reset() {
 	*x = ReadRequest_Branches{}
-	mi := &file_trapeze_v1_workers_proto_msgTypes[24]
+	mi := &file_trapeze_v1_workers_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2427,7 @@ func (x *ReadRequest_Branches) String() string {
 func (*ReadRequest_Branches) ProtoMessage() {}
 
 func (x *ReadRequest_Branches) ProtoReflect() protoreflect.Message {
-	mi := &file_trapeze_v1_workers_proto_msgTypes[24]
+	mi := &file_trapeze_v1_workers_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2440,7 @@ func (x *ReadRequest_Branches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest_Branches.ProtoReflect.Descriptor instead.
 func (*ReadRequest_Branches) Descriptor() ([]byte, []int) {
-	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 1}
+	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 2}
 }
 
 func (x *ReadRequest_Branches) GetAfter() int32 {
@@ -2352,7 +2458,7 @@ type ReadRequest_CompletionToken struct {
 
 func (x *ReadRequest_CompletionToken) Reset() {
 	*x = ReadRequest_CompletionToken{}
-	mi := &file_trapeze_v1_workers_proto_msgTypes[25]
+	mi := &file_trapeze_v1_workers_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2470,7 @@ func (x *ReadRequest_CompletionToken) String() string {
 func (*ReadRequest_CompletionToken) ProtoMessage() {}
 
 func (x *ReadRequest_CompletionToken) ProtoReflect() protoreflect.Message {
-	mi := &file_trapeze_v1_workers_proto_msgTypes[25]
+	mi := &file_trapeze_v1_workers_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2483,7 @@ func (x *ReadRequest_CompletionToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest_CompletionToken.ProtoReflect.Descriptor instead.
 func (*ReadRequest_CompletionToken) Descriptor() ([]byte, []int) {
-	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 2}
+	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{20, 3}
 }
 
 var File_trapeze_v1_workers_proto protoreflect.FileDescriptor
@@ -2496,18 +2602,22 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\afailure\x18\b \x01(\v2\x13.trapeze.v1.FailureH\x00R\afailure\x129\n" +
 	"\vhanded_back\x18\t \x01(\v2\x16.trapeze.v1.HandedBackH\x00R\n" +
 	"handedBackB\t\n" +
-	"\aoutcome\"^\n" +
+	"\aoutcome\"\xa1\x01\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06result\x18\x01 \x01(\fR\x06result\x12\x18\n" +
 	"\awarning\x18\x02 \x01(\bR\awarning\x12$\n" +
-	"\x04then\x18\x03 \x01(\v2\x10.trapeze.v1.StepR\x04then\"\xc1\x01\n" +
+	"\x04then\x18\x03 \x01(\v2\x10.trapeze.v1.StepR\x04then\x12\x1b\n" +
+	"\tend_chain\x18\x04 \x01(\bR\bendChain\x12$\n" +
+	"\x04undo\x18\x05 \x03(\v2\x10.trapeze.v1.StepR\x04undo\"\x84\x02\n" +
 	"\x06FanOut\x12,\n" +
 	"\bchildren\x18\x01 \x03(\v2\x10.trapeze.v1.StepR\bchildren\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x1b\n" +
 	"\tfail_fast\x18\x03 \x01(\bR\bfailFast\x12$\n" +
 	"\x04join\x18\x04 \x01(\v2\x10.trapeze.v1.StepR\x04join\x12\x16\n" +
 	"\x06result\x18\x05 \x01(\fR\x06result\x12\x18\n" +
-	"\awarning\x18\x06 \x01(\bR\awarning\"\xf1\x02\n" +
+	"\awarning\x18\x06 \x01(\bR\awarning\x12\x1b\n" +
+	"\tend_chain\x18\a \x01(\bR\bendChain\x12$\n" +
+	"\x04undo\x18\b \x03(\v2\x10.trapeze.v1.StepR\x04undo\"\x97\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04args\x18\x02 \x01(\fR\x04args\x12\x1d\n" +
@@ -2521,7 +2631,9 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\funique_while\x18\t \x01(\tR\vuniqueWhile\x12\x18\n" +
 	"\aforeign\x18\n" +
 	" \x01(\bR\aforeign\x12$\n" +
-	"\x04rest\x18\v \x03(\v2\x10.trapeze.v1.StepR\x04restB\n" +
+	"\x04rest\x18\v \x03(\v2\x10.trapeze.v1.StepR\x04rest\x12\x12\n" +
+	"\x04when\x18\f \x01(\tR\x04when\x12\x10\n" +
+	"\x03own\x18\r \x01(\bR\x03ownB\n" +
 	"\n" +
 	"\b_subjectB\v\n" +
 	"\t_priority\"g\n" +
@@ -2566,7 +2678,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
 	"\x06fields\x18\x04 \x01(\fR\x06fields\"\x0e\n" +
-	"\fNoteResponse\"\x9d\x03\n" +
+	"\fNoteResponse\"\xe5\x03\n" +
 	"\vReadRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2574,8 +2686,10 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x05token\x18\x04 \x01(\fR\x05token\x12K\n" +
 	"\rparent_result\x18\x05 \x01(\v2$.trapeze.v1.ReadRequest.ParentResultH\x00R\fparentResult\x12>\n" +
 	"\bbranches\x18\x06 \x01(\v2 .trapeze.v1.ReadRequest.BranchesH\x00R\bbranches\x12T\n" +
-	"\x10completion_token\x18\a \x01(\v2'.trapeze.v1.ReadRequest.CompletionTokenH\x00R\x0fcompletionToken\x1a\x0e\n" +
-	"\fParentResult\x1a \n" +
+	"\x10completion_token\x18\a \x01(\v2'.trapeze.v1.ReadRequest.CompletionTokenH\x00R\x0fcompletionToken\x12;\n" +
+	"\afailure\x18\b \x01(\v2\x1f.trapeze.v1.ReadRequest.FailureH\x00R\afailure\x1a\x0e\n" +
+	"\fParentResult\x1a\t\n" +
+	"\aFailure\x1a \n" +
 	"\bBranches\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x05R\x05after\x1a\x11\n" +
 	"\x0fCompletionTokenB\x06\n" +
@@ -2617,7 +2731,7 @@ func file_trapeze_v1_workers_proto_rawDescGZIP() []byte {
 }
 
 var file_trapeze_v1_workers_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_trapeze_v1_workers_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_trapeze_v1_workers_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_trapeze_v1_workers_proto_goTypes = []any{
 	(JobVerdict_Verdict)(0),             // 0: trapeze.v1.JobVerdict.Verdict
 	(JobVerdict_Cause)(0),               // 1: trapeze.v1.JobVerdict.Cause
@@ -2646,28 +2760,29 @@ var file_trapeze_v1_workers_proto_goTypes = []any{
 	(*ReadResponse)(nil),                // 24: trapeze.v1.ReadResponse
 	(*Branch)(nil),                      // 25: trapeze.v1.Branch
 	(*ReadRequest_ParentResult)(nil),    // 26: trapeze.v1.ReadRequest.ParentResult
-	(*ReadRequest_Branches)(nil),        // 27: trapeze.v1.ReadRequest.Branches
-	(*ReadRequest_CompletionToken)(nil), // 28: trapeze.v1.ReadRequest.CompletionToken
-	(*durationpb.Duration)(nil),         // 29: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
+	(*ReadRequest_Failure)(nil),         // 27: trapeze.v1.ReadRequest.Failure
+	(*ReadRequest_Branches)(nil),        // 28: trapeze.v1.ReadRequest.Branches
+	(*ReadRequest_CompletionToken)(nil), // 29: trapeze.v1.ReadRequest.CompletionToken
+	(*durationpb.Duration)(nil),         // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 31: google.protobuf.Timestamp
 }
 var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	4,  // 0: trapeze.v1.StreamJobsRequest.kinds:type_name -> trapeze.v1.Kind
 	7,  // 1: trapeze.v1.StreamJobsRequest.running:type_name -> trapeze.v1.Running
-	29, // 2: trapeze.v1.Kind.timeout:type_name -> google.protobuf.Duration
+	30, // 2: trapeze.v1.Kind.timeout:type_name -> google.protobuf.Duration
 	5,  // 3: trapeze.v1.Kind.backoff:type_name -> trapeze.v1.Backoff
-	29, // 4: trapeze.v1.Kind.stale_after:type_name -> google.protobuf.Duration
-	29, // 5: trapeze.v1.Backoff.first:type_name -> google.protobuf.Duration
-	29, // 6: trapeze.v1.Backoff.most:type_name -> google.protobuf.Duration
-	30, // 7: trapeze.v1.Assignment.deadline:type_name -> google.protobuf.Timestamp
-	30, // 8: trapeze.v1.Assignment.claimed_at:type_name -> google.protobuf.Timestamp
-	29, // 9: trapeze.v1.Assignment.time_left:type_name -> google.protobuf.Duration
-	30, // 10: trapeze.v1.Assignment.created_at:type_name -> google.protobuf.Timestamp
+	30, // 4: trapeze.v1.Kind.stale_after:type_name -> google.protobuf.Duration
+	30, // 5: trapeze.v1.Backoff.first:type_name -> google.protobuf.Duration
+	30, // 6: trapeze.v1.Backoff.most:type_name -> google.protobuf.Duration
+	31, // 7: trapeze.v1.Assignment.deadline:type_name -> google.protobuf.Timestamp
+	31, // 8: trapeze.v1.Assignment.claimed_at:type_name -> google.protobuf.Timestamp
+	30, // 9: trapeze.v1.Assignment.time_left:type_name -> google.protobuf.Duration
+	31, // 10: trapeze.v1.Assignment.created_at:type_name -> google.protobuf.Timestamp
 	8,  // 11: trapeze.v1.Running.progress:type_name -> trapeze.v1.Progress
 	7,  // 12: trapeze.v1.HeartbeatRequest.running:type_name -> trapeze.v1.Running
 	11, // 13: trapeze.v1.HeartbeatResponse.verdicts:type_name -> trapeze.v1.JobVerdict
-	29, // 14: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	29, // 15: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
+	30, // 14: trapeze.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	30, // 15: trapeze.v1.HeartbeatResponse.heartbeat_every:type_name -> google.protobuf.Duration
 	0,  // 16: trapeze.v1.JobVerdict.verdict:type_name -> trapeze.v1.JobVerdict.Verdict
 	1,  // 17: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
 	13, // 18: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done
@@ -2676,33 +2791,36 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	17, // 21: trapeze.v1.ReportResultRequest.failure:type_name -> trapeze.v1.Failure
 	18, // 22: trapeze.v1.ReportResultRequest.handed_back:type_name -> trapeze.v1.HandedBack
 	15, // 23: trapeze.v1.Done.then:type_name -> trapeze.v1.Step
-	15, // 24: trapeze.v1.FanOut.children:type_name -> trapeze.v1.Step
-	15, // 25: trapeze.v1.FanOut.join:type_name -> trapeze.v1.Step
-	29, // 26: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
-	15, // 27: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
-	29, // 28: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
-	29, // 29: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	2,  // 30: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
-	21, // 31: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
-	26, // 32: trapeze.v1.ReadRequest.parent_result:type_name -> trapeze.v1.ReadRequest.ParentResult
-	27, // 33: trapeze.v1.ReadRequest.branches:type_name -> trapeze.v1.ReadRequest.Branches
-	28, // 34: trapeze.v1.ReadRequest.completion_token:type_name -> trapeze.v1.ReadRequest.CompletionToken
-	25, // 35: trapeze.v1.ReadResponse.branches:type_name -> trapeze.v1.Branch
-	3,  // 36: trapeze.v1.Workers.StreamJobs:input_type -> trapeze.v1.StreamJobsRequest
-	9,  // 37: trapeze.v1.Workers.Heartbeat:input_type -> trapeze.v1.HeartbeatRequest
-	12, // 38: trapeze.v1.Workers.ReportResult:input_type -> trapeze.v1.ReportResultRequest
-	20, // 39: trapeze.v1.Workers.Note:input_type -> trapeze.v1.NoteRequest
-	23, // 40: trapeze.v1.Workers.Read:input_type -> trapeze.v1.ReadRequest
-	6,  // 41: trapeze.v1.Workers.StreamJobs:output_type -> trapeze.v1.Assignment
-	10, // 42: trapeze.v1.Workers.Heartbeat:output_type -> trapeze.v1.HeartbeatResponse
-	19, // 43: trapeze.v1.Workers.ReportResult:output_type -> trapeze.v1.ReportResultResponse
-	22, // 44: trapeze.v1.Workers.Note:output_type -> trapeze.v1.NoteResponse
-	24, // 45: trapeze.v1.Workers.Read:output_type -> trapeze.v1.ReadResponse
-	41, // [41:46] is the sub-list for method output_type
-	36, // [36:41] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 24: trapeze.v1.Done.undo:type_name -> trapeze.v1.Step
+	15, // 25: trapeze.v1.FanOut.children:type_name -> trapeze.v1.Step
+	15, // 26: trapeze.v1.FanOut.join:type_name -> trapeze.v1.Step
+	15, // 27: trapeze.v1.FanOut.undo:type_name -> trapeze.v1.Step
+	30, // 28: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
+	15, // 29: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
+	30, // 30: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
+	30, // 31: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	2,  // 32: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
+	21, // 33: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
+	26, // 34: trapeze.v1.ReadRequest.parent_result:type_name -> trapeze.v1.ReadRequest.ParentResult
+	28, // 35: trapeze.v1.ReadRequest.branches:type_name -> trapeze.v1.ReadRequest.Branches
+	29, // 36: trapeze.v1.ReadRequest.completion_token:type_name -> trapeze.v1.ReadRequest.CompletionToken
+	27, // 37: trapeze.v1.ReadRequest.failure:type_name -> trapeze.v1.ReadRequest.Failure
+	25, // 38: trapeze.v1.ReadResponse.branches:type_name -> trapeze.v1.Branch
+	3,  // 39: trapeze.v1.Workers.StreamJobs:input_type -> trapeze.v1.StreamJobsRequest
+	9,  // 40: trapeze.v1.Workers.Heartbeat:input_type -> trapeze.v1.HeartbeatRequest
+	12, // 41: trapeze.v1.Workers.ReportResult:input_type -> trapeze.v1.ReportResultRequest
+	20, // 42: trapeze.v1.Workers.Note:input_type -> trapeze.v1.NoteRequest
+	23, // 43: trapeze.v1.Workers.Read:input_type -> trapeze.v1.ReadRequest
+	6,  // 44: trapeze.v1.Workers.StreamJobs:output_type -> trapeze.v1.Assignment
+	10, // 45: trapeze.v1.Workers.Heartbeat:output_type -> trapeze.v1.HeartbeatResponse
+	19, // 46: trapeze.v1.Workers.ReportResult:output_type -> trapeze.v1.ReportResultResponse
+	22, // 47: trapeze.v1.Workers.Note:output_type -> trapeze.v1.NoteResponse
+	24, // 48: trapeze.v1.Workers.Read:output_type -> trapeze.v1.ReadResponse
+	44, // [44:49] is the sub-list for method output_type
+	39, // [39:44] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_trapeze_v1_workers_proto_init() }
@@ -2727,6 +2845,7 @@ func file_trapeze_v1_workers_proto_init() {
 		(*ReadRequest_ParentResult_)(nil),
 		(*ReadRequest_Branches_)(nil),
 		(*ReadRequest_CompletionToken_)(nil),
+		(*ReadRequest_Failure_)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2734,7 +2853,7 @@ func file_trapeze_v1_workers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trapeze_v1_workers_proto_rawDesc), len(file_trapeze_v1_workers_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -122,6 +123,11 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 	switch is := m.GetWhat().(type) {
 	case *remotepb.ReadRequest_ParentResult_:
 		out.Value, err = s.host.PreviousResult(ctx, m.GetWorkerId(), owner, about)
+	case *remotepb.ReadRequest_Failure_:
+		var failure job.Failure
+		if failure, err = s.host.Failure(ctx, m.GetWorkerId(), owner, about); err == nil {
+			out.Value, err = json.Marshal(failure)
+		}
 	case *remotepb.ReadRequest_CompletionToken_:
 		var token string
 		token, err = s.host.Token(ctx, m.GetWorkerId(), owner, about)

@@ -45,6 +45,10 @@ func done(m *remotepb.Done) (*work.Outcome, error) {
 	if err == nil && m.GetThen() != nil {
 		o.Next, err = submission(m.GetThen())
 	}
+	if err == nil {
+		o.EndChain = m.GetEndChain()
+		o.Undo, err = steps(m.GetUndo())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +66,9 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 			return nil, fmt.Errorf("child %d: %w", i+1, err)
 		}
 	}
-	if m.GetJoin() == nil {
-		return o, nil
+	o.EndChain = m.GetEndChain()
+	if o.Undo, err = steps(m.GetUndo()); err != nil || m.GetJoin() == nil {
+		return o, err
 	}
 	join, err := submission(m.GetJoin())
 	if err == nil {
@@ -89,7 +94,7 @@ func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 
 // submission reads a step and the steps after it, which are nested no deeper than a message may be.
 func submission(m *remotepb.Step) (*work.Submission, error) {
-	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign()}
+	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign(), When: job.When(m.GetWhen())}
 	var err error
 	if w.Args, err = work.EncodeRawArgs(w.Kind, m.GetArgs()); err != nil {
 		return nil, err
@@ -103,16 +108,25 @@ func submission(m *remotepb.Step) (*work.Submission, error) {
 	if m.GetUniqueKey() != "" {
 		w.UniqueKey, w.UniqueWhile = &m.UniqueKey, &m.UniqueWhile
 	}
-	for _, m := range m.GetRest() {
-		next, err := submission(m)
-		if err == nil {
-			err = w.Then(next)
-		}
+	w.Planned, err = steps(m.GetRest())
+	return w, err
+}
+
+// steps reads planned steps, each with the steps after it.
+func steps(list []*remotepb.Step) (all []work.Step, err error) {
+	for _, m := range list {
+		w, err := submission(m)
 		if err != nil {
 			return nil, err
 		}
+		more, err := w.Steps()
+		if err != nil {
+			return nil, err
+		}
+		more[0].Own = m.GetOwn()
+		all = append(all, more...)
 	}
-	return w, nil
+	return all, nil
 }
 
 func number(n int32) *int {

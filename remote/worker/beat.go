@@ -73,6 +73,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	received := false
 	if w.id == id { // else the answer is to the worker that this was before
 		w.trusted = sent.Add(lease - lease/10)
+		time.AfterFunc(time.Until(w.trusted), func() { w.watchTrust(ctx) }) // also while the next heartbeat is under way
 		received, w.greets = w.greets, false
 	}
 	w.mu.Unlock()
@@ -105,10 +106,10 @@ func (w *Worker) isReceived(id string) bool {
 	return w.id == id && !w.trusted.IsZero()
 }
 
-// watchTrust ends the handlers when no pod has answered for so long that their jobs may run elsewhere.
+// watchTrust cancels the handlers when the last answer of a pod is about a lease old: their jobs may run elsewhere.
 func (w *Worker) watchTrust(ctx context.Context) {
 	w.mu.Lock()
-	over := !w.trusted.IsZero() && time.Now().After(w.trusted)
+	over := ctx.Err() == nil && !w.trusted.IsZero() && !time.Now().Before(w.trusted)
 	w.mu.Unlock()
 	if !over {
 		return

@@ -143,6 +143,17 @@ func (f *far) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	return out.GetValue(), err
 }
 
+// Failure implements [work.Writer].
+func (f *far) Failure(ctx context.Context) (failure job.Failure, err error) {
+	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
+		m.What = &remotepb.ReadRequest_Failure_{Failure: &remotepb.ReadRequest_Failure{}}
+	})
+	if err == nil {
+		err = json.Unmarshal(out.GetValue(), &failure)
+	}
+	return failure, err
+}
+
 // CompletionToken implements [work.Writer].
 func (f *far) CompletionToken(ctx context.Context) (string, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {

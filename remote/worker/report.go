@@ -33,9 +33,10 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 			f.Join = join[0]
 			f.Join.Rest = join[1:]
 		}
+		f.EndChain, f.Undo = o.EndChain, planned(o.Undo)
 		m.Outcome = &remotepb.ReportResultRequest_FanOut{FanOut: f}
 	default:
-		d := &remotepb.Done{Result: o.Result, Warning: o.Status == job.Warning}
+		d := &remotepb.Done{Result: o.Result, Warning: o.Status == job.Warning, EndChain: o.EndChain, Undo: planned(o.Undo)}
 		if o.Next != nil {
 			d.Then = submission(o.Next)
 		}
@@ -67,7 +68,7 @@ func planned(steps []work.Step) (list []*remotepb.Step) {
 }
 
 func step(s work.Step) *remotepb.Step {
-	m := &remotepb.Step{Kind: s.Kind, Args: s.Args, Subject: s.Subject, Lane: s.Lane, Foreign: s.Foreign}
+	m := &remotepb.Step{Kind: s.Kind, Args: s.Args, Subject: s.Subject, Lane: s.Lane, Foreign: s.Foreign, When: string(s.When), Own: s.Own}
 	if s.Priority != nil {
 		priority := int32(*s.Priority) // #nosec G115 -- −100 to 100
 		m.Priority = &priority

@@ -184,12 +184,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	var beats sync.WaitGroup
 	beats.Go(func() { w.beat(alive) })
 	err := w.stream(ctx)
-	if w.isOpen() || len(w.list()) > 0 {
+	drains := w.isOpen() || len(w.list()) > 0
+	if drains {
 		w.drain(alive)
-		w.log.InfoContext(ctx, "remote worker stopped", telemetry.Boot, w.name())
 	}
 	die()
 	beats.Wait()
+	if drains {
+		w.leave(context.WithoutCancel(ctx))
+		w.log.InfoContext(ctx, "remote worker stopped", telemetry.Boot, w.name())
+	}
 	return err
 }
 
@@ -211,6 +215,10 @@ func (w *Worker) drain(ctx context.Context) {
 			w.ends(2 * time.Second)
 		}
 	}
+}
+
+// leave closes the worker's row. No heartbeat is under way any more that would find it closed.
+func (w *Worker) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if _, err := w.servers.now().client.Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.name(), Running: w.running(), Draining: true, Leaving: true})); err != nil {

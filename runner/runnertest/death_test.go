@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,10 +190,10 @@ func TestNothingOfADeadPodCounts(t *testing.T) {
 	var h *runnertest.Harness
 	var late error
 	over := make(chan struct{})
-	runs := 0
+	var runs atomic.Int64
 	h = runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
-			if runs++; runs > 1 {
+			if runs.Add(1) > 1 {
 				<-over // at the same time as the dead one's
 				return runner.Done("second"), nil
 			}

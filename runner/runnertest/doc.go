@@ -1,5 +1,5 @@
-// Package runnertest runs pipelines inside a test: on a real PostgreSQL, in the test's own time, with pods that die where the
-// test says.
+// Package runnertest tests jobs. [Call] calls one handler without a database. A [Harness] runs pipelines inside a test: on a real
+// PostgreSQL, in the test's own time, with pods that die where the test wants.
 //
 //	func TestAnOrderIsShippedOnce(t *testing.T) {
 //		h := runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
@@ -12,9 +12,9 @@
 //		h.RequireState(id, runner.StateSucceeded)
 //	}
 //
-// Nothing runs between the calls of [Harness.RunUntilIdle]: what is submitted is pending until then, and what a job waits for
-// comes when [Harness.Advance] says so. Each harness has tables of its own, in a schema that ends with the test, so tests can
-// share a database and run in parallel.
+// Nothing runs between the calls of [Harness.RunUntilIdle]: a submitted job is pending until then. Time passes only with [Harness.Advance],
+// for delays and for schedules. Each harness has its own tables, in a schema that ends with the test, so tests can share a database and run
+// in parallel.
 //
 // # What a death is
 //

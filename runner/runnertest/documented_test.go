@@ -2,6 +2,7 @@ package runnertest_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -68,15 +69,120 @@ func TestAnOrderIsChargedOnceWhateverDies(t *testing.T) {
 
 // docs:end
 
+// refund pays an order back, unless the bank is closed.
+func refund(ctx context.Context, j *runner.Job[Refund]) (*runner.Outcome, error) {
+	var charged struct{ Cents int }
+	if err := j.PreviousResult(ctx, &charged); err != nil {
+		return nil, runner.Permanent(err)
+	}
+	if j.Attempt() == 1 {
+		return nil, runner.RetryAfter(time.Hour, errors.New("the bank is closed"))
+	}
+	j.Message("paying back")
+	return runner.Then(Remind(j.Args)).Result(charged.Cents).InTx(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from charges where "order" = $1`, j.Args.Order)
+		return err
+	}), nil
+}
+
+type Refund struct{ Order int }
+
+func (Refund) Kind() string { return "refund" }
+
+// docs:begin
+func TestARefundIsPaidWhenTheBankIsOpen(t *testing.T) {
+	charged := map[string]int{"Cents": 250} // the result of the step before
+
+	run := runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged})
+	run.RequireState(runner.StatePending) // it will be tried again
+	if run.RetryAfter == nil || *run.RetryAfter != time.Hour {
+		t.Error("it should be tried again after an hour:", run.Err)
+	}
+
+	run = runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged, Attempt: 2})
+	run.RequireState(runner.StateSucceeded)
+	if run.Next.Kind != "remind" || string(run.Result) != "250" || len(run.InTx) != 1 {
+		t.Errorf("the next step is %s, the result %s", run.Next.Kind, run.Result)
+	}
+}
+
+// docs:end
+
+// cancelOrder is code of a shop that enqueues in a transaction of its own.
+func cancelOrder(ctx context.Context, tx pgx.Tx, r *runner.Runner, order int) error {
+	_, err := r.EnqueueTx(ctx, tx, Remind{order})
+	return err
+}
+
+// docs:begin
+func TestACancelledOrderIsRemindedOf(t *testing.T) {
+	pool := connect(t)
+	h := runnertest.New(t, pool, runner.Options{}, register)
+
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background()) // leaves nothing behind
+	if err := cancelOrder(t.Context(), tx, h.Runner(), 7); err != nil {
+		t.Fatal(err)
+	}
+	runnertest.RequireEnqueued(t, tx, h.Schema(), Remind{Order: 7})
+	runnertest.RequireNotEnqueued(t, tx, h.Schema(), Charge{Order: 7})
+}
+
+// docs:end
+
+// docs:begin
+func TestAScheduleChargesEveryMorning(t *testing.T) {
+	h := runnertest.New(t, connect(t), runner.Options{}, func(r *runner.Runner) {
+		register(r)
+		r.DeclareSchedule("morning", "0 9 * * *", Charge{Order: 7})
+	})
+	h.Advance(24 * time.Hour)
+	h.RunUntilIdle()
+	h.RequireState(h.RequireEnqueued(Charge{Order: 7}).ID, runner.StateSucceeded)
+}
+
+// docs:end
+
+// docs:begin
+// enqueuer is the part of *runner.Runner that a service needs.
+type enqueuer interface {
+	Enqueue(ctx context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error)
+}
+
+// fake is an enqueuer that keeps the submissions.
+type fake struct{ jobs []runner.Submission }
+
+func (f *fake) Enqueue(_ context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error) {
+	s, err := runner.Describe(args, options...)
+	f.jobs = append(f.jobs, s)
+	return runner.Submitted{ID: int64(len(f.jobs)), State: runner.StatePending}, err
+}
+
+// docs:end
+
+func TestAFakeOfTheDocumentationKeepsTheOptions(t *testing.T) {
+	is := is.New(t)
+	f := &fake{}
+	_, err := enqueuer(f).Enqueue(t.Context(), Remind{7}, runner.Delay(time.Hour))
+	is.NoErr(err)
+	is.Equal(f.jobs[0].Kind, "remind")
+	is.Equal(f.jobs[0].Delay, time.Hour)
+}
+
 func TestTheDocumentationShowsATestThatPasses(t *testing.T) {
 	is := is.New(t)
 	source, err := os.ReadFile("documented_test.go")
 	is.NoErr(err)
 	page, err := os.ReadFile("../../docs/testing-your-jobs.md")
 	is.NoErr(err)
-	_, body, ok := strings.Cut(string(source), "// docs:begin\n")
-	is.True(ok) // the source marks where the page's part begins
-	body, _, ok = strings.Cut(body, "\n// docs:end\n")
-	is.True(ok)                                   // and where it ends
-	is.True(strings.Contains(string(page), body)) // the page shows it as it is
+	parts := strings.Split(string(source), "// docs:begin\n")[1:]
+	is.Equal(len(parts), strings.Count(string(page), "```go\n")) // the source marks each block of the page
+	for _, part := range parts {
+		body, _, ok := strings.Cut(part, "\n// docs:end\n")
+		is.True(ok)                                                     // and where it ends
+		is.True(strings.Contains(string(page), "```go\n"+body+"\n```")) // the page shows it as it is
+	}
 }

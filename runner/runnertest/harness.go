@@ -15,6 +15,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 // Harness runs jobs for one test. Make one with [New]. Its methods are called by the test's own goroutine, except
@@ -29,6 +30,7 @@ type Harness struct {
 	register func(*runner.Runner)
 	client   *runner.Runner
 	pods     []*pod // all that have been started
+	calendar calendar
 
 	mu     sync.Mutex
 	deaths []death // those that are still to come, the next one first
@@ -58,7 +60,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	o.DirectURL, o.BehindPooler = "", false
 	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
 	t.Cleanup(h.end)
-	if err := runner.Migrate(t.Context(), pool, o); err != nil {
+	if err := migrate.Up(t.Context(), pool, o); err != nil {
 		t.Fatalf("runnertest: make the tables: %v", err)
 	}
 	o.Name = "test"
@@ -68,6 +70,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	}
 	register(client)
 	h.client = client
+	h.fatal(h.startCalendar(t.Context()), "declare the schedules")
 	return h
 }
 

@@ -1,8 +1,6 @@
 package runnertest
 
 import (
-	"encoding/json"
-	"reflect"
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -80,37 +78,4 @@ func (h *Harness) RequireState(id int64, want job.State) {
 		why += ": " + *j.Error
 	}
 	h.t.Fatalf("runnertest: job %d (%s) is %s, want %s%s", id, j.Kind, j.State, want, why)
-}
-
-// RequireEnqueued returns the first job with the kind and the JSON of args, whatever its state, and ends the test when there is
-// none.
-func (h *Harness) RequireEnqueued(args job.Args) job.Job {
-	h.t.Helper()
-	encoded, err := json.Marshal(args)
-	h.fatal(err, "encode the args of %s", args.Kind())
-	want, jobs := value(encoded), h.Jobs(args.Kind())
-	for _, j := range jobs {
-		if reflect.DeepEqual(value(j.Args), want) {
-			return j
-		}
-	}
-	found := "there is no job of that kind"
-	for i, j := range jobs {
-		if i == 0 {
-			found = "there are"
-		}
-		if i == 10 {
-			found += " …"
-			break
-		}
-		found += " " + string(j.Args)
-	}
-	h.t.Fatalf("runnertest: no job %s with %s was submitted: %s", args.Kind(), encoded, found)
-	return job.Job{}
-}
-
-// value decodes JSON, so that the order of fields and spaces do not count.
-func value(raw json.RawMessage) (v any) {
-	_ = json.Unmarshal(raw, &v) // what was encoded can be decoded
-	return v
 }

@@ -33,7 +33,7 @@ func TestEveryMomentPassesOrIsHistory(t *testing.T) {
 	for _, name := range found {
 		table, _, _ := strings.Cut(name, ".")
 		history := strings.HasPrefix(table, "done") || strings.HasPrefix(table, "job_events") || table == "migrations" || table == "audit" || table == "cluster"
-		// A schedule fires by the calendar, whose days a test cannot have pass: see Advance.
+		// Schedules fire by a clock of the harness: their moments are on its calendar, and do not move.
 		calendar := table == "schedules" || table == "schedule_fires" || table == "maintenance"
 		if !history && !calendar && !slices.Contains(known, name) {
 			t.Errorf("%s: does it pass when a test advances its clock? see moments", name)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -52,12 +53,14 @@ func (h *Harness) startPod() (*pod, error) {
 		return nil, err
 	}
 	o := h.opts
+	o.TraceQueries = true // the pod dies at statements that its tracer hears
 	o.Name, o.Middleware = p.name, append([]runner.Middleware{p.perform}, o.Middleware...)
 	if p.runner, err = runner.New(p.pool, o); err != nil {
 		p.pool.Close()
 		return nil, err
 	}
 	h.register(p.runner)
+	inside.Of(p.runner).Pod.Calendar.ByHand()
 	ctx, quit := context.WithCancel(context.Background())
 	p.quit = quit
 	h.pods = append(h.pods, p)

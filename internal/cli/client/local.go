@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/memhttp"
-	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -28,19 +28,19 @@ func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := migrate.Check(ctx, pool, config.Schema); err != nil {
+	if err := schema.Check(ctx, pool, config.Options.Schema); err != nil {
 		pool.Close()
 		return err
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // a command prints its error
-	o := config.Options()
+	o := config.Options
 	o.Logger = slog.Default()
 	r, err := runner.New(pool, o)
 	if err != nil {
 		pool.Close()
 		return exit.Usage("%w", err)
 	}
-	here := &local{pool: pool, runner: r, polls: config.DirectURL == "off"}
+	here := &local{pool: pool, runner: r, polls: config.Options.DirectURL == "off"}
 	here.api = memhttp.Transport{RemoteAddr: "cli", Handler: api.Handler(r, api.Options{
 		InsecureAllowAll: true, Operator: Operator(), OnFailure: keepCause, MaxBodyBytes: 1 << 30, ChangesPerSecond: -1,
 	})}

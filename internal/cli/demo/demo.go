@@ -50,6 +50,7 @@ away at the end, and nothing is left running.`,
 			if err != nil {
 				return err
 			}
+			config.Options.Version = env.Version(c)
 			d.config, d.log = config, demoLogger(config)
 			d.screen = newScreen(c.OutOrStdout())
 			if show.WantsJSON(c) {

@@ -15,8 +15,8 @@ import (
 func (d *demo) stay(ctx context.Context) error {
 	d.keeps = true
 	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
-		if l, err := net.Listen("tcp", d.config.HTTPAddr); err != nil {
-			d.config.HTTPAddr = "127.0.0.1:0" // somebody has the usual port
+		if l, err := net.Listen("tcp", d.config.API.Addr); err != nil {
+			d.config.API.Addr = "127.0.0.1:0" // somebody has the usual port
 		} else {
 			_ = l.Close()
 		}
@@ -50,7 +50,7 @@ func (d *demo) tellReady(line server.ReadyLine) error {
 	if d.server != nil {
 		d.say("  export DATABASE_URL='%s'", d.config.DatabaseURL)
 	} else {
-		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Schema)
+		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Options.Schema)
 	}
 	d.say("  %s pipeline %d      the tree of the first run", invoked(), d.shown[0])
 	d.say("  %s pipeline %d      that of the one that was killed", invoked(), d.shown[1])
@@ -59,7 +59,7 @@ func (d *demo) tellReady(line server.ReadyLine) error {
 	d.say("  curl -sS %s/jobs", at)
 	if d.server == nil {
 		d.say("")
-		d.say("The schemas %s, %s and %s stay; drop them when you are done.", d.config.Schema, d.co2, d.co2Net())
+		d.say("The schemas %s, %s and %s stay; drop them when you are done.", d.config.Options.Schema, d.co2, d.co2Net())
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 
 // podSettings is the first line on the stdin of a pod: a command line would show the password to everybody.
 type podSettings struct {
-	Name, DatabaseURL, DirectURL, Schema, CO2 string
+	Name, Version, DatabaseURL, DirectURL, Schema, CO2 string
 
 	BatchRows  int
 	BatchPause time.Duration
@@ -66,12 +66,13 @@ func (p podSettings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.DatabaseURL, c.DirectURL, c.Schema = p.DatabaseURL, p.DirectURL, p.Schema
+	c.DatabaseURL, c.Options.DirectURL, c.Options.Schema = p.DatabaseURL, p.DirectURL, p.Schema
 	pool, err := c.Connect(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	c.Options.Version = p.Version
 	s := stage{config: c, log: demoLogger(c)}
 	r, err := runner.New(pool, s.runnerOptions(p.Name))
 	if err != nil {

@@ -83,7 +83,7 @@ func (n *netRun) startPods(ctx context.Context) error {
 	rows := n.report.Rows + n.report.Warnings
 	batch := min(max(rows/20, 1), 1000)
 	settings := podSettings{
-		DatabaseURL: n.config.DatabaseURL, DirectURL: n.config.DirectURL, Schema: n.config.Schema, CO2: n.co2Net(),
+		Version: n.config.Options.Version, DatabaseURL: n.config.DatabaseURL, DirectURL: n.config.Options.DirectURL, Schema: n.config.Options.Schema, CO2: n.co2Net(),
 		BatchRows: int(batch), BatchPause: ingestFor / time.Duration(max((rows+batch-1)/batch, 1)),
 	}
 	for _, settings.Name = range []string{"pod-a", "pod-b"} {

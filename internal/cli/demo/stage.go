@@ -44,23 +44,23 @@ func demoLogger(c env.Settings) *slog.Logger {
 func (s *stage) set(ctx context.Context, screen *screen) error {
 	began := time.Now()
 	whose := "the one of DATABASE_URL, in schemas of the demo's own"
-	s.config.Schema = "trapeze_demo_" + strings.ToLower(rand.Text()[:8])
-	s.co2 = s.config.Schema + "_co2"
+	s.config.Options.Schema = "trapeze_demo_" + strings.ToLower(rand.Text()[:8])
+	s.co2 = s.config.Options.Schema + "_co2"
 	if s.config.DatabaseURL == "" {
 		screen.say("Starting a PostgreSQL for this demo ...")
 		server, err := pgembed.Start(ctx, pgembed.Options{Logger: s.log})
 		if err != nil {
 			return fmt.Errorf("without DATABASE_URL the demo brings its own PostgreSQL: %w", err)
 		}
-		s.server, s.config.DatabaseURL, s.config.DirectURL = server, server.URL(), ""
-		s.config.Schema, s.co2 = "trapeze", "co2"
+		s.server, s.config.DatabaseURL, s.config.Options.DirectURL = server, server.URL(), ""
+		s.config.Options.Schema, s.co2 = "trapeze", "co2"
 		whose = "thrown away after the demo"
 	}
 	var err error
 	if s.pool, err = s.config.Connect(ctx, false); err != nil {
 		return err
 	}
-	if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Schema); err != nil {
+	if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Options.Schema); err != nil {
 		return err
 	}
 	for _, schema := range []string{s.co2, s.co2Net()} {
@@ -85,7 +85,7 @@ func (s *stage) strike() (err error) {
 		if s.server == nil && !s.keeps {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			for _, schema := range []string{s.config.Schema, s.co2, s.co2Net()} {
+			for _, schema := range []string{s.config.Options.Schema, s.co2, s.co2Net()} {
 				if _, e := s.pool.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema}.Sanitize()+" cascade"); e != nil {
 					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo, which you may do yourself: %w", schema, e))
 				}
@@ -101,5 +101,5 @@ func (s *stage) strike() (err error) {
 
 // runnerOptions are those of every pod of the demo: defaults, so that what it shows is what a user gets.
 func (s *stage) runnerOptions(name string) runner.Options {
-	return runner.Options{Name: name, Version: env.Version(), Schema: s.config.Schema, DirectURL: s.config.DirectURL, Logger: s.log}
+	return runner.Options{Name: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
 }

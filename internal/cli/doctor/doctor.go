@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -93,7 +93,7 @@ func (d *doctor) open(ctx context.Context) (err error) {
 	if d.pool, err = d.config.Connect(ctx, false); err != nil {
 		return err
 	}
-	d.store, err = store.New(ctx, d.pool, store.Options{Schema: d.config.Schema, BehindPooler: d.config.DirectURL != "", AnyServer: true,
+	d.store, err = store.New(ctx, d.pool, store.Options{Schema: d.config.Options.Schema, BehindPooler: d.config.Options.DirectURL != "", AnyServer: true,
 		PodConnections: runner.PodConnections})
 	if err != nil {
 		d.pool.Close()
@@ -116,11 +116,11 @@ func (d *doctor) examine(ctx context.Context) {
 	} {
 		d.check(ctx, check.name, check.do)
 	}
-	if err := migrate.Check(ctx, d.pool, d.config.Schema); err != nil {
+	if err := schema.Check(ctx, d.pool, d.config.Options.Schema); err != nil {
 		d.find("schema", failing, show.OneLine(err), "trapeze migrate up, with the newest program; then trapeze doctor again, for the rest")
 		return
 	}
-	d.find("schema", healthy, fmt.Sprintf("%s is at version %d, as this program needs it", d.config.Schema, migrate.Latest()), "")
+	d.find("schema", healthy, fmt.Sprintf("%s is at version %d, as this program needs it", d.config.Options.Schema, schema.Latest()), "")
 	for _, check := range []struct {
 		name string
 		do   func(context.Context) error

@@ -33,7 +33,7 @@ func (d *doctor) history(ctx context.Context) error {
 	}
 	if c.Behind() {
 		d.find("ids", failing, fmt.Sprintf("sequence behind ids: the next block of job ids begins at %d, and a job has the id %d", c.Sequence+1000, c.Highest),
-			fmt.Sprintf("psql -c 'select %s.advance_job_ids(%d)'", d.config.Schema, c.Highest))
+			fmt.Sprintf("psql -c 'select %s.advance_job_ids(%d)'", d.config.Options.Schema, c.Highest))
 	} else {
 		d.find("ids", healthy, "the sequence of job ids is above the ids in use", "")
 	}

@@ -19,16 +19,16 @@ func (d *doctor) limits(ctx context.Context) error {
 	}
 	var says, do []string
 	lanes = slices.DeleteFunc(lanes, func(l job.LaneUse) bool {
-		if l.MaxAgeS != nil {
-			return *l.MaxAgeS > 0
+		if l.MaxAge != nil {
+			return *l.MaxAge > 0
 		}
-		return d.config.MaxAge > 0
+		return d.config.Options.MaxAge > 0
 	})
 	if len(lanes) > 0 {
 		says = append(says, fmt.Sprintf("jobs of %s may become any age", show.Count(len(lanes), "lane", "lanes")))
 		do = append(do, "where late work is worthless: trapeze lane set LANE max_age_s=24h, or TRAPEZE_MAX_AGE=24h for all lanes, on all pods")
 	}
-	if d.config.ApprovalTTL == 0 {
+	if d.config.Options.ApprovalTTL == 0 {
 		says = append(says, "approvals may be awaited for ever")
 		do = append(do, "TRAPEZE_APPROVAL_TTL=168h, on all pods, cancels what nobody approves in a week")
 	}

@@ -38,7 +38,7 @@ func (d *doctor) maintenance(ctx context.Context) error {
 	}
 	if len(late) > 0 {
 		bad = true
-		d.find("maintenance", warning, "not done for long: "+strings.Join(late, ", "), "see the logs of the pods; select * from "+d.config.Schema+".maintenance")
+		d.find("maintenance", warning, "not done for long: "+strings.Join(late, ", "), "see the logs of the pods; select * from "+d.config.Options.Schema+".maintenance")
 	}
 	if !bad {
 		d.find("maintenance", healthy, fmt.Sprintf("%d chores are done in time", len(turns)), "")

@@ -80,7 +80,7 @@ func (d *doctor) tables(ctx context.Context) error {
 	bad := false
 	for _, t := range tables {
 		dead += t.Dead
-		name := d.config.Schema + "." + t.Name
+		name := d.config.Options.Schema + "." + t.Name
 		if !t.Autovacuum {
 			bad = true
 			d.find("tables", failing, fmt.Sprintf("autovacuum is switched off for %s, which has %d dead rows", name, t.Dead),
@@ -130,7 +130,7 @@ func (d *doctor) partitions(ctx context.Context) error {
 		when += ", which is today: jobs cannot end"
 	}
 	d.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", show.Count(len(missing), "partition is", "partitions are"), first.Table, when),
-		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", d.config.Schema))
+		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", d.config.Options.Schema))
 	return nil
 }
 

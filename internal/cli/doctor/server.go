@@ -73,9 +73,9 @@ func (d *doctor) connections(s view.Server) {
 	default:
 		d.find("connections", healthy, says, "")
 	}
-	if d.config.Slots > host {
+	if d.config.Options.Slots > host {
 		d.find("slots", warning, fmt.Sprintf("%d slots share a pool of %d connections: handlers that write in transactions wait for each other",
-			d.config.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers do")
+			d.config.Options.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers do")
 	}
 }
 
@@ -107,14 +107,14 @@ func aheadOrBehind(d time.Duration) string {
 
 // notify sends a notification the way that pods do, and waits for it the way that pods do.
 func (d *doctor) notify(ctx context.Context) error {
-	if d.config.DirectURL == "off" {
-		d.find("notify", healthy, "off by TRAPEZE_DATABASE_DIRECT_URL: pods poll only, every "+d.config.PollInterval.String(), "")
+	if d.config.Options.DirectURL == "off" {
+		d.find("notify", healthy, "off by TRAPEZE_DATABASE_DIRECT_URL: pods poll only, every "+d.config.Options.PollEvery.String(), "")
 		return nil
 	}
 	took, err := d.echo(ctx)
 	if err != nil {
 		do := "see whether TRAPEZE_DATABASE_DIRECT_URL reaches PostgreSQL itself"
-		if d.config.DirectURL == "" {
+		if d.config.Options.DirectURL == "" {
 			do = "if a transaction pooler is in between, set TRAPEZE_DATABASE_DIRECT_URL to reach PostgreSQL itself, or to off"
 		}
 		d.find("notify", failing, "a notification did not arrive, so that jobs wait for the next poll: "+show.OneLine(err), do)
@@ -133,7 +133,7 @@ func (d *doctor) echo(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	channel, sent := d.config.Schema+"_doctor", rand.Text()
+	channel, sent := d.config.Options.Schema+"_doctor", rand.Text()
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return 0, err
 	}

@@ -1,85 +1,105 @@
 package env
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
+	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/envvar"
 )
 
-func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
-	is := is.New(t)
-	wrong := map[string]string{
-		"TRAPEZE_SLOTS": "many", "TRAPEZE_LEASE": "8", "TRAPEZE_POLL_INTERVAL": "10ms", "TRAPEZE_SCHEMA": "Robert'; --",
-		"TRAPEZE_SLOT": "4", "TRAPEZE_LANES": "a=x:b", "TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080",
-		"TRAPEZE_LOG": "loud", "TRAPEZE_RETENTION_EVENTS": "-1h", "TRAPEZE_MAX_AGE": "-24h", "TRAPEZE_APPROVAL_TTL": "a day", "TRAPEZE_STALE_AFTER": "-1s", "TRAPEZE_RUNNER": "perhaps",
-		"TRAPEZE_LEDGER_URL": "ledger", "TRAPEZE_MAX_CRASHES": "0", "DATABASE_URL": "postgres://h:x/y",
+// set sets variables, and unsets all others until the test ends.
+func set(t *testing.T, values map[string]string) {
+	t.Helper()
+	for _, one := range envvar.Variables() {
+		t.Setenv(one.Name, "") // which puts the value back
+		os.Unsetenv(one.Name)
 	}
-	for name, value := range wrong {
+	for name, value := range values {
 		t.Setenv(name, value)
 	}
+}
+
+func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
+	is := is.New(t)
+	wrong := map[string]string{
+		"TRAPEZE_SLOTS": "many", "TRAPEZE_SLOT": "4", "DATABASE_URL": "postgres://h:x/y", // of the runner
+		"TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080", // of the API
+		"TRAPEZE_LOG": "loud", "TRAPEZE_LOG_FORMAT": "xml", "TRAPEZE_LEDGER_URL": "ledger", "TRAPEZE_SERVER": "here", "TRAPEZE_DEMO_HANDLERS": "perhaps",
+	}
+	set(t, wrong)
 	_, err := Load()
 	is.True(err != nil)
 	is.Equal(exit.Code(err), exit.CodeUsage)
 	for name := range wrong {
-		is.True(strings.Contains(err.Error(), name)) // named
+		if strings.Count(err.Error(), name+"=")+strings.Count(err.Error(), name+":") != 1 {
+			t.Errorf("%s is not named once in:\n%v", name, err)
+		}
 	}
 }
 
-func TestDefaultsAreThoseOfTheContract(t *testing.T) {
-	is := is.New(t)
-	c, err := Load()
-	is.NoErr(err)
-	o := c.Options()
-	is.Equal(o.PollEvery, 10*time.Second)
-	is.Equal(o.LeaseFor, 8*time.Second)
-	is.Equal(o.HeartbeatEvery, 2*time.Second)
-	is.Equal(o.ShutdownGrace, 20*time.Second)
-	is.Equal(o.RetainFailed, 168*time.Hour)
-	is.Equal(o.MaxAge, time.Duration(0)) // no limit
-	is.Equal(o.ApprovalTTL, time.Duration(0))
-	is.Equal(o.StaleAfter, time.Duration(0))
-	is.Equal(o.MaxAttempts, 5)
-	is.Equal(o.MaxCrashes, 3)
-	is.True(!o.Disabled)
-	is.Equal(c.HTTPAddr, "127.0.0.1:8080")
-}
-
-func TestValuesAtTheirLimits(t *testing.T) {
-	is := is.New(t)
-	for name, value := range map[string]string{
-		"TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_POLL_INTERVAL": "100ms", "TRAPEZE_LEASE": "1500ms", "TRAPEZE_KINDS": "a,b",
-		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0", "TRAPEZE_RUNNER": "false",
-		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_AUTH": "none",
-	} {
-		t.Setenv(name, value)
+// TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames sets one variable after the other, and sees what changes.
+func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T) {
+	values := map[string]string{
+		"DATABASE_URL": "postgres://app@db/app", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_HTTP_ADDR": "127.0.0.1:9",
+		"TRAPEZE_POD": "web-1", "TRAPEZE_SLOTS": "7", "TRAPEZE_POLL_INTERVAL": "3s", "TRAPEZE_LEASE": "60s", "TRAPEZE_HEARTBEAT": "1s",
+		"TRAPEZE_SHUTDOWN_GRACE": "7s", "TRAPEZE_MAX_ATTEMPTS": "7", "TRAPEZE_MAX_CRASHES": "7", "TRAPEZE_TIMEOUT": "7s", "TRAPEZE_STALE_AFTER": "7s",
+		"TRAPEZE_MIN_SCHEDULE_INTERVAL": "7s", "TRAPEZE_MAX_AGE": "7s", "TRAPEZE_APPROVAL_TTL": "7s", "TRAPEZE_RUNNER": "false", "TRAPEZE_KINDS": "a",
+		"TRAPEZE_LANES": "a=1", "TRAPEZE_RETENTION_SUCCEEDED": "7s", "TRAPEZE_RETENTION_FAILED": "7s", "TRAPEZE_RETENTION_CANCELLED": "7s",
+		"TRAPEZE_RETENTION_EVENTS": "7s", "TRAPEZE_SERVER": "http://here:80", "TRAPEZE_TOKEN": "t", "TRAPEZE_AUTH": "none", "TRAPEZE_TOKENS_FILE": "f",
+		"TRAPEZE_JWT_KEYS_FILE": "f", "TRAPEZE_TRUSTED_PROXIES": "10.0.0.1", "TRAPEZE_HOSTS": "h", "TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "f",
+		"TRAPEZE_TLS_CLIENT_CA": "f", "TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_LEDGER_URL": "http://here:80", "TRAPEZE_LOG": "debug", "TRAPEZE_LOG_FORMAT": "json",
 	}
-	c, err := Load()
-	is.NoErr(err)
-	o := c.Options()
-	is.Equal(o.PollEvery, 100*time.Millisecond) // allowed with demo handlers
-	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
-	is.Equal(o.Kinds, []string{"a", "b"})
-	is.True(o.RetainEvents < 0) // 0 keeps for ever, which the runner spells as negative
-	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
-	is.Equal(o.StaleAfter, time.Duration(0))    // and off, which it is by default
-	is.True(o.ShutdownGrace < time.Millisecond) // 0 is no grace, not the default
-	is.True(o.Disabled)
-}
-
-func TestAddressesAreListenedOnAsTheyAreGiven(t *testing.T) {
-	for addr, want := range map[string]string{
-		"127.0.0.1:8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:80": "127.0.0.1:80", "[::1]:80": "[::1]:80",
-		"0.0.0.0:80": "0.0.0.0:80", "10.0.0.1:80": "10.0.0.1:80", "example.org:80": "", "127.0.0.1": "", "127.0.0.1:99999": "",
-	} {
-		t.Run(addr, func(t *testing.T) {
+	// What is set before some variables are.
+	before := map[string]map[string]string{
+		"TRAPEZE_AUTH":     {"TRAPEZE_TOKENS_FILE": "f"},
+		"TRAPEZE_TLS_CERT": {"TRAPEZE_TLS_CERT": "e", "TRAPEZE_TLS_KEY": "f"}, "TRAPEZE_TLS_KEY": {"TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "e"},
+		"TRAPEZE_TLS_CLIENT_CA": {"TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "f"},
+	}
+	read := func(t *testing.T) Settings {
+		t.Helper()
+		c, err := Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	text, err := os.ReadFile("../../../docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Environment\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| .* \\| ([^|]+) \\|$").FindAllStringSubmatch(section, -1)
+	if len(rows) != len(values) {
+		t.Errorf("the reference has %d variables, this test %d", len(rows), len(values))
+	}
+	for _, row := range rows {
+		name, by := row[1], strings.Trim(row[2], "`")
+		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			got, err := ListenAddr(addr)
-			is.Equal(got, want)
-			is.Equal(err == nil, want != "")
+			set(t, before[name])
+			was := read(t)
+			t.Setenv(name, values[name])
+			now := read(t)
+			var changed []string
+			for _, part := range []struct {
+				name string
+				same bool
+			}{
+				{"runner/env", reflect.DeepEqual(was.Config, now.Config)}, {"api/env", reflect.DeepEqual(was.API, now.API)},
+				{"commands", was.Program == now.Program},
+			} {
+				if !part.same {
+					changed = append(changed, part.name)
+				}
+			}
+			is.Equal(changed, []string{by}) // by this package, and by no other
 		})
 	}
 }

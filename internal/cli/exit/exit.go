@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -81,7 +81,7 @@ func Code(err error) int {
 		return coded.ExitsWith()
 	case is(job.ErrOutcomeUnknown):
 		return CodeUnknown
-	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, migrate.ErrNoTables, migrate.ErrSchemaTooOld, migrate.ErrSchemaTooNew):
+	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, schema.ErrNoTables, schema.ErrTooOld, schema.ErrTooNew):
 		return CodeUsage
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
 		return CodeUnavailable

@@ -27,19 +27,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/demokinds"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 	remote "github.com/trapeze-run/trapeze/remote/server"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Command returns the command serve.
-func Command() *cobra.Command {
-	var s serving
+// Register registers the handlers of a program, before its pod or worker runs. The pool is nil in a worker, which has no database.
+type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
+
+// Command returns the command serve, of a program with these handlers.
+func Command(register Register) *cobra.Command {
+	s := serving{register: register}
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a pod: HTTP API and runner",
@@ -58,6 +60,7 @@ once. A second SIGTERM hands it over now.`,
 			if err != nil {
 				return err
 			}
+			config.Options.Version = env.Version(c)
 			s.config, s.log = config, config.Logger()
 			slog.SetDefault(s.log)
 			s.announce = func(line ReadyLine) error {
@@ -68,9 +71,8 @@ once. A second SIGTERM hands it over now.`,
 			return s.serve(c.Context())
 		},
 	}
-	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "leave the schema, and that of the example, as they are")
+	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "leave the schema as it is")
 	c.Flags().StringVar(&s.dataDir, "data-dir", DataDir(), "where the data of its own PostgreSQL is kept, without DATABASE_URL")
-	c.Flags().StringVar(&s.files, "files", ".", "folder that the example pipeline reads its files from")
 	return c
 }
 
@@ -80,7 +82,7 @@ type serving struct {
 	log       *slog.Logger
 	noMigrate bool
 	dataDir   string
-	files     string
+	register  Register              // nil: no handlers
 	shown     string                // the address of the database, as the line on stdout gives it
 	announce  func(ReadyLine) error // prints the line that says the pod is ready
 }
@@ -143,41 +145,26 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	}
 	defer closeWithin(2*time.Second, pool.Close)
 	if !s.noMigrate {
-		if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Schema); err != nil {
+		if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Options.Schema); err != nil {
 			return err
 		}
 	}
-	if err := migrate.Check(ctx, pool, s.config.Schema); err != nil {
+	if err := schema.Check(ctx, pool, s.config.Options.Schema); err != nil {
 		return err
 	}
-	o := s.config.Options()
+	o := s.config.Options
 	o.Logger = s.log
 	r, err := runner.New(pool, o)
 	if err != nil {
 		return exit.Usage("%w", err)
 	}
 	defer closeWithin(2*time.Second, r.Close)
-	if err := s.register(ctx, r, pool); err != nil {
-		return err
-	}
-	return s.run(ctx, r, again)
-}
-
-// register registers the handlers that come with this program: the worked example, and, when asked, the demo kinds.
-func (s *serving) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
-	example := handlers.Options{Dir: s.files}
-	if !s.noMigrate {
-		if err := handlers.Setup(ctx, pool, example); err != nil {
+	if s.register != nil {
+		if err := s.register(ctx, r, pool); err != nil {
 			return err
 		}
 	}
-	if err := handlers.Register(r, pool, example); err != nil {
-		return err
-	}
-	if s.config.DemoHandlers {
-		return demokinds.Register(ctx, r, pool, demokinds.Options{Schema: s.config.Schema, LedgerURL: s.config.LedgerURL})
-	}
-	return nil
+	return s.run(ctx, r, again)
 }
 
 // Run serves a runner that has its handlers, until ctx ends. It calls announce when the pod is ready.
@@ -187,11 +174,7 @@ func Run(ctx context.Context, r *runner.Runner, config env.Settings, log *slog.L
 
 // run answers HTTP and runs jobs until ctx ends, then drains. HTTP goes on while it drains, so that the reason can be seen.
 func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
-	addr, err := env.ListenAddr(s.config.HTTPAddr)
-	if err != nil {
-		return exit.Usage("TRAPEZE_HTTP_ADDR: %w", err)
-	}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
 		return exit.Usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
 	}
@@ -221,7 +204,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			}
 			ready.Stop()
 			line := ReadyLine{
-				Ready: true, Pod: s.podName(), Boot: r.Boot(),
+				Ready: true, Pod: r.PodName(), Boot: r.Boot(),
 				HTTP: url, Database: s.shown,
 			}
 			if err := s.announce(line); err != nil {
@@ -254,22 +237,22 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 
 // web is the HTTP server. Its limits keep a slow or idle client from holding it.
 func (s *serving) web(r *runner.Runner) (*http.Server, error) {
-	options, err := s.door()
-	if err != nil {
-		return nil, err
-	}
-	secure, err := s.config.TLSConfig()
+	options, err := s.config.API.Options()
 	if err != nil {
 		return nil, exit.Usage("%w", err)
 	}
-	if secure == nil && len(s.config.TrustedProxies) == 0 && s.config.Auth != "none" && !s.config.OnLoopback() {
-		s.log.Warn("tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it", "addr", s.config.HTTPAddr)
+	secure, err := s.config.API.TLS()
+	if err != nil {
+		return nil, exit.Usage("%w", err)
+	}
+	for _, warning := range s.config.API.Warnings() {
+		s.log.Warn(warning, "auth", s.config.API.Auth, "addr", s.config.API.Addr)
 	}
 	// Remote workers need HTTP/2: over TLS, or in clear text where nobody else can listen.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(s.config.OnLoopback())
+	protocols.SetUnencryptedHTTP2(s.config.API.OnLoopback())
 	return &http.Server{
 		Handler:           Handler(r, options),
 		Protocols:         protocols,
@@ -299,46 +282,6 @@ func Handler(r *runner.Runner, options api.Options) http.Handler {
 		}
 		others.ServeHTTP(w, request)
 	})
-}
-
-func (s *serving) podName() string {
-	name := s.config.Pod
-	if name == "" {
-		name, _ = os.Hostname()
-	}
-	return job.DisplayName(name)
-}
-
-// door says who may use this pod's API.
-func (s *serving) door() (api.Options, error) {
-	proxies, err := api.TrustedProxies(s.config.TrustedProxies)
-	o := api.Options{TrustedProxies: proxies}
-	if err != nil {
-		return o, exit.Usage("TRAPEZE_TRUSTED_PROXIES: %w", err)
-	}
-	switch s.config.Auth {
-	case "token":
-		tokens, err := api.TokenFile(s.config.TokensFile)
-		if err != nil {
-			return o, exit.Usage("TRAPEZE_TOKENS_FILE: %w", err)
-		}
-		o.Authenticate, o.Login = tokens.Authenticate, tokens.Login
-	case "jwt":
-		signed, err := api.KeysFile(s.config.JWTKeysFile)
-		if err != nil {
-			return o, exit.Usage("TRAPEZE_JWT_KEYS_FILE: %w", err)
-		}
-		o.Authenticate, o.Login = signed.Authenticate, signed.Login
-	case "header":
-		// The headers come from a loopback address then, and so would those of a web page that points its name there.
-		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, s.config.OnLoopback(), s.config.Hosts
-	case "none":
-		o.InsecureAllowAll, o.LoopbackOnly = true, true
-		s.log.Warn("no permissions: everybody on this machine may do everything; set TRAPEZE_TOKENS_FILE, or TRAPEZE_AUTH", "auth", "none")
-	default:
-		return o, exit.Usage("TRAPEZE_AUTH: %w", errors.ErrUnsupported)
-	}
-	return o, nil
 }
 
 // closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
 	"context"
@@ -53,15 +51,11 @@ func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 
 // answerNotStarted answers HTTP until stop is called: health checks find a process that lives and is not ready.
 func (s *serving) answerNotStarted() (stop func(), err error) {
-	addr, err := env.ListenAddr(s.config.HTTPAddr)
-	if err != nil {
-		return nil, exit.Usage("TRAPEZE_HTTP_ADDR: %w", err)
-	}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
 		return nil, exit.Usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
 	}
-	secure, err := s.config.TLSConfig()
+	secure, err := s.config.API.TLS()
 	if err != nil {
 		return nil, errors.Join(exit.Usage("%w", err), listener.Close())
 	}

@@ -60,7 +60,7 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 
 // expireSQL cancels jobs that nobody has approved in time, the oldest first. Those that somebody approves or cancels at this
 // moment are passed by. Plan: Index Scan on parked_for_approval, stops at the limit.
-const expireSQL = `
+var expireSQL = `
 with late as materialized (
 	select p.id from trapeze.parked p
 	where p.why = 'approval' and p.run_after < now() - $1::bigint * interval '1 millisecond'
@@ -76,14 +76,14 @@ with late as materialized (
 	select id, event_no + 1, fence, 'awaiting_approval', 'cancelled', 'job.cancelled', 'warn', 'nobody approved it in time',
 		'{"reason":"expired"}'::json from gone
 )
-select kind from gone`
+select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
 // Expire cancels jobs that have awaited approval for longer than a time, counted from when they would have become due, at
-// most limit of them, and returns their kinds.
-func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]string, error) {
-	kinds, err := store.Rows(ctx, s, pgx.RowTo[string], expireSQL, after.Milliseconds(), limit)
+// most limit of them, and returns their ends.
+func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
+	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
 	if err != nil {
 		return nil, fmt.Errorf("expire what nobody approved: %w", err)
 	}
-	return kinds, nil
+	return ended, nil
 }

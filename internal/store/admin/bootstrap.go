@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	// hasLaneSQL asks first, so that a role without the right to insert may start where nothing is missing. Plan: primary key.
+	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1)`
 	// bootLaneSQL makes a lane where there is none of its name. Plan: one insert.
 	bootLaneSQL = `insert into trapeze.lanes (name, slots, slots_per_pod) values ($1, $2, $3) on conflict (name) do nothing`
 	// bootKindsSQL gives a new lane the kinds that have none. Plan: primary key.
@@ -31,6 +33,9 @@ type BootLane struct {
 // Bootstrap makes the lane unless there is one of its name, and gives it those of its kinds that have no lane yet. It reports
 // whether it made it, and which kinds it did not get. Safe on several pods at once.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
+	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
+		return false, nil, err
+	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		made, left = false, nil
 		tag, err := tx.Exec(ctx, s.In(bootLaneSQL), l.Name, l.Slots, l.SlotsPerPod)

@@ -16,7 +16,7 @@ import (
 // cancelLiveSQL cancels a due job at once, asks a running one to end, or, with stop, ends a running one at once: its
 // owner's late result then matches no row. The owner learns of it by its heartbeat, from cancel_requests.
 // Plan: Index Scan on live_pkey, one row.
-const cancelLiveSQL = `
+var cancelLiveSQL = `
 with held as materialized (
 	select l.* from trapeze.live l where l.id = $1 for update
 ), asked as (
@@ -46,11 +46,11 @@ with held as materialized (
 	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
-	coalesce((select kind from gone), '') from held`
+	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
 // cancelParkedSQL cancels a job that waits: for its moment, for approval, or for its children, whose cancellation it calls for.
 // Plan: Index Scan on parked_pkey, one row.
-const cancelParkedSQL = `
+var cancelParkedSQL = `
 with gone as (
 	delete from trapeze.parked where id = $1 returning *
 ), ended as (
@@ -64,19 +64,19 @@ with gone as (
 ), ` + store.FailedBranches + `, parents as (
 	select id from gone where why = 'children'
 ), ` + store.CountBranches + `
-select 'cancelled', null::text, fence, kind from gone`
+select 'cancelled', null::text, fence, ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g`
 
 const (
-	doneStateSQL = `select state, null::text, fence, '' from trapeze.done where id = $1 order by epoch desc limit 1`
+	doneStateSQL = `select state, null::text, fence, null::json from trapeze.done where id = $1 order by epoch desc limit 1`
 	jobExistsSQL = `select id from trapeze.jobs where id = $1`
 )
 
 // Cancellation is what a cancel or stop came to.
 type Cancellation struct {
-	State     job.State // cancelled; running while its owner is being told; with [job.ErrAlreadyTerminal], where it ended
-	Pod       *string   // the owner, when it was running
-	Fence     int64
-	EndedKind string // the kind of the job, which ended by this; empty: it did not
+	State job.State // cancelled; running while its owner is being told; with [job.ErrAlreadyTerminal], where it ended
+	Pod   *string   // the owner, when it was running
+	Fence int64
+	Ended *job.End // nil: the job did not end by this
 }
 
 // Cancel ends a job that does not run, at once, and asks a running one to end; with stop it ends a running one too. It

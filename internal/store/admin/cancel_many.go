@@ -12,7 +12,7 @@ import (
 
 // cancelManySQL cancels all of the jobs that do not run, whatever they wait for, and asks the running ones to end. Rows that
 // somebody holds are passed by. Plan: Index Scans on live_pkey and parked_pkey, a row a job; fan_outs_pkey.
-const cancelManySQL = `
+var cancelManySQL = `
 with wanted as materialized (
 	select id from unnest($1::bigint[]) as w(id)
 ), held as materialized (
@@ -24,14 +24,14 @@ with wanted as materialized (
 ), gone_live as (
 	delete from trapeze.live l using held h where l.id = h.id and h.state = 'pending'
 	returning l.id, l.state, l.fence, l.event_no, l.epoch, l.attempt, l.crashes, l.priority, l.lane, l.started_at, l.claim_xid,
-		l.unique_while, l.kind, '' as why
+		l.unique_while, l.kind, l.subject, '' as why
 ), waits as materialized (
 	select p.id from wanted w join trapeze.parked p on p.id = w.id order by p.id for update of p skip locked
 ), gone_parked as (
 	delete from trapeze.parked p using waits w where p.id = w.id
 	returning p.id, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state,
 		p.fence, p.event_no, p.epoch, p.attempt, p.crashes, p.priority, p.lane, p.started_at, null::xid8 as claim_xid,
-		p.unique_while, p.kind, p.why
+		p.unique_while, p.kind, p.subject, p.why
 ), gone as materialized (
 	select * from gone_live union all select * from gone_parked
 ), request as (
@@ -41,7 +41,7 @@ with wanted as materialized (
 ), ended as (
 	insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at,
 		claim_xid)
-	select id, 'cancelled', 'error', $2, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
+	select id, 'cancelled', 'error', $2::text, fence, event_no + 1, epoch, attempt, crashes, priority, lane, started_at, claim_xid
 	from gone
 ), ` + store.FreeKeys + `, events as (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
@@ -51,14 +51,13 @@ with wanted as materialized (
 ), ` + store.FailedBranches + `, parents as (
 	select id from gone where why = 'children'
 ), ` + store.CountBranches + `
-select id, null::bigint, null::text, null::bigint, kind from gone
+select g.id, null::bigint, null::text, null::bigint, ` + store.EndJSON(`'cancelled'`, "$2::text", "null", "null") + ` from gone g
 union all select id, fence, pod::text, null, null from asked
 union all select null, null, null, id, null from counted where due`
 
 // CancelledMany is what became of many jobs that were to be cancelled.
 type CancelledMany struct {
-	Ended      []int64     // cancelled
-	Kinds      []string    // of those
+	Ended      []job.End   // cancelled
 	Asked      []job.Lease // running: their owners are told
 	OffBalance []int64     // fan-outs that this leaves off balance
 }
@@ -70,7 +69,7 @@ func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Rea
 		ID, Fence *int64
 		Pod       *string
 		Due       *int64
-		Kind      *string
+		End       *job.End
 	}
 	var found []row
 	if d == nil {
@@ -94,7 +93,7 @@ func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Rea
 		case f.Pod != nil:
 			c.Asked = append(c.Asked, job.Lease{JobID: *f.ID, Fence: *f.Fence, Pod: *f.Pod})
 		default:
-			c.Ended, c.Kinds = append(c.Ended, *f.ID), append(c.Kinds, *f.Kind)
+			c.Ended = append(c.Ended, *f.End)
 		}
 	}
 	return c, nil

@@ -71,9 +71,9 @@ func Complete(ctx context.Context, s *store.Store, id int64, token, part string,
 // partsSQL reads the parts of a deferred job by their names. Plan: parts_pkey, stops at the limit.
 const partsSQL = `
 select part, case when error is null then 'succeeded' else 'failed' end, error, result
-from trapeze.parts where id = $1 and part > $2 order by part limit $3`
+from trapeze.parts where id = $1 and (part > $2 or $2 = '') order by part limit $3`
 
-// Parts reads the parts of a deferred job after the given name, at most limit of them.
+// Parts reads the parts of a deferred job after the given name, from the one without a name on when it is empty, at most limit of them.
 func Parts(ctx context.Context, s *store.Store, id int64, after string, limit int) ([]view.BranchEnd, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b view.BranchEnd, err error) {
 		var result []byte

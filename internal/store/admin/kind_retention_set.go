@@ -34,14 +34,14 @@ func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 
 // SetRetention says for how long a kind is kept that ended in a state, or with nil that it is kept as all others. What changes nothing
 // leaves no trace. Error: [job.ErrInvalidSetting].
-func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keepS *int64, actor string) (done job.RetentionChanged, err error) {
+func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keep *job.Seconds, actor string) (done job.RetentionChanged, err error) {
 	wanted := job.Retention{Kind: kind, State: state}
-	if keepS != nil {
-		wanted.KeepS = *keepS
+	if keep != nil {
+		wanted.Keep = *keep
 	}
 	if err = wanted.Validate(); err == nil {
 		err = s.Tx(ctx, func(tx pgx.Tx) error {
-			done, err = setRetentionIn(ctx, s, tx, kind, state, keepS, actor)
+			done, err = setRetentionIn(ctx, s, tx, kind, state, keep, actor)
 			return err
 		})
 	}
@@ -51,33 +51,33 @@ func SetRetention(ctx context.Context, s *store.Store, kind string, state job.St
 	return done, nil
 }
 
-func setRetentionIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind string, state job.State, keepS *int64, actor string) (job.RetentionChanged, error) {
-	done := job.RetentionChanged{Kind: kind, State: state, After: keepS}
-	before, err := store.Query(ctx, s, tx, pgx.RowTo[int64], lockRetentionSQL, kind, state)
+func setRetentionIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind string, state job.State, keep *job.Seconds, actor string) (job.RetentionChanged, error) {
+	done := job.RetentionChanged{Kind: kind, State: state, After: keep}
+	before, err := store.Query(ctx, s, tx, pgx.RowTo[job.Seconds], lockRetentionSQL, kind, state)
 	if err != nil {
 		return done, err
 	}
 	if len(before) > 0 {
 		done.Before = &before[0]
 	}
-	if same := (done.Before == nil) == (keepS == nil) && (keepS == nil || *keepS == *done.Before); same {
+	if same := (done.Before == nil) == (keep == nil) && (keep == nil || *keep == *done.Before); same {
 		return done, nil
 	}
 	done.Changed = true
-	if keepS == nil {
+	if keep == nil {
 		_, err = tx.Exec(ctx, s.In(deleteRetentionSQL), kind, state)
 	} else {
-		_, err = tx.Exec(ctx, s.In(setRetentionSQL), kind, state, *keepS)
+		_, err = tx.Exec(ctx, s.In(setRetentionSQL), kind, state, *keep)
 	}
 	if err != nil {
 		return done, err
 	}
 	type kept struct {
-		State job.State `json:"state"`
-		KeepS *int64    `json:"keep_s"` // null: as all others
+		State job.State    `json:"state"`
+		Keep  *job.Seconds `json:"keep_s"` // null: as all others
 	}
 	return done, operates(ctx, s, tx, operation{
-		Deed:  Deed{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keepS}},
+		Deed:  Deed{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keep}},
 		Event: "retention.changed", About: kind,
 	})
 }

@@ -66,8 +66,8 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	if done.Created {
 		done.Before = nil
 	}
-	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.PollIntervalMS, after.StaleAfterS,
-		after.MaxAgeS, after.RequiresApproval, after.Enabled); err != nil {
+	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.PollInterval, after.StaleAfter,
+		after.MaxAge, after.RequiresApproval, after.Enabled); err != nil {
 		return done, nil, err
 	}
 	if c.Kinds != nil {

@@ -21,7 +21,7 @@ import (
 // next look: the run that the claim put into current_runs would not be seen here.
 // Plan: per lane and rank an Index Scan on live_for_claim that ends at the moment from which jobs are young enough; then
 // primary keys. Rows touched: the overdue ones and those that were recovered.
-const overdueSQL = `
+var overdueSQL = `
 with old as materialized (
 	select o.id, o.fence, o.pod, n.age from (
 		select name, coalesce(max_age_s * 1000::bigint, $1::bigint) * interval '1 millisecond' as age from trapeze.lanes
@@ -57,16 +57,15 @@ with old as materialized (
 	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
-select id, fence, pod::text, ends, kind from gone
+select g.id, g.fence, g.pod::text, ` + store.EndJSON("g.ends", "g.why", "g.error", "g.class") + ` from gone g
 union all
-select id, fence, pod::text, null, '' from old where id not in (select id from gone)`
+select id, fence, pod::text, null from old where id not in (select id from gone)`
 
 // Overdue is a job that was found to be too old.
 type Overdue struct {
 	ID, Fence int64
-	Pod       *string    // its owner, which is to be told; nil: it was pending
-	Ended     *job.State // nil: somebody held its row, so look again
-	Kind      string     // of one that ended
+	Pod       *string  // its owner, which is to be told; nil: it was pending
+	Ended     *job.End // nil: somebody held its row, so look again
 }
 
 // EndOverdue fails jobs that have been pending or running for longer than their lane's max_age_s, or than age where the lane

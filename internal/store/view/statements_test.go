@@ -32,6 +32,7 @@ var statements = map[string]string{
 	"currentJobsSQL":     currentJobsSQL,
 	"currentRunSQL":      currentRunSQL,
 	"endedJobsSQL":       endedJobsSQL,
+	"enqueuedSQL":        enqueuedSQL,
 	"exportEventsSQL":    exportEventsSQL,
 	"exportJobsSQL":      exportJobsSQL,
 	"namedRunSQL":        namedRunSQL,

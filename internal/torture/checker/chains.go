@@ -25,7 +25,7 @@ func oneChild(v *view, f *Finding) {
 		if child.tampered || child.job == nil {
 			continue
 		}
-		f.judge(child.job.Kind == step.Kind && sameJSON(child.job.Args, step.Args) && sameSteps(plannedOf(child.job), steps[1:]), child.id,
+		f.judge(child.job.Kind == step.Kind && sameJSON(child.job.Args, step.Args) && sameSteps(job.Following(child.job.Planned), steps[1:]), child.id,
 			"job %d is the next step of job %d, and not the one that was asked for: %s", child.id, s.id, child.job.Kind)
 		end, birth := lastEnd(s), birthOf(child)
 		if end == nil || birth == nil {

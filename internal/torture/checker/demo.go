@@ -45,7 +45,7 @@ func endless(j *job.Job) bool {
 // stepsAfter lists the steps that are to follow a job that succeeds: those that its handler asks for, then those that were
 // declared.
 func stepsAfter(j *job.Job) (steps []job.Step) {
-	return append(askedFor(j), plannedOf(j)...)
+	return append(askedFor(j), job.Following(j.Planned)...)
 }
 
 // askedFor lists the steps that a job's handler asks for.
@@ -57,14 +57,6 @@ func askedFor(j *job.Job) []job.Step {
 		return []job.Step{*a.Join}
 	}
 	return nil
-}
-
-// plannedOf lists the declared steps that a job still has after it.
-func plannedOf(j *job.Job) (steps []job.Step) {
-	if len(j.Planned) > 0 {
-		_ = json.Unmarshal(j.Planned, &steps) // what is none shows as a step that is missing
-	}
-	return steps
 }
 
 // sameSteps reports whether two lists ask for the same.

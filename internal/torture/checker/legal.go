@@ -12,6 +12,7 @@ const fencesPerEpoch = 10_000_000_000
 // moves are the events of the product, with the moves that each may tell of. Those of handlers tell of none.
 var moves = map[string][][2]job.State{
 	"job.enqueued":         {{"", job.Pending}},
+	"job.followed":         {{job.Failed, job.Failed}, {job.Cancelled, job.Cancelled}},
 	"job.promoted":         {{job.Pending, job.Pending}},
 	"job.moved":            {{job.Pending, job.Pending}, {job.Waiting, job.Waiting}, {job.AwaitingApproval, job.AwaitingApproval}},
 	"job.claimed":          {{job.Pending, job.Running}},

@@ -64,7 +64,7 @@ func differs(c *history.Call, s *story) string {
 		return "priority"
 	case !sameJSON(c.Args, j.Args):
 		return "args"
-	case !sameSteps(declared, plannedOf(j)):
+	case !sameSteps(declared, job.Following(j.Planned)):
 		return "chain"
 	}
 	return ""

@@ -1,0 +1,30 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A job that failed shows what followed that, which shows the job that failed; steps for a failure are no steps to come.
+func TestAFailedJobShowsWhatFollowedIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{InsecureAllowAll: true})
+	failed := p.put(raw("fail"), runner.OnFailure(raw("echo")))
+	p.until(failed, job.Failed)
+	_, page := p.get(p.url + "jobs/" + text(failed))
+	is.True(strings.Contains(said(page), "On failure\n#1000"))
+	p.until(1000, job.Succeeded)
+	_, page = p.get(p.url + "jobs/1000")
+	is.True(strings.Contains(said(page), "Parent\n#"+text(failed)))
+	waits := p.put(runner.Chain(raw("wait"), raw("echo")), runner.OnFailure(raw("echo")))
+	p.until(waits, job.Running)
+	_, page = p.get(p.url + "pipelines/" + text(waits))
+	is.Equal(strings.Count(said(page), "to come"), 1)
+}

@@ -1,0 +1,136 @@
+package env_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api/env"
+	"github.com/trapeze-run/trapeze/internal/envvar"
+)
+
+// set sets variables, and unsets all others until the test ends.
+func set(t *testing.T, values map[string]string) {
+	t.Helper()
+	for _, one := range envvar.Variables() {
+		t.Setenv(one.Name, "") // which puts the value back
+		os.Unsetenv(one.Name)
+	}
+	for name, value := range values {
+		t.Setenv(name, value)
+	}
+}
+
+func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  map[string]string
+		auth string // empty: refused
+		says string
+	}{
+		"nothing":                  {nil, "none", ""},
+		"another loopback address": {map[string]string{"TRAPEZE_HTTP_ADDR": "[::1]:0"}, "none", ""},
+		"a tokens file":            {map[string]string{"TRAPEZE_TOKENS_FILE": "f"}, "token", ""},
+		"token without its file":   {map[string]string{"TRAPEZE_AUTH": "token"}, "", "TRAPEZE_TOKENS_FILE"},
+		"every address":            {map[string]string{"TRAPEZE_HTTP_ADDR": "0.0.0.0:80"}, "", "TRAPEZE_TOKENS_FILE"},
+		"none everywhere":          {map[string]string{"TRAPEZE_HTTP_ADDR": "0.0.0.0:80", "TRAPEZE_AUTH": "none"}, "", "loopback"},
+		"tokens everywhere":        {map[string]string{"TRAPEZE_HTTP_ADDR": "0.0.0.0:80", "TRAPEZE_TOKENS_FILE": "f"}, "token", ""},
+		"jwt without its file":     {map[string]string{"TRAPEZE_AUTH": "jwt"}, "", "TRAPEZE_JWT_KEYS_FILE"},
+		"header without proxies":   {map[string]string{"TRAPEZE_AUTH": "header"}, "", "TRAPEZE_TRUSTED_PROXIES"},
+		"proxies that are none":    {map[string]string{"TRAPEZE_AUTH": "header", "TRAPEZE_TRUSTED_PROXIES": "x"}, "", "TRAPEZE_TRUSTED_PROXIES"},
+		"half a certificate":       {map[string]string{"TRAPEZE_TLS_CERT": "f"}, "", "TRAPEZE_TLS_KEY"},
+		"a client CA alone":        {map[string]string{"TRAPEZE_TLS_CLIENT_CA": "f"}, "", "TRAPEZE_TLS_CERT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			set(t, c.env)
+			config, err := env.Load()
+			if c.auth == "" {
+				is.True(err != nil)
+				is.True(strings.Contains(err.Error(), c.says)) // what to set
+				return
+			}
+			is.NoErr(err)
+			is.Equal(config.Auth, c.auth)
+		})
+	}
+}
+
+func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
+	is := is.New(t)
+	wrong := map[string]string{"TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080", "TRAPEZE_TRUSTED_PROXIES": "x", "TRAPEZE_TLS_CERT": "f"}
+	set(t, wrong)
+	_, err := env.Load()
+	is.True(err != nil)
+	for name := range wrong {
+		is.True(strings.Contains(err.Error(), name)) // named
+	}
+}
+
+func TestAddressesAreListenedOnAsTheyAreGiven(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:80": "127.0.0.1:80", "[::1]:80": "[::1]:80",
+		"0.0.0.0:80": "0.0.0.0:80", "10.0.0.1:80": "10.0.0.1:80", "example.org:80": "", "127.0.0.1": "", "127.0.0.1:99999": "",
+	} {
+		t.Run(addr, func(t *testing.T) {
+			is := is.New(t)
+			set(t, map[string]string{"TRAPEZE_HTTP_ADDR": addr, "TRAPEZE_TOKENS_FILE": "f"})
+			c, err := env.Load()
+			is.Equal(c.Addr, want)
+			is.Equal(err == nil, want != "")
+		})
+	}
+}
+
+func TestATokenOfTheFileSignsIn(t *testing.T) {
+	is := is.New(t)
+	file := filepath.Join(t.TempDir(), "tokens.json")
+	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": file})
+	c, err := env.Load()
+	is.NoErr(err) // the file is read when it is needed: commands other than serve do without
+	_, err = c.Options()
+	is.True(err != nil && strings.HasPrefix(err.Error(), "TRAPEZE_TOKENS_FILE: "))
+
+	const token = "a-token-of-twenty-characters"
+	is.NoErr(os.WriteFile(file, []byte(`{"tokens":[{"token":"`+token+`","name":"ana","roles":["operator"]}]}`), 0o600))
+	o, err := c.Options()
+	is.NoErr(err)
+	is.True(!o.InsecureAllowAll)
+	_, _, err = o.Login(token)
+	is.NoErr(err)
+	request := httptest.NewRequest(http.MethodGet, "/jobs", nil)
+	request.Header.Set("Authorization", "Bearer "+token)
+	who, err := o.Authenticate(request)
+	is.NoErr(err)
+	is.Equal(who.Name, "ana")
+}
+
+func TestAnAPIWithoutPermissionsIsForThisMachineAlone(t *testing.T) {
+	is := is.New(t)
+	set(t, nil)
+	c, err := env.Load()
+	is.NoErr(err)
+	o, err := c.Options()
+	is.NoErr(err)
+	is.True(o.InsecureAllowAll && o.LoopbackOnly)
+	is.Equal(len(c.Warnings()), 1)
+}
+
+func TestACertificateIsReadFromItsFiles(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": "f"})
+	c, err := env.Load()
+	is.NoErr(err)
+	settings, err := c.TLS()
+	is.NoErr(err)
+	is.True(settings == nil) // plain HTTP
+	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": "f", "TRAPEZE_TLS_CERT": "nowhere.pem", "TRAPEZE_TLS_KEY": "nowhere.key"})
+	c, err = env.Load()
+	is.NoErr(err)
+	_, err = c.TLS()
+	is.True(err != nil && strings.HasPrefix(err.Error(), "TRAPEZE_TLS_CERT"))
+}

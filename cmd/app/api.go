@@ -1,0 +1,62 @@
+package app
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// onOne makes the RunE of a command for one job or pipeline, whose id is its first argument. It opens the client around do.
+func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		id, err := api.ParseID(words[0])
+		if err != nil {
+			return exit.Usage("%w", err)
+		}
+		return onClient(c, func(at *client.Client) error { return do(c, at, id) })
+	}
+}
+
+// onClient opens the client around do.
+func onClient(c *cobra.Command, do func(at *client.Client) error) error {
+	at, err := client.For(c)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	return do(at)
+}
+
+func readJob(ctx context.Context, at *client.Client, id int64) (job.Job, error) {
+	return client.Get[job.Job](ctx, at, client.Path("/jobs/:id", id), nil)
+}
+
+func readPods(ctx context.Context, at *client.Client, closed bool) ([]job.Pod, error) {
+	all := ""
+	if closed {
+		all = "true"
+	}
+	answer, err := client.Get[struct {
+		Pods []job.Pod `json:"pods"`
+	}](ctx, at, "/admin/workers/pods", client.Query("all", all))
+	return answer.Pods, err
+}
+
+func readLanes(ctx context.Context, at *client.Client) ([]job.LaneUse, error) {
+	answer, err := client.Get[struct {
+		Lanes []job.LaneUse `json:"lanes"`
+	}](ctx, at, "/admin/workers/lanes", nil)
+	return answer.Lanes, err
+}
+
+func readSchedules(ctx context.Context, at *client.Client) ([]job.ScheduleUse, error) {
+	answer, err := client.Get[struct {
+		Schedules []job.ScheduleUse `json:"schedules"`
+	}](ctx, at, "/admin/workers/schedules", nil)
+	return answer.Schedules, err
+}

@@ -1,0 +1,153 @@
+// Package app is the command line of a program with its own handlers: serve, worker, migrate, doctor and all other commands of trapeze.
+//
+//	func main() {
+//		app.Main(func(_ context.Context, r *runner.Runner, _ *pgxpool.Pool) error {
+//			runner.Handle(r, greet)
+//			return nil
+//		})
+//	}
+//
+// Flags, environment, output and exit codes are those of trapeze, as docs/reference.md lists them.
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	_ "time/tzdata" // schedules name time zones, and a container of this program alone has none
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/doctor"
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+)
+
+// Register registers the handlers of a program with the runner of serve or worker, before it runs. serve has brought the tables up to date
+// then, unless --no-migrate is set. The pool is that of DATABASE_URL; it is nil in worker, which has no database. An error ends the command.
+type Register = server.Register
+
+// Options configure [Command]. The zero value works.
+type Options struct {
+	// Name is the program's name in help, messages and completion. Default: that of its file.
+	Name string
+	// Release is the program's version, as version prints it and the list of pods shows it. Default: the module version of the build.
+	Release string
+	// Register registers the handlers. Default: none; serve then submits, answers HTTP and recovers, and worker refuses to start.
+	Register Register
+}
+
+// Main runs the command that the arguments of the process name, and exits with its code.
+func Main(register Register) {
+	os.Exit(Run(context.Background(), Command(Options{Register: register}), os.Args[1:]))
+}
+
+// Run runs one command line and returns its exit code. An error is one line on stderr.
+func Run(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	running := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exit.CodeOK
+	}
+	if !running { // cobra refused the command line itself
+		err = exit.Usage("%w; see %s --help", err, command.CommandPath())
+	}
+	fmt.Fprintln(os.Stderr, root.Name()+": "+show.OneLine(err))
+	return exit.Code(err)
+}
+
+// Command returns the root of the commands, for [Run]. A program may add its own commands, and flags to the commands of trapeze. It
+// must stay the root.
+func Command(o Options) *cobra.Command {
+	root := &cobra.Command{
+		Use:         cmp.Or(o.Name, strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")),
+		Annotations: map[string]string{env.ReleaseOf: o.Release},
+		Short:       "Background jobs and pipelines on PostgreSQL",
+		Long: `Trapeze runs background jobs and multi-step pipelines with PostgreSQL as the only infrastructure. A step that
+succeeds hands over to the next in the same commit and the same process; what a crash drops, another pod catches.
+
+  trapeze serve                                   start a pod; without DATABASE_URL it brings its own PostgreSQL
+  export DATABASE_URL=postgres://…                where the other commands look
+  trapeze enqueue my_kind --args '{"year":2025}'  submit a job
+  trapeze cron set nightly "30 2 * * *" my_kind   submit one every night
+  trapeze ps                                      what runs where; trapeze ps --watch
+  trapeze doctor                                  what is wrong, and what to do
+  trapeze cancel 7                                end a job
+  trapeze events --follow                         what happens
+
+Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 database or server unavailable ·
+4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.
+NO_COLOR=1 turns colours off.`,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	f := root.PersistentFlags()
+	f.Bool("json", false, "print JSON instead of tables")
+	f.String("server", "", "act through the HTTP API of a server instead of DATABASE_URL (TRAPEZE_SERVER)")
+	f.String("token", "", "how the server knows who asks; everybody on this machine can see it here, but not in TRAPEZE_TOKEN")
+	f.String("reason", "", "why, in your own words, for the audit")
+	root.AddCommand(
+		server.Command(o.Register), newWorkerCommand(o.Register), newMigrateCommand(),
+		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
+		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
+		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
+		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(),
+		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
+		doctor.Command(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
+	)
+	completeWords(root)
+	group(root)
+	rename(root, root.Name())
+	return root
+}
+
+// GroupRun is the id of the group of commands that run pods and workers, for commands that a program adds.
+const GroupRun = "run"
+
+// groups are the headings of --help, with the commands below them: the commands that an operator needs at night stand first.
+var groups = []struct {
+	id, title string
+	commands  []string
+}{
+	{"look", "What is going on:", []string{"ps", "job", "jobs", "pipeline", "pipelines", "lanes", "pods", "events", "doctor", "audit", "export"}},
+	{"act", "What to do about it:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
+		"unpause", "freeze", "thaw", "lane", "cron", "retention"}},
+	{GroupRun, "Running it:", []string{"serve", "worker", "enqueue", "migrate"}},
+}
+
+// group puts the commands of root below their headings.
+func group(root *cobra.Command) {
+	of := map[string]string{}
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, name := range g.commands {
+			of[name] = g.id
+		}
+	}
+	for _, c := range root.Commands() {
+		c.GroupID = of[c.Name()]
+	}
+}
+
+// typed finds the program's name where a text shows a command.
+var typed = regexp.MustCompile(`(?m)(^|[ (;|])trapeze ([a-z])`)
+
+// rename puts the program's name into the texts of c and of the commands below it.
+func rename(c *cobra.Command, name string) {
+	for _, text := range []*string{&c.Long, &c.Example} {
+		*text = typed.ReplaceAllString(*text, "${1}"+strings.ReplaceAll(name, "$", "$$")+" ${2}")
+	}
+	for _, below := range c.Commands() {
+		rename(below, name)
+	}
+}

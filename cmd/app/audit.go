@@ -1,0 +1,69 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newAuditCommand() *cobra.Command {
+	var actor, action, target string
+	var before int64
+	var limit int
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "List what operators did, or were refused, newest first",
+		Long: `List what operators did, or were refused, newest first: who, from where, to what, and why. It is kept for ever, and only ever
+added to. --before goes on after the last row of a list.`,
+		Example: `  trapeze audit
+  trapeze audit --target "job 4711"
+  trapeze audit --actor ana --json | jq -c 'select(.allowed | not)'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if limit < 1 || before < 0 {
+				return exit.Usage("--limit %d, --before %d: want at least 1, and an id", limit, before)
+			}
+			query := client.Query("actor", actor, "action", action, "target", target, "limit", strconv.Itoa(limit))
+			if before > 0 {
+				query.Set("before", strconv.FormatInt(before, 10))
+			}
+			return onClient(c, func(at *client.Client) error {
+				rows := client.List[admin.AuditRow](c.Context(), at, "/admin/audit", "audit", query)
+				return show.List(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", rows, auditCells)
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&actor, "actor", "", "only what this one did")
+	flags.StringVar(&action, "action", "", "only this action, such as job.cancel or lane.set")
+	flags.StringVar(&target, "target", "", `only what was done to this, such as "job 4711" or "lane default"`)
+	flags.Int64Var(&before, "before", 0, "only rows with smaller ids")
+	flags.IntVar(&limit, "limit", 50, "at most so many")
+	return c
+}
+
+func auditCells(r admin.AuditRow) []string {
+	result := "done"
+	if !r.Allowed {
+		result = "refused"
+	}
+	return []string{strconv.FormatInt(r.ID, 10), show.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, show.Short(r.Reason, 40), show.Short(change(r), 60)}
+}
+
+// change shows what was before and after a deed, as far as somebody wrote it down.
+func change(r admin.AuditRow) string {
+	var parts []string
+	for _, raw := range []string{string(r.Before), string(r.After)} {
+		if raw != "" && raw != "null" {
+			parts = append(parts, raw)
+		}
+	}
+	return strings.Join(parts, " → ")
+}

@@ -1,0 +1,132 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// completeWithin is how long somebody who pressed tab waits for words from the database or the server.
+const completeWithin = 2 * time.Second
+
+// candidates are the words that may stand in a place of the command line; a tab separates a word from its meaning.
+type candidates func(ctx context.Context, c *cobra.Command) []string
+
+// completeWords lets the shell complete the flags and arguments of every command below c by their names.
+func completeWords(c *cobra.Command) {
+	for flag, list := range map[string]candidates{
+		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
+		"missed": fixed("coalesce", "catch_up", "skip"), "overlap": fixed("queue", "skip"),
+	} {
+		if c.Flags().Lookup(flag) != nil {
+			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // it is there
+		}
+	}
+	_, argument, _ := strings.Cut(c.Use, " ")
+	for name, list := range map[string]candidates{"ID": jobWords, "KIND": kindWords, "LANE": laneWords, "NAME": laneWords} {
+		if word, _, _ := strings.Cut(argument, " "); strings.Trim(word, "[]") == name && c.ValidArgsFunction == nil {
+			c.ValidArgsFunction = firstArgument(completes(list))
+		}
+	}
+	for _, below := range c.Commands() {
+		completeWords(below)
+	}
+}
+
+// completes makes candidates a completion. Without a database there are none: no tab may print an error.
+func completes(list candidates) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
+		defer cancel()
+		c.SetContext(ctx)
+		var fits []string
+		for _, word := range list(ctx, c) {
+			if strings.HasPrefix(word, begun) {
+				fits = append(fits, word)
+			}
+		}
+		return fits, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// firstArgument completes the first argument only.
+func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return f(c, args, begun)
+	}
+}
+
+func fixed(list ...string) candidates {
+	return func(context.Context, *cobra.Command) []string { return list }
+}
+
+func stateWords(context.Context, *cobra.Command) (list []string) {
+	for _, s := range job.States() {
+		list = append(list, string(s))
+	}
+	return list
+}
+
+func statusWords(context.Context, *cobra.Command) (list []string) {
+	for _, s := range job.Statuses() {
+		list = append(list, string(s))
+	}
+	return list
+}
+
+// asked makes candidates of the server's answer.
+func asked[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
+	return func(ctx context.Context, c *cobra.Command) (list []string) {
+		at, err := client.For(c)
+		if err != nil {
+			return nil
+		}
+		defer at.Close()
+		found, err := read(ctx, at)
+		if err != nil {
+			return nil
+		}
+		seen := map[string]bool{}
+		for _, one := range found {
+			for _, word := range name(one) {
+				if !seen[word] {
+					list, seen[word] = append(list, word), true
+				}
+			}
+		}
+		return list
+	}
+}
+
+var (
+	scheduleWords = asked(readSchedules,
+		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + show.Printable(s.Words)} })
+	laneWords = asked(readLanes,
+		func(l job.LaneUse) []string { return []string{l.Name} })
+	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
+	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
+
+	jobWords = asked(func(ctx context.Context, at *client.Client) ([]job.Job, error) {
+		answer, err := client.Get[struct {
+			Jobs []job.Job `json:"jobs"`
+		}](ctx, at, "/jobs", client.Query("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
+		return answer.Jobs, err
+	}, func(j job.Job) []string {
+		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, show.Printable(j.Kind), j.State, show.Printable(j.Subject))}
+	})
+)
+
+func openPods(ctx context.Context, at *client.Client) ([]job.Pod, error) {
+	return readPods(ctx, at, false)
+}

@@ -1,0 +1,344 @@
+package app
+
+import (
+	"encoding/json"
+	"iter"
+	"net/http"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newCronCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "cron",
+		Short: "List and change schedules",
+		Long: `A schedule submits a job whenever its moment comes, once, however many pods there are and whatever their clocks say. It lies in
+the database: a change is in force on every pod with its next heartbeat.
+
+  trapeze cron next "30 2 * * *" --zone Europe/Zurich    what an expression means; needs no database
+  trapeze cron set nightly "30 2 * * *" recalculate      make one
+  trapeze cron set nightly --zone Europe/Zurich          change one thing, keep the rest
+  trapeze cron ls                                        what there is, when it fires, what came of it`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newCronListCommand(), newCronShowCommand(), newCronFiresCommand(), newCronNextCommand(), newCronSetCommand(),
+		newCronRemoveCommand(), newCronPauseCommand(), newCronResumeCommand(), newCronTriggerCommand())
+	return c
+}
+
+func newCronListCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List schedules: when they fire, and what came of it",
+		Long: `List schedules by name. WHEN is what the expression says, in its time zone; NEXT how long until the next fire, and that moment there;
+LAST what came of the latest one. The history of one: trapeze cron fires.`,
+		Example: "  trapeze cron ls\n  trapeze cron ls --watch\n  trapeze cron ls --json | jq -r 'select(.paused) | .name'",
+		Args:    cobra.NoArgs,
+	}
+	every := show.WatchFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return onClient(c, func(at *client.Client) error {
+			return show.Watch(c, *every, func(ctx context.Context) error {
+				list, err := readSchedules(ctx, at)
+				if err != nil {
+					return err
+				}
+				return printSchedules(c, list, time.Now())
+			})
+		})
+	}
+	return c
+}
+
+func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) error {
+	return show.List(c, "NAME WHEN NEXT LAST STATE KIND", show.Rows(list), func(s job.ScheduleUse) []string {
+		return []string{s.Name, show.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
+	})
+}
+
+// scheduleState says whether a schedule fires, and if not, why.
+func scheduleState(s job.ScheduleUse) string {
+	switch {
+	case s.Error != "":
+		return "error: " + show.Short(s.Error, 60)
+	case s.Paused:
+		return "paused"
+	case len(s.NextFires) == 0:
+		return "over"
+	}
+	return "on"
+}
+
+// nextOf is when a schedule fires next: the moment that the database has, else, before a pod has planned it, what the expression says.
+func nextOf(s job.ScheduleUse, now time.Time) string {
+	at := s.NextAt
+	if at == nil && len(s.NextFires) > 0 {
+		at = &s.NextFires[0]
+	}
+	if at == nil || s.Paused {
+		return ""
+	}
+	return ahead(*at, now) + ", " + show.ClockIn(s.Zone, at)
+}
+
+// ahead says how long it is until a moment, or for how long it has been due.
+func ahead(at, now time.Time) string {
+	if d := now.Sub(at); d >= time.Second {
+		return "due for " + show.Since(&at, now)
+	}
+	return "in " + show.Since(&now, at)
+}
+
+// lastOf says what came of the latest fire.
+func lastOf(s job.ScheduleUse, now time.Time) string {
+	if len(s.LastFires) == 0 {
+		return "never"
+	}
+	last := s.LastFires[0]
+	return fireResult(last) + " " + show.Since(&last.FireAt, now) + " ago"
+}
+
+// fireResult is what became of a fire: of its job, if there is one.
+func fireResult(f job.Fire) string {
+	switch {
+	case f.Outcome != job.FireFired:
+		return string(f.Outcome)
+	case f.State != "":
+		return string(f.State)
+	}
+	return string(f.Outcome)
+}
+
+// fireNote says what is special about a fire.
+func fireNote(f job.Fire) string {
+	var notes []string
+	if f.Manual {
+		notes = append(notes, "triggered")
+	}
+	if f.Missed > 0 {
+		notes = append(notes, fmt.Sprintf("and for %s missed before it", show.Count(f.Missed, "fire", "fires")))
+	}
+	if f.Message != "" {
+		notes = append(notes, show.Short(f.Message, 80))
+	}
+	return strings.Join(notes, "; ")
+}
+
+// onSchedule makes a command whose first word is a schedule's name, which the shell completes.
+func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error) *cobra.Command {
+	c.Args = cobra.ExactArgs(1)
+	c.ValidArgsFunction = firstArgument(completes(scheduleWords))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return onClient(c, func(at *client.Client) error { return do(c.Context(), c, at, args[0]) })
+	}
+	return c
+}
+
+func newCronShowCommand() *cobra.Command {
+	return onSchedule(&cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show a schedule, its next fires and its last ones",
+		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_fires",
+	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
+		one, err := client.Get[job.ScheduleUse](ctx, at, client.Path(scheduleRoute, name), nil)
+		if err != nil {
+			return err
+		}
+		if show.WantsJSON(c) {
+			return show.JSON(c, one)
+		}
+		return printSchedule(c, one, time.Now())
+	})
+}
+
+// printSchedule prints the facts of a schedule, one a line, and its last fires below.
+func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
+	var b strings.Builder
+	colours := show.InkFor(c.OutOrStdout())
+	line := func(name, value string) { show.Fact(&b, colours, name, value) }
+	line("name", s.Name)
+	line("when", s.Words)
+	line("expression", s.Expression)
+	line("zone", s.Zone)
+	line("state", scheduleState(s))
+	line("next", nextOf(s, now))
+	if len(s.NextFires) > 1 {
+		line("then", moments(s.Zone, s.NextFires[1:]))
+	}
+	line("kind", s.Kind)
+	line("args", show.Short(compacted(s.Args), 2000))
+	line("lane", s.Lane)
+	line("subject", s.Subject)
+	line("priority", strconv.Itoa(s.Priority))
+	line("unique key", s.UniqueKey)
+	line("if missed", missedWords(s.ScheduleSetting))
+	line("if it overlaps", overlapWords(s.Overlap))
+	if s.FromCode {
+		line("declared", "by the program; what an operator changed stays")
+	}
+	line("created", show.Clock(&s.CreatedAt))
+	line("changed", show.Clock(&s.UpdatedAt))
+	if _, err := fmt.Fprintln(c.OutOrStdout(), b.String()); err != nil {
+		return err
+	}
+	return printFires(c, show.Rows(s.LastFires[:min(len(s.LastFires), 5)]))
+}
+
+func compacted(raw json.RawMessage) string {
+	if string(raw) == "{}" {
+		return ""
+	}
+	return string(raw)
+}
+
+func moments(zone string, list []time.Time) string {
+	lines := make([]string, len(list))
+	for i := range list {
+		lines[i] = show.ClockIn(zone, &list[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func missedWords(s job.ScheduleSetting) string {
+	switch s.Missed {
+	case job.MissedCoalesce:
+		return "coalesce: one job for all"
+	case job.MissedCatchUp:
+		return fmt.Sprintf("catch_up: a job for each of the latest %d", s.CatchUp)
+	case job.MissedSkip:
+		return "skip: no job"
+	}
+	return string(s.Missed)
+}
+
+func overlapWords(o job.Overlap) string {
+	switch o {
+	case job.OverlapQueue:
+		return "queue: its job is submitted all the same"
+	case job.OverlapSkip:
+		return "skip: no job while the one before goes on"
+	}
+	return string(o)
+}
+
+func newCronFiresCommand() *cobra.Command {
+	limit := 20
+	c := onSchedule(&cobra.Command{
+		Use:   "fires NAME",
+		Short: "List what became of each fire of a schedule, newest first",
+		Long: `List what became of each fire of a schedule, newest first: fired, with the state of its job; duplicate, when an earlier job holds its
+unique key; overlap, when the job of the one before went on; missed, when nobody was there; failed, when its job was refused.`,
+		Example: "  trapeze cron fires nightly\n  trapeze cron fires nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
+	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
+		if limit < 1 {
+			return exit.Usage("--limit %d: want at least 1", limit)
+		}
+		return printFires(c, client.List[job.Fire](ctx, at, client.Path(scheduleRoute+"/fires", name), "fires", client.Query("limit", strconv.Itoa(limit))))
+	})
+	c.Flags().IntVar(&limit, "limit", limit, "at most so many")
+	return c
+}
+
+func printFires(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
+	return show.List(c, "FIRE OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
+		id, took := "", ""
+		if f.JobID != nil {
+			id = strconv.FormatInt(*f.JobID, 10)
+		}
+		if f.Took != nil {
+			took = show.Seconds(f.Took.Duration().Seconds())
+		}
+		return []string{show.Clock(&f.FireAt), string(f.Outcome), id, string(f.State), took, show.Since(&f.FireAt, f.DecidedAt), fireNote(f)}
+	})
+}
+
+// scheduleRoute is the route of one schedule.
+const scheduleRoute = "/admin/workers/schedules/:name"
+
+func newCronRemoveCommand() *cobra.Command {
+	return onSchedule(&cobra.Command{
+		Use:   "rm NAME",
+		Short: "Delete a schedule",
+		Long: `Delete a schedule. The jobs that it made go on, and the history of its fires stays. One that the program declares stays away until
+somebody sets it again.`,
+		Example: "  trapeze cron rm nightly --reason \"done by the warehouse now\"",
+	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
+		if _, err := client.Do[client.None](ctx, at, http.MethodDelete, client.Path(scheduleRoute, name), nil); err != nil {
+			return err
+		}
+		return show.Done(c, map[string]any{"schedule": name, "deleted": true}, "schedule %s is deleted", name)
+	})
+}
+
+func newCronPauseCommand() *cobra.Command {
+	return onSchedule(&cobra.Command{
+		Use:     "pause NAME",
+		Short:   "Let a schedule not fire until it is resumed",
+		Long:    "Let a schedule not fire until it is resumed. The jobs that it made go on. What would have fired meanwhile is not made up for.",
+		Example: "  trapeze cron pause nightly --reason \"month's end\"",
+	}, opensSchedule("paused", "pause"))
+}
+
+func newCronResumeCommand() *cobra.Command {
+	return onSchedule(&cobra.Command{
+		Use:     "resume NAME",
+		Short:   "Let a schedule fire again, from now on",
+		Example: "  trapeze cron resume nightly",
+	}, opensSchedule("resumed", "resume"))
+}
+
+func opensSchedule(now, command string) func(context.Context, *cobra.Command, *client.Client, string) error {
+	return func(_ context.Context, c *cobra.Command, at *client.Client, name string) error {
+		return opensAt(c, at, "schedule "+name+" is "+now, client.Path(scheduleRoute, name)+"/"+command)
+	}
+}
+
+func newCronTriggerCommand() *cobra.Command {
+	return onSchedule(&cobra.Command{
+		Use:   "trigger NAME",
+		Short: "Submit the job of a schedule now, and print its id",
+		Long: `Submit the job of a schedule now, beside its fires, which stay as they are; of a paused one too. It prints the job's id. Exit code 1
+when no job was made: its unique key is held, or it was refused.`,
+		Example: "  trapeze cron trigger nightly --reason \"last night's input was late\"",
+	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
+		fire, err := client.Post[job.Fire](ctx, at, client.Path(scheduleRoute+"/trigger", name), nil)
+		if err != nil {
+			return err
+		}
+		return printTriggered(c, fire)
+	})
+}
+
+// printTriggered prints the job of a fire, and returns an error when there is none.
+func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
+	switch {
+	case show.WantsJSON(c):
+		err = show.JSON(c, fire)
+	case fire.Outcome == job.FireFired && fire.JobID != nil:
+		_, err = fmt.Fprintln(c.OutOrStdout(), *fire.JobID)
+	}
+	if err == nil && fire.Outcome != job.FireFired {
+		err = exit.Refused("schedule %s made no job: %s; see trapeze cron fires %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
+	}
+	return err
+}
+
+func whyNoJob(f job.Fire) string {
+	if f.Message != "" {
+		return string(f.Outcome) + ": " + f.Message
+	}
+	return string(f.Outcome)
+}

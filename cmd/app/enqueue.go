@@ -1,0 +1,204 @@
+package app
+
+import (
+	"net/http"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// enqueuing is the flags of enqueue.
+type enqueuing struct {
+	args, chain, subject, lane, key, while, idempotencyKey string
+
+	priority, maxAttempts int
+	delay                 time.Duration
+	approval, wait        bool
+}
+
+func newEnqueueCommand() *cobra.Command {
+	var e enqueuing
+	c := &cobra.Command{
+		Use:   "enqueue KIND",
+		Short: "Submit a job, or a pipeline, and print its id",
+		Long: `Submit a job and print its id. Its kind need not be known here: a pod that has its handler runs it. --chain gives the
+steps that follow it, as a JSON array of {"kind","args","lane","subject","priority"}; what a step leaves out it takes from
+the one before. --wait follows the job, and the steps after it, to the end: exit code 0 when the last one succeeded, 1 when
+one did not.
+
+Exit code 4 means that the connection was lost and the job may have been submitted: send it again with the same
+--idempotency-key and nothing is doubled.`,
+		Example: `  trapeze enqueue csv_ingest --args '{"file":"flights.csv"}' --subject travel/2025 --wait
+  trapeze enqueue report --args @args.json --priority 50 --delay 10m
+  jq -c .request body.json | trapeze enqueue import --args - --idempotency-key "$REQUEST_ID"
+  trapeze enqueue ingest --chain @steps.json
+  trapeze enqueue factor_sync --unique 2025      # a no-op while such a job waits`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return e.run(c, args[0]) },
+	}
+	f := c.Flags()
+	f.StringVar(&e.args, "args", "", "arguments: JSON, @file, or - for stdin (default {})")
+	f.StringVar(&e.subject, "subject", "", "what it is about: one job of a kind and subject runs at a time")
+	f.StringVar(&e.lane, "lane", "", "lane (default: its kind's)")
+	f.IntVar(&e.priority, "priority", job.DefaultPriority, "-100 to 100, higher first")
+	f.DurationVar(&e.delay, "delay", 0, "due only after a while, such as 90s")
+	f.IntVar(&e.maxAttempts, "max-attempts", 0, "tries that may end in the handler's error (default: its kind's)")
+	f.StringVar(&e.key, "unique", "", "a key: a no-op that returns the job which holds it")
+	f.StringVar(&e.while, "unique-while", "", "how long the key is held: pending (default) or active")
+	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "makes it safe to send again: the same key is the same job")
+	f.StringVar(&e.chain, "chain", "", "steps that follow: a JSON array, or @file")
+	f.BoolVar(&e.approval, "needs-approval", false, "wait until a person approves it: trapeze approve")
+	f.BoolVar(&e.wait, "wait", false, "follow it to the end and exit by its result")
+	return c
+}
+
+func (e *enqueuing) run(c *cobra.Command, kind string) error {
+	s, err := e.submission(c, kind)
+	if err != nil {
+		return err
+	}
+	ctx, stop := exit.OnSignal(c.Context())
+	defer stop()
+	at, err := client.For(c)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	made, err := client.Do[struct {
+		ID         int64     `json:"id,string"`
+		PipelineID int64     `json:"pipeline_id,string"`
+		State      job.State `json:"state"`
+		Duplicate  bool      `json:"duplicate"`
+	}](ctx, at, http.MethodPost, "/jobs", s, "Idempotency-Key", e.idempotencyKey)
+	if err != nil {
+		return err
+	}
+	answer := map[string]any{
+		"id": fmt.Sprint(made.ID), "pipeline_id": fmt.Sprint(made.PipelineID), "state": made.State, "duplicate": made.Duplicate,
+	}
+	switch {
+	case !show.WantsJSON(c):
+		fmt.Fprintln(c.OutOrStdout(), made.ID)
+	case !e.wait:
+		return show.JSON(c, answer)
+	}
+	if !e.wait {
+		return nil
+	}
+	last, err := follow(ctx, at, made.ID, newFollowing(c.ErrOrStderr(), show.WantsJSON(c)))
+	if err != nil {
+		return err
+	}
+	if show.WantsJSON(c) {
+		answer["state"], answer["job"] = last.State, last
+		if err := show.JSON(c, answer); err != nil {
+			return err
+		}
+	}
+	if last.State != job.Succeeded {
+		return exit.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), whyNot(last))
+	}
+	return nil
+}
+
+// submission makes the job of the flags.
+func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, error) {
+	s := api.Submission{
+		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
+	}
+	if kind == "" {
+		return s, exit.Usage("the kind is empty")
+	}
+	if e.while != "" && e.key == "" {
+		return s, exit.Usage("--unique-while is for --unique KEY")
+	}
+	changed := c.Flags().Changed
+	if changed("subject") {
+		s.Subject = &e.subject
+	}
+	if changed("priority") {
+		s.Priority = &e.priority
+	}
+	if changed("max-attempts") {
+		s.MaxAttempts = &e.maxAttempts
+	}
+	if e.args != "" {
+		if err := decode(c, "--args", e.args, &s.Args); err != nil {
+			return s, err
+		}
+	}
+	if e.chain != "" {
+		if err := decode(c, "--chain", e.chain, &s.Chain); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// decode reads the JSON of a flag: itself, a file, or stdin.
+func decode(c *cobra.Command, flag, value string, v any) error {
+	source := io.Reader(strings.NewReader(value))
+	switch {
+	case value == "-":
+		source = c.InOrStdin()
+	case strings.HasPrefix(value, "@"):
+		file, err := os.Open(value[1:])
+		if err != nil {
+			return exit.Usage("%s: %w", flag, err)
+		}
+		defer file.Close()
+		source = file
+	}
+	// One byte more than is allowed is enough to be refused.
+	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
+		return exit.Usage("%s: %w: give JSON, @file with JSON, or - for stdin", flag, err)
+	}
+	if raw, ok := v.(*json.RawMessage); ok && len(*raw) > job.MaxArgsBytes {
+		return fmt.Errorf("%w: %s: %d bytes, at most %d", job.ErrTooLarge, flag, len(*raw), job.MaxArgsBytes)
+	}
+	return nil
+}
+
+// jsonOf reads the JSON of a flag, if it was given: nil when it was not.
+func jsonOf(c *cobra.Command, flag, value string) (any, error) {
+	if !c.Flags().Changed(flag) {
+		return nil, nil
+	}
+	var raw json.RawMessage
+	if err := decode(c, "--"+flag, value, &raw); err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// ended is how people say that a job has come to a terminal state.
+func ended(s job.State) string {
+	if s == job.Cancelled {
+		return "was cancelled"
+	}
+	return string(s)
+}
+
+// whyNot says why a job did not succeed.
+func whyNot(j job.Job) string {
+	why := show.Text(j.Reason)
+	if j.Error != nil {
+		first, _, _ := strings.Cut(*j.Error, "\n")
+		why += ": " + show.Short(first, 300)
+	}
+	return why
+}

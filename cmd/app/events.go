@@ -1,0 +1,154 @@
+package app
+
+import (
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// eventsEvery is how often --follow looks for more, and eventsAtOnce how many events one look reads.
+const (
+	eventsEvery  = 250 * time.Millisecond
+	eventsAtOnce = 1000
+)
+
+func newEventsCommand() *cobra.Command {
+	var jobText, pipelineText, after string
+	var goOn bool
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Print the history: of everything, a job, or a pipeline",
+		Long: `Print what happened, oldest first. Every event carries a cursor: --after goes on behind it. --follow waits for more until
+it is interrupted, or, with --job, until the job has ended.`,
+		Example: `  trapeze events --job 4711
+  trapeze events --follow --json | jq 'select(.level != "info")'
+  trapeze events --pipeline 4711 --after 812.4711.3`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			w := watch{path: "/events", after: after, goOn: goOn}
+			if jobText != "" && pipelineText != "" {
+				return exit.Usage("--job and --pipeline: choose one")
+			}
+			if jobText != "" {
+				if w.job, err = api.ParseID(jobText); err != nil {
+					return exit.Usage("--job: %w", err)
+				}
+				w.path = client.Path("/jobs/:id/events", w.job)
+			}
+			if pipelineText != "" {
+				id, err := api.ParseID(pipelineText)
+				if err != nil {
+					return exit.Usage("--pipeline: %w", err)
+				}
+				w.path = client.Path("/pipelines/:id/events", id)
+			}
+			if _, err := view.EventNo(after); err != nil {
+				return exit.Usage("--after: %w", err)
+			}
+			ctx, stop := exit.OnSignal(c.Context())
+			defer stop()
+			if w.at, err = client.For(c); err != nil {
+				return err
+			}
+			defer w.at.Close()
+			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !exit.Stopped(ctx, err) {
+				return err
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&jobText, "job", "", "only this job")
+	f.StringVar(&pipelineText, "pipeline", "", "only this pipeline")
+	f.StringVar(&after, "after", "", "only what comes after this cursor")
+	f.BoolVar(&goOn, "follow", false, "wait for more")
+	return c
+}
+
+// watch is a reading of the history.
+type watch struct {
+	at    *client.Client
+	path  string
+	job   int64 // 0: not of one job alone
+	after string
+	goOn  bool
+}
+
+func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
+	tick := time.NewTicker(eventsEvery)
+	defer tick.Stop()
+	for {
+		page, err := client.Get[struct {
+			Events []job.Event `json:"events"`
+		}](ctx, w.at, w.path, client.Query("limit", strconv.Itoa(eventsAtOnce), "after", w.after))
+		if err != nil && (!w.goOn || !client.Passing(err)) {
+			return err
+		}
+		list := page.Events
+		ended := false
+		for _, e := range list {
+			if err := do(e); err != nil {
+				return err
+			}
+			w.after = e.Cursor
+			ended = w.job != 0 && e.To.Terminal()
+		}
+		switch {
+		case len(list) == eventsAtOnce:
+			continue
+		case !w.goOn, ended:
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// printEvent prints one event on a line of its own.
+func printEvent(c *cobra.Command, e job.Event) error {
+	if show.WantsJSON(c) {
+		return show.JSON(c, e)
+	}
+	parts := []string{e.At.UTC().Format("2006-01-02 15:04:05.000Z"), fmt.Sprintf("%-5s", e.Level)}
+	if e.Job != nil {
+		parts = append(parts, fmt.Sprintf("job=%d", *e.Job))
+	}
+	parts = append(parts, e.Event)
+	if e.From != e.To {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s → %s", e.From, e.To)))
+	}
+	if e.Fence != nil && *e.Fence > 0 {
+		parts = append(parts, fmt.Sprintf("fence=%d", *e.Fence))
+	}
+	if e.Pod != nil {
+		parts = append(parts, "pod="+podWith(*e.Pod, e.Remote))
+	}
+	if e.Actor != "" && e.Actor != "system" {
+		parts = append(parts, "by="+e.Actor)
+	}
+	if e.Message != nil {
+		parts = append(parts, show.Short(*e.Message, 200))
+	}
+	if len(e.Fields) > 0 && string(e.Fields) != "null" {
+		parts = append(parts, show.Short(string(e.Fields), 200))
+	}
+	_, err := fmt.Fprintln(c.OutOrStdout(), show.Printable(strings.Join(parts, "  ")))
+	return err
+}

@@ -1,0 +1,129 @@
+package app
+
+import (
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// followEvery is how often a job that is followed is looked at.
+const followEvery = 100 * time.Millisecond
+
+// follow waits for the end of a job and of the steps after it, and returns the last one. It goes on through an outage of
+// the database: the job does too.
+func follow(ctx context.Context, at *client.Client, id int64, show *following) (job.Job, error) {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		j, err := readJob(ctx, at, id)
+		switch {
+		case err == nil:
+			show.job(j)
+		case !client.Passing(err) && ctx.Err() == nil:
+			return job.Job{}, err
+		}
+		if err == nil && j.State.Terminal() {
+			next, err := nextStep(ctx, at, j)
+			switch {
+			case err == nil && next == nil:
+				return j, nil
+			case err == nil:
+				id = next.ID
+				continue
+			case !client.Passing(err) && ctx.Err() == nil:
+				return job.Job{}, err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			show.endLine()
+			return job.Job{}, exit.Unknown("interrupted: job %d goes on; look with trapeze job %d", id, id)
+		}
+	}
+}
+
+// nextStep finds the step that a job handed over to: it exists from the moment in which the job succeeded.
+func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, error) {
+	if j.State != job.Succeeded {
+		return nil, nil
+	}
+	page, err := client.Get[struct {
+		Jobs []job.Job `json:"jobs"`
+	}](ctx, at, "/jobs", client.Query("pipeline", strconv.FormatInt(j.PipelineID, 10), "parent", strconv.FormatInt(j.ID, 10), "limit", "1"))
+	if err != nil || len(page.Jobs) == 0 {
+		return nil, err
+	}
+	next := &page.Jobs[0]
+	if (next.GroupID == nil) != (j.GroupID == nil) || j.GroupID != nil && *next.GroupID != *j.GroupID {
+		return nil, nil // a child of a fan-out that nothing joined
+	}
+	return next, nil
+}
+
+// following shows a job's way: one line that is drawn again and again on a terminal, a line a change elsewhere.
+type following struct {
+	to    io.Writer // nil: silence
+	bar   bool
+	last  string
+	began time.Time
+}
+
+func newFollowing(to io.Writer, silent bool) *following {
+	f := &following{to: to, began: time.Now()}
+	if silent {
+		f.to = nil
+	}
+	f.bar = show.IsTerminal(to)
+	return f
+}
+
+func (f *following) job(j job.Job) {
+	if f.to == nil {
+		return
+	}
+	line := fmt.Sprintf("job %d %s %s", j.ID, show.Printable(j.Kind), j.State)
+	if f.bar {
+		fmt.Fprintf(f.to, "\r\x1b[K%s %s %s", line, drawBar(j), time.Since(f.began).Truncate(100*time.Millisecond))
+		if j.State.Terminal() {
+			fmt.Fprintln(f.to)
+		}
+		return
+	}
+	if p := show.Progress(j.Progress); p != "" {
+		line += " " + show.Printable(p)
+	}
+	if line != f.last {
+		f.last = line
+		fmt.Fprintln(f.to, line)
+	}
+}
+
+// endLine ends the line that is being drawn.
+func (f *following) endLine() {
+	if f.to != nil && f.bar {
+		fmt.Fprintln(f.to)
+	}
+}
+
+// drawBar draws how far a job says it is.
+func drawBar(j job.Job) string {
+	const width = 30
+	p := j.Progress
+	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {
+		return show.Printable(show.Progress(p))
+	}
+	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), show.Printable(show.Progress(p)))
+}

@@ -1,0 +1,134 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newJobCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "job ID",
+		Short:   "Show one job",
+		Example: "  trapeze job 4711\n  trapeze job 4711 --json | jq .result",
+		Args:    cobra.ExactArgs(1),
+		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+			j, err := readJob(c.Context(), at, id)
+			if err != nil {
+				return err
+			}
+			if show.WantsJSON(c) {
+				return show.JSON(c, j)
+			}
+			return printJob(c, j, podOf(c.Context(), at, j), obstaclesOf(c.Context(), at, j))
+		}),
+	}
+}
+
+// podOf names the pod of a job. Its boot id alone must do when the pod's row is gone, or who asks may not see pods.
+func podOf(ctx context.Context, at *client.Client, j job.Job) string {
+	if j.Pod == nil {
+		return ""
+	}
+	pods, err := readPods(ctx, at, true)
+	if err != nil {
+		return *j.Pod
+	}
+	for _, p := range pods {
+		if p.Boot == *j.Pod {
+			kind := ""
+			if p.Remote {
+				kind = "remote worker, "
+			}
+			return p.Name + " (" + kind + "boot " + p.Boot + ")"
+		}
+	}
+	return *j.Pod
+}
+
+// obstaclesOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
+func obstaclesOf(ctx context.Context, at *client.Client, j job.Job) string {
+	if j.State.Terminal() || j.State == job.Running {
+		return ""
+	}
+	answer, err := client.Get[struct {
+		Obstacles []job.Obstacle `json:"obstacles"`
+	}](ctx, at, client.Path("/jobs/:id/obstacles", j.ID), nil)
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, o := range answer.Obstacles {
+		b.WriteString(o.Says)
+		if o.JobID != nil {
+			fmt.Fprintf(&b, ": job %d", *o.JobID)
+		}
+		if o.Until != nil {
+			b.WriteString(": " + show.Clock(o.Until))
+		}
+		if o.Do != "" {
+			b.WriteString(" (" + o.Do + ")")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// printJob prints what is known of a job, a line a fact, without those that say nothing.
+func printJob(c *cobra.Command, j job.Job, pod, because string) error {
+	var b strings.Builder
+	colours := show.InkFor(c.OutOrStdout())
+	line := func(name, value string) { show.Fact(&b, colours, name, value) }
+	compact := func(raw json.RawMessage) string { return show.Short(string(raw), 2000) }
+	attempts := strconv.Itoa(j.Attempt)
+	if j.MaxAttempts != nil {
+		attempts += " of " + strconv.Itoa(*j.MaxAttempts)
+	}
+	state := string(j.State)
+	if j.CancelRequested {
+		state += ", being cancelled"
+	}
+	line("id", strconv.FormatInt(j.ID, 10))
+	line("kind", j.Kind)
+	line("state", state)
+	line("waits because", because)
+	line("outcome", show.Text(j.Outcome))
+	line("reason", show.Text(j.Reason))
+	line("error class", show.Text(j.ErrorClass))
+	line("error code", show.Text(j.ErrorCode))
+	line("error", show.Text(j.Error))
+	line("progress", show.Progress(j.Progress))
+	line("lane", j.Lane)
+	line("subject", j.Subject)
+	line("priority", strconv.Itoa(j.Priority))
+	line("attempt", attempts)
+	if j.Crashes > 0 {
+		line("crashes", strconv.Itoa(j.Crashes))
+	}
+	line("fence", strconv.FormatInt(j.Fence, 10))
+	line("pod", pod)
+	line("pipeline", fmt.Sprintf("%d, step %d", j.PipelineID, j.Step))
+	if j.ParentID != nil {
+		line("parent", strconv.FormatInt(*j.ParentID, 10))
+	}
+	line("unique key", show.Text(j.UniqueKey))
+	line("submitter", j.Submitter)
+	line("created", show.Clock(&j.CreatedAt))
+	line("due", show.Clock(j.RunAfter))
+	line("started", show.Clock(j.StartedAt))
+	line("finished", show.Clock(j.FinishedAt))
+	line("args", compact(j.Args))
+	line("still to come", compact(j.Planned))
+	line("result", compact(j.Result))
+	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
+	return err
+}

@@ -1,0 +1,84 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newJobsCommand() *cobra.Command {
+	var (
+		which   selecting
+		limit   int
+		current bool
+	)
+	c := &cobra.Command{
+		Use:   "jobs",
+		Short: "List jobs, newest first",
+		Example: `  trapeze jobs --state running,pending
+  trapeze jobs --state failed --since 24h --json | jq -r .error
+  trapeze jobs --pipeline 4711
+  trapeze jobs --current --kind factor_sync --subject 2025`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			query, err := which.query()
+			if err != nil {
+				return err
+			}
+			if current {
+				query.Set("current", "true")
+			}
+			if limit < 0 {
+				return exit.Usage("--limit %d: want 1 or more, or 0 for all", limit)
+			}
+			query.Set("limit", strconv.Itoa(limit))
+			return onClient(c, func(at *client.Client) error {
+				now := time.Now()
+				jobs := client.List[job.Job](c.Context(), at, "/jobs", "jobs", query)
+				return show.List(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
+					return []string{
+						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, show.Short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
+						strconv.Itoa(j.Attempt), show.Since(&j.CreatedAt, now), show.Short(remark(j), 60),
+					}
+				})
+			})
+		},
+	}
+	which.flags(c)
+	c.Flags().BoolVar(&current, "current", false, "only the current run of each kind and subject: what runs, else what ran last")
+	c.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	return c
+}
+
+// remark is what a person wants to know of a job beside its state.
+func remark(j job.Job) string {
+	switch {
+	case j.State == job.Failed, j.State == job.Cancelled:
+		return whyNot(j)
+	case j.State.Terminal():
+		if show.Text(j.Outcome) == string(job.Warning) {
+			return "warning"
+		}
+		return ""
+	}
+	parts := []string{}
+	if j.CancelRequested {
+		parts = append(parts, "being cancelled")
+	}
+	if j.State == job.Pending && j.RunAfter != nil && j.RunAfter.After(time.Now()) {
+		parts = append(parts, "due "+show.Clock(j.RunAfter))
+	}
+	if p := show.Progress(j.Progress); p != "" {
+		parts = append(parts, p)
+	}
+	return strings.Join(parts, ", ")
+}

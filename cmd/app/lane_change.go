@@ -1,0 +1,101 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// parseLaneChange reads settings such as slots=3, each at most once.
+func parseLaneChange(settings []string) (c job.LaneChange, err error) {
+	limits := map[string]func(text string) error{
+		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": length(&c.PollInterval, time.Millisecond, "milliseconds"),
+		"stale_after_s": length(&c.StaleAfter, time.Second, "seconds"), "max_age_s": length(&c.MaxAge, time.Second, "seconds"),
+	}
+	truths := map[string]**bool{"requires_approval": &c.RequiresApproval, "enabled": &c.Enabled}
+	seen := map[string]bool{}
+	for _, one := range settings {
+		name, value, ok := strings.Cut(one, "=")
+		if !ok {
+			return c, exit.Usage("%q is no setting: want key=value, such as slots=3", one)
+		}
+		if seen[name] {
+			return c, exit.Usage("%s is set twice", name)
+		}
+		seen[name] = true
+		limit, isLimit := limits[name]
+		truth, isTruth := truths[name]
+		switch {
+		case isLimit:
+			err = limit(value)
+		case isTruth:
+			*truth, err = parseTruth(value)
+		case name == "kinds":
+			c.Kinds = parseKinds(value)
+		default:
+			err = fmt.Errorf("there is no such setting: see trapeze lane set --help")
+		}
+		if err != nil {
+			return c, exit.Usage("%s: %w", one, err)
+		}
+	}
+	return c, nil
+}
+
+// number returns a reader of a number, or none.
+func number(into *job.Limit[int]) func(text string) error {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		switch {
+		case text == "none":
+			*into = job.NoLimit[int]()
+		case err != nil:
+			return fmt.Errorf("want a whole number, or none")
+		default:
+			*into = job.To(n)
+		}
+		return nil
+	}
+}
+
+// length returns a reader of a number of units of time, a length of time, or none.
+func length[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, units string) func(text string) error {
+	return func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		d := time.Duration(n) * unit
+		if err != nil {
+			d, err = time.ParseDuration(text)
+		}
+		switch {
+		case text == "none":
+			*into = job.NoLimit[T]()
+		case err != nil || d%unit != 0:
+			return fmt.Errorf("want a whole number, a length of time in whole %s, or none", units)
+		default:
+			*into = job.To(T(d))
+		}
+		return nil
+	}
+}
+
+func parseTruth(text string) (*bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, fmt.Errorf("want true or false")
+	}
+	return &yes, nil
+}
+
+// parseKinds reads names separated by commas or plus signs; nothing is none.
+func parseKinds(text string) *[]string {
+	kinds := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '+' })
+	if kinds == nil {
+		kinds = []string{}
+	}
+	return &kinds
+}

@@ -1,0 +1,131 @@
+package app
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+)
+
+// manyOrOne is the flags of a command that is for one job, by its id, or for all jobs of a filter.
+type manyOrOne struct {
+	which  selecting
+	dryRun bool
+	did    string // what was done: cancelled
+	one    func(c *cobra.Command, at *client.Client, id int64) error
+	many   string // the route for many jobs
+}
+
+func (m *manyOrOne) flags(c *cobra.Command) {
+	m.which.flags(c)
+	c.Flags().BoolVarP(&m.dryRun, "dry-run", "n", false, "only tell how many jobs a filter selects, and the first of them")
+}
+
+func (m *manyOrOne) run(c *cobra.Command, words []string) error {
+	switch {
+	case len(words) == 1 && (m.which.any() || m.dryRun):
+		return exit.Usage("give an id, or a filter such as --kind; not both")
+	case len(words) == 1:
+		return onOne(m.one)(c, words)
+	case !m.which.any():
+		return exit.Usage("give an id, or a filter such as --kind; see %s --help", c.CommandPath())
+	}
+	selection, err := m.which.selection()
+	if err != nil {
+		return err
+	}
+	selection.DryRun = m.dryRun
+	return onClient(c, func(at *client.Client) error {
+		did, err := client.Post[api.Many](c.Context(), at, m.many, selection)
+		if err != nil {
+			return err
+		}
+		return show.Done(c, did, "%s", m.told(did))
+	})
+}
+
+// told says in a line what became of many jobs.
+func (m *manyOrOne) told(did api.Many) string {
+	var b strings.Builder
+	jobs := show.Count(did.Matched, "job", "jobs")
+	switch {
+	case did.DryRun && did.Matched == 0:
+		b.WriteString("no job would be " + m.did)
+	case did.DryRun:
+		sample := strings.Join(did.Sample, " ")
+		if did.Matched > len(did.Sample) {
+			sample += " …"
+		}
+		fmt.Fprintf(&b, "%s would be %s: %s", jobs, m.did, sample)
+	case did.Passed > 0:
+		fmt.Fprintf(&b, "%d of %s %s; the others had moved meanwhile, or could not be", did.Done, jobs, m.did)
+	default:
+		fmt.Fprintf(&b, "%s %s", jobs, m.did)
+	}
+	if did.More {
+		b.WriteString("; there are more: give the command again")
+	}
+	return b.String()
+}
+
+func newRetryCommand() *cobra.Command {
+	var args string
+	m := manyOrOne{did: "tried again", many: "/admin/workers/jobs/retry"}
+	m.one = func(c *cobra.Command, at *client.Client, id int64) error {
+		other, err := jsonOf(c, "args", args)
+		if err != nil {
+			return err
+		}
+		again, err := tryAgain(c, at, client.Path("/jobs/:id/retry", id), other)
+		if err != nil {
+			return err
+		}
+		text := "is pending again"
+		if len(again) == 0 {
+			text = fmt.Sprintf("waits: trapeze job %d says what for", id)
+		} else if len(again) != 1 || again[0] != strconv.FormatInt(id, 10) {
+			text = "waits again for " + show.Count(len(again), "job", "jobs")
+		}
+		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": again}, "job %d %s", id, text)
+	}
+	c := &cobra.Command{
+		Use:   "retry [ID]",
+		Short: "Run a failed or cancelled job again, or all of a filter",
+		Long: `Run a job again that failed or was cancelled, if need be with other arguments. Its attempts are counted anew, its history goes on.
+Of a job that fanned out, the branches are tried again that had not succeeded. One that needs approval awaits it again if it never
+ran, or is to run with other arguments. A whole pipeline: trapeze pipeline retry.
+
+With a filter instead of an id all jobs are tried again that it selects and that failed, at most 10,000 at a time; cancelled
+ones only with --state cancelled. Look first with --dry-run.
+
+Exit code 1 when there is no such job, when it has neither failed nor been cancelled, or when another job holds its unique key.`,
+		Example: "  trapeze retry 4711\n  trapeze retry 4711 --args '{\"year\":2024}'\n  trapeze retry --kind csv_ingest --since 2h --dry-run",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, words []string) error {
+			if len(words) == 0 && c.Flags().Changed("args") {
+				return exit.Usage("--args is for one job, by its id")
+			}
+			return m.run(c, words)
+		},
+	}
+	m.flags(c)
+	c.Flags().StringVar(&args, "args", "", "other arguments, as JSON, @file, or - for standard input")
+	return c
+}
+
+// tryAgain retries a job or a pipeline, if need be with other arguments, and returns the ids of the jobs that are pending again.
+func tryAgain(c *cobra.Command, at *client.Client, path string, args any) ([]string, error) {
+	var body any
+	if args != nil {
+		body = map[string]any{"args": args}
+	}
+	answer, err := client.Post[struct {
+		Retried []string `json:"retried"`
+	}](c.Context(), at, path, body)
+	return answer.Retried, err
+}

@@ -1,0 +1,164 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/schema"
+	hostmigrate "github.com/trapeze-run/trapeze/runner/migrate"
+)
+
+func newMigrateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Change the database's schema",
+		Long: `Bring the schema that Trapeze's tables live in to the version of this program, or back. Any number of processes may
+do it at once. serve does it at its start unless told not to.`,
+		Example: `  trapeze migrate up
+  trapeze migrate status
+  trapeze migrate down --to 0          # drops every table of ours, and what is in them
+  trapeze migrate print > trapeze.sql  # for another migration tool`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newMigrateUp(), newMigrateDown(), newMigrateStatus(), newMigratePrint())
+	return c
+}
+
+// migrating runs do with a configuration whose database answers, and accepts writes when they are wanted.
+func migrating(c *cobra.Command, writes bool, do func(ctx context.Context, config env.Settings) error) error {
+	config, err := env.Load()
+	if err != nil {
+		return err
+	}
+	if config.DatabaseURL == "" {
+		return env.ErrNoDatabase
+	}
+	pool, err := config.Connect(c.Context(), writes)
+	if err != nil {
+		return err
+	}
+	pool.Close()
+	return do(c.Context(), config)
+}
+
+func newMigrateUp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Apply every pending migration",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
+				pool, err := config.Connect(ctx, false)
+				if err != nil {
+					return err
+				}
+				defer pool.Close()
+				if err := hostmigrate.Up(ctx, pool, config.Options); err != nil {
+					return err
+				}
+				return printVersion(c, config.Options.Schema, schema.Latest())
+			})
+		},
+	}
+}
+
+func newMigrateDown() *cobra.Command {
+	var to int64
+	c := &cobra.Command{
+		Use:   "down --to N",
+		Short: "Undo migrations until N is the latest one applied; drops what they held",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch {
+			case !c.Flags().Changed("to"):
+				return exit.Usage("say how far with --to N: 0 undoes everything and drops every job")
+			case to < 0 || to > schema.Latest():
+				return exit.Usage("--to %d: want 0 to %d", to, schema.Latest())
+			}
+			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
+				if err := migrate.Down(ctx, config.MigrationURL(), config.Options.Schema, to); err != nil {
+					return err
+				}
+				return printVersion(c, config.Options.Schema, to)
+			})
+		},
+	}
+	c.Flags().Int64Var(&to, "to", 0, "version that remains")
+	return c
+}
+
+func printVersion(c *cobra.Command, schema string, at int64) error {
+	if show.WantsJSON(c) {
+		return show.JSON(c, map[string]any{"schema": schema, "version": at})
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "schema %s is at version %d\n", schema, at)
+	return err
+}
+
+func newMigrateStatus() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "List the migrations and when they were applied",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return migrating(c, false, func(ctx context.Context, config env.Settings) error {
+				list, err := migrate.Status(ctx, config.MigrationURL(), config.Options.Schema)
+				if err != nil {
+					return err
+				}
+				var rows [][]string
+				for _, m := range list {
+					if show.WantsJSON(c) {
+						var applied *time.Time
+						if !m.AppliedAt.IsZero() {
+							applied = &m.AppliedAt
+						}
+						if err := show.JSON(c, map[string]any{"version": m.Version, "name": m.Name, "applied_at": applied}); err != nil {
+							return err
+						}
+						continue
+					}
+					at := show.Clock(&m.AppliedAt)
+					if at == "" {
+						at = "pending"
+					}
+					rows = append(rows, []string{strconv.FormatInt(m.Version, 10), m.Name, at})
+				}
+				if show.WantsJSON(c) {
+					return nil
+				}
+				return show.Table(c, "VERSION NAME APPLIED", rows)
+			})
+		},
+	}
+}
+
+func newMigratePrint() *cobra.Command {
+	var to int64
+	c := &cobra.Command{
+		Use:   "print [--to N]",
+		Short: "Print the migrations as plain SQL, for people who use their own tool",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := env.Load()
+			if err != nil {
+				return err
+			}
+			if to < 0 || to > schema.Latest() {
+				return exit.Usage("--to %d: want 1 to %d, or 0 for all", to, schema.Latest())
+			}
+			return migrate.Print(c.OutOrStdout(), config.Options.Schema, to)
+		},
+	}
+	c.Flags().Int64Var(&to, "to", 0, "last version to print; 0 is all")
+	return c
+}

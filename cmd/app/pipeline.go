@@ -1,0 +1,238 @@
+package app
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newPipelineCommand() *cobra.Command {
+	var (
+		follow   bool
+		branches int
+	)
+	c := &cobra.Command{
+		Use:   "pipeline ID",
+		Short: "Draw a pipeline: its steps, their states, durations and branches",
+		Long: `Draw a pipeline by the id of its first job: the steps that were, the one that is, and those that are planned. Below a step that
+fanned out stand a bar of its branches, and those that run or failed.
+
+  ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running   ⧗ waiting for its branches   · to come
+
+With --follow it is drawn again until the pipeline is over, and the exit code is 0 only if it succeeded.`,
+		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if branches < 0 {
+				return exit.Usage("--branches %d: want 0 or more", branches)
+			}
+			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+				if follow {
+					return followTree(c, at, id, branches)
+				}
+				tree, err := readTree(c.Context(), at, id, branches)
+				if err != nil {
+					return err
+				}
+				if show.WantsJSON(c) {
+					return show.JSON(c, tree)
+				}
+				return tree.draw(c.OutOrStdout(), time.Now())
+			})(c, args)
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "draw it again until it is over")
+	c.Flags().IntVar(&branches, "branches", 5, "at most so many branches below each fan-out")
+	c.AddCommand(newPipelineRetryCommand())
+	return c
+}
+
+// tree is a pipeline as it is drawn.
+type tree api.Tree
+
+func readTree(ctx context.Context, at *client.Client, id int64, branches int) (tree, error) {
+	return client.Get[tree](ctx, at, client.Path("/pipelines/:id", id), client.Query("branches", strconv.Itoa(branches)))
+}
+
+var marks = map[job.State]string{
+	job.Succeeded: "✓", job.Failed: "✗", job.Cancelled: "⊘", job.Running: "▶", job.Waiting: "⧗", job.Pending: "·", job.AwaitingApproval: "?",
+}
+
+// draw draws the tree, a line a job.
+func (t tree) draw(to io.Writer, now time.Time) error {
+	var b strings.Builder
+	name := ""
+	if t.Name != "" {
+		name = " " + strconv.Quote(show.Printable(t.Name))
+	}
+	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
+	for _, j := range t.Jobs {
+		drawBranch(&b, j, "", now)
+	}
+	for _, s := range job.Following(t.Pipeline.Planned) {
+		fmt.Fprintf(&b, "· %-24s planned\n", show.Printable(s.Kind))
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time) {
+	mark := marks[j.State]
+	if j.State == job.Succeeded && show.Text(j.Outcome) == string(job.Warning) {
+		mark = "!"
+	}
+	subject := ""
+	if j.Subject != "" {
+		subject = " " + show.Short(show.Printable(j.Subject), 30)
+	}
+	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), show.Short(show.Printable(j.Kind), 24), j.ID, j.State,
+		lasted(j.StartedAt, j.FinishedAt, now), subject)
+	switch {
+	case j.State == job.Failed || show.Text(j.Outcome) == string(job.Warning):
+		if note := whyNot(j.Job); note != "" {
+			fmt.Fprintf(b, "  %s", show.Short(show.Printable(note), 80))
+		}
+	case j.State == job.Running:
+		fmt.Fprintf(b, "  %s", drawBar(j.Job))
+	case j.CancelRequested:
+		b.WriteString("  being cancelled")
+	}
+	b.WriteString("\n")
+	if j.FanOut == nil {
+		return
+	}
+	f := j.FanOut
+	done := f.States[job.Succeeded] + f.States[job.Failed] + f.States[job.Cancelled]
+	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, show.Count(f.Branches, "branch", "branches"))
+	for _, s := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
+		if n := f.States[s]; n > 0 {
+			fmt.Fprintf(b, " · %d %s", n, s)
+		}
+	}
+	b.WriteString("\n")
+	for _, below := range f.Shown {
+		drawBranch(b, below, indent+"│  ", now)
+	}
+	if more := f.Branches - f.States[job.Succeeded] - f.States[job.Pending] - len(f.Shown); more > 0 && len(f.Shown) > 0 {
+		fmt.Fprintf(b, "%s│  … %d more: trapeze jobs --parent %d\n", indent, more, j.ID)
+	}
+}
+
+// meter is a bar of a fixed width.
+func meter(done, total int) string {
+	const width = 24
+	full := width
+	if total > 0 {
+		full = min(max(done, 0), total) * width / total
+	}
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// lasted shows how long something took, or has taken until now.
+func lasted(began, ended *time.Time, now time.Time) string {
+	if began == nil {
+		return ""
+	}
+	if ended != nil {
+		now = *ended
+	}
+	d := max(now.Sub(*began), 0)
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return show.Since(began, now)
+}
+
+// followEveryTree is how often a pipeline that is followed is drawn.
+const followEveryTree = 300 * time.Millisecond
+
+// followTree draws a pipeline again and again until it is over: in place on a terminal, each change of its status elsewhere.
+func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
+	ctx, stop := exit.OnSignal(c.Context())
+	defer stop()
+	out, live := c.OutOrStdout(), show.IsTerminal(c.OutOrStdout())
+	tick := time.NewTicker(followEveryTree)
+	defer tick.Stop()
+	for lines := 0; ; {
+		t, err := readTree(ctx, at, id, branches)
+		switch {
+		case err != nil && (!client.Passing(err) || ctx.Err() != nil):
+			if exit.Stopped(ctx, ctx.Err()) {
+				return exit.Unknown("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)
+			}
+			return err
+		case err == nil && show.WantsJSON(c):
+			if err := show.JSON(c, t); err != nil {
+				return err
+			}
+		case err == nil && (live || t.Status.Over()):
+			var b strings.Builder
+			if lines > 0 {
+				fmt.Fprintf(&b, "\x1b[%dA\x1b[J", lines)
+			}
+			var drawn strings.Builder
+			if err := t.draw(&drawn, time.Now()); err != nil {
+				return err
+			}
+			lines = strings.Count(drawn.String(), "\n")
+			b.WriteString(drawn.String())
+			if _, err := io.WriteString(out, b.String()); err != nil {
+				return err
+			}
+		}
+		if err == nil && t.Status.Over() {
+			if t.Status != job.PipelineSucceeded {
+				return exit.Refused("pipeline %d is %s: trapeze job %d says why", id, t.Status, t.LastJob)
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func newPipelineRetryCommand() *cobra.Command {
+	var args string
+	c := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Go on with a pipeline from the step that failed",
+		Long: `Go on with a pipeline that failed or was cancelled, from the step that did, if need be with other arguments. What had succeeded is not
+done again. Of a step that fanned out, the branches are tried again that had not succeeded.
+
+Exit code 1 when there is no such pipeline, or when it has neither failed nor been cancelled.`,
+		Example: "  trapeze pipeline retry 4711\n  trapeze pipeline retry 4711 --args '{\"year\":2024}'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, words []string) error {
+			other, err := jsonOf(c, "args", args)
+			if err != nil {
+				return err
+			}
+			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+				again, err := tryAgain(c, at, client.Path("/pipelines/:id/retry", id), other)
+				if err != nil {
+					return err
+				}
+				return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
+					"pipeline %d goes on with %s", id, show.Count(len(again), "job", "jobs"))
+			})(c, words)
+		},
+	}
+	c.Flags().StringVar(&args, "args", "", "other arguments of the step, as JSON, @file, or - for standard input")
+	return c
+}

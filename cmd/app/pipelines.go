@@ -1,0 +1,91 @@
+package app
+
+import (
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/job"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+)
+
+func newPipelinesCommand() *cobra.Command {
+	var (
+		statuses    []string
+		name, since string
+		limit       int
+	)
+	c := &cobra.Command{
+		Use:   "pipelines",
+		Short: "List pipelines, newest first",
+		Long: `List pipelines, newest first: what has had more than one step, or is going to, or was given a name. A pipeline is running
+until its last step has ended; partial means that its last step succeeded, but a branch of a fan-out had failed.`,
+		Example: `  trapeze pipelines --status running
+  trapeze pipelines --status failed,partial --since 24h
+  trapeze pipelines --name "emissions 2024" --json | jq -r .id`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if len(statuses) > 0 {
+				if _, err = api.ParseStatuses(statuses); err != nil {
+					return exit.Usage("--status: %w", err)
+				}
+			}
+			if since, err = moment(since); err != nil {
+				return err
+			}
+			if limit < 0 {
+				return exit.Usage("--limit %d: want 1 or more, or 0 for all", limit)
+			}
+			query := client.Query("status", strings.Join(statuses, ","), "name", name, "since", since, "limit", strconv.Itoa(limit))
+			return onClient(c, func(at *client.Client) error {
+				now := time.Now()
+				pipelines := client.List[job.Pipeline](c.Context(), at, "/pipelines", "pipelines", query)
+				return show.List(c, "ID NAME STATUS STEP KIND PROGRESS AGE NOTE", pipelines, func(p job.Pipeline) []string {
+					step := strconv.Itoa(p.Step + 1)
+					if planned := len(job.Following(p.Planned)); planned > 0 {
+						step += " of " + strconv.Itoa(p.Step+1+planned)
+					}
+					return []string{strconv.FormatInt(p.ID, 10), show.Short(p.Name, 30), string(p.Status), step, p.Kind,
+						show.Progress(p.Progress), show.Since(&p.CreatedAt, now), show.Short(show.Text(p.Error), 60)}
+				})
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&statuses, "status", nil, "only these statuses, separated by commas")
+	f.StringVar(&name, "name", "", "only those of this name")
+	f.StringVar(&since, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
+	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	return c
+}
+
+func newAbortCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "abort PIPELINE",
+		Short: "Cancel all of a pipeline that has not ended",
+		Long: `Cancel every job of a pipeline that has not ended, and insert no next step. Those that wait end at once, those that run are told
+and end cancelled. The pipeline is named by the id of its first job.
+
+Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
+		Example: "  trapeze abort 4711",
+		Args:    cobra.ExactArgs(1),
+		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+			did, err := client.Post[struct {
+				Aborted []string `json:"aborted"`
+			}](c.Context(), at, client.Path("/pipelines/:id/abort", id), nil)
+			if err != nil {
+				return err
+			}
+			return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
+				"pipeline %d is aborted: %s", id, show.Count(len(did.Aborted), "job", "jobs"))
+		}),
+	}
+}

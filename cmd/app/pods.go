@@ -1,0 +1,65 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newPodsCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:     "pods",
+		Short:   "List the pods and the remote workers that run jobs",
+		Example: "  trapeze pods\n  trapeze pods --all    # also those that left or died of late",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return onClient(c, func(at *client.Client) error {
+				pods, err := readPods(c.Context(), at, all)
+				if err != nil {
+					return err
+				}
+				now := time.Now()
+				return show.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", show.Rows(pods), func(p job.Pod) []string {
+					return []string{
+						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), show.Since(&p.StartedAt, now),
+						podState(p, now), remoteOf(p), show.Short(strings.Join(p.Kinds, ","), 60),
+					}
+				})
+			})
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "also those that are closed")
+	return c
+}
+
+// remoteOf says of a remote worker who may speak for it, and how often it has opened its stream; empty: a pod.
+func remoteOf(p job.Pod) string {
+	if !p.Remote || p.Owner == nil || p.Stream == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, stream %d", *p.Owner, *p.Stream)
+}
+
+// podState says how a pod is, as far as its lease tells.
+func podState(p job.Pod, now time.Time) string {
+	switch {
+	case p.Closed != nil:
+		return *p.Closed
+	case p.LeaseUntil.Before(now):
+		return "lapsing"
+	case p.Drained && !p.Draining:
+		return "drained"
+	case p.Draining:
+		return "draining"
+	}
+	return "alive"
+}

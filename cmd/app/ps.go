@@ -1,0 +1,98 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newPsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
+		Long: `Show what occupies which slot on which pod, since when and how far it is, and below it the lanes: slots used, limit, what
+waits, how long the oldest of it has been due, and whether the lane is open. All of it is as of one moment. A closed gate comes first.
+Of a remote worker it says so: one that has no database, and takes its jobs from a pod.`,
+		Example: `  trapeze ps
+  trapeze ps --watch=1s
+  trapeze ps --json | jq '.running[].job'`,
+		Args: cobra.NoArgs,
+	}
+	every := show.WatchFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return onClient(c, func(at *client.Client) error {
+			return show.Watch(c, *every, func(ctx context.Context) error {
+				now, err := client.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
+				if err != nil {
+					return err
+				}
+				if show.WantsJSON(c) {
+					return show.JSON(c, now)
+				}
+				return printPs(c, now, time.Now())
+			})
+		})
+	}
+	return c
+}
+
+func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
+	out := c.OutOrStdout()
+	if closed := gateCloses(s.Gate); closed != "" {
+		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, closed))
+	}
+	remote := map[string]bool{}
+	for _, p := range s.Pods {
+		remote[p.Boot] = p.Remote
+	}
+	var rows [][]string
+	for _, j := range s.Running {
+		rows = append(rows, []string{
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, show.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
+			show.Since(&j.Since, now), strconv.Itoa(j.Attempt), show.Short(remarkOfSlot(j), 60),
+		})
+	}
+	if err := show.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	rows = nil
+	for _, l := range s.Lanes {
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l)})
+	}
+	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
+}
+
+// gateCloses says why nothing starts in any lane, and what opens the gate; empty: it is open.
+func gateCloses(g job.Gate) string {
+	switch {
+	case g.Paused && g.Frozen:
+		return "Nothing starts: the gate is paused and frozen; trapeze unpause and trapeze thaw open it."
+	case g.Paused:
+		return "Nothing starts: the gate is paused; trapeze unpause opens it."
+	case g.Frozen:
+		return "Nothing starts: the gate is frozen; trapeze thaw opens it."
+	}
+	return ""
+}
+
+// podWith names a pod, and says when it is a remote worker.
+func podWith(name string, remote bool) string {
+	if remote {
+		return name + " (remote)"
+	}
+	return name
+}
+
+// remarkOfSlot is what a person wants to know of a running job beside its slot.
+func remarkOfSlot(j job.Slot) string {
+	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
+}

@@ -1,0 +1,36 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+)
+
+func newRoutesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "routes",
+		Short: "List the routes of the HTTP API, with the permission that each needs",
+		Long: `List the routes of the HTTP API that this program serves, with the permission that each needs; - needs none. GET /metrics
+and the dashboard below /ui/ are beside them.`,
+		Example: "  trapeze routes\n  trapeze routes --json | jq -r 'select(.permission == \"workers:manage\") | .path'",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var rows [][]string
+			for _, r := range api.Routes() {
+				if !show.WantsJSON(c) {
+					rows = append(rows, []string{r.Method, r.Path, string(r.Needs), r.Summary})
+					continue
+				}
+				if err := show.JSON(c, map[string]any{"method": r.Method, "path": r.Path, "permission": r.Needs, "summary": r.Summary}); err != nil {
+					return err
+				}
+			}
+			if show.WantsJSON(c) {
+				return nil
+			}
+			return show.Table(c, "METHOD PATH PERMISSION DOES", rows)
+		},
+	}
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// selecting is the flags that select jobs.
+type selecting struct {
+	states                                        []string
+	kind, lane, subject, pipeline, parent, moment string
+	children                                      string
+	reason, class, code                           string
+}
+
+func (s *selecting) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringSliceVar(&s.states, "state", nil, "only these states, separated by commas")
+	f.StringVar(&s.kind, "kind", "", "only this kind")
+	f.StringVar(&s.lane, "lane", "", "only this lane")
+	f.StringVar(&s.subject, "subject", "", "only this subject")
+	f.StringVar(&s.pipeline, "pipeline", "", "only this pipeline")
+	f.StringVar(&s.parent, "parent", "", "only the steps after this job")
+	f.StringVar(&s.moment, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
+	f.StringVar(&s.children, "children", "", "true or false: whether children of fan-outs count (default: with any other filter)")
+	f.Lookup("children").NoOptDefVal = "true"
+	f.StringVar(&s.reason, "job-reason", "", "only jobs that stand where they stand for this reason, such as timeout")
+	f.StringVar(&s.class, "error-class", "", "only jobs that failed with an error of this class, such as panic")
+	f.StringVar(&s.code, "error-code", "", "only jobs that failed with this code: an SQLSTATE, or their handler's own")
+}
+
+// any reports whether the flags select less than everything.
+func (s *selecting) any() bool {
+	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code != ""
+}
+
+// selection is the flags as the body of a command for many jobs.
+func (s *selecting) selection() (api.Selection, error) {
+	var body api.Selection
+	if _, err := s.query(); err != nil {
+		return body, err
+	}
+	if s.children != "" {
+		body.Filter.Children, _ = api.ParseYes(s.children) // as query has found
+	}
+	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
+	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
+	body.Filter.Reason, body.Filter.ErrorClass, body.Filter.ErrorCode = s.reason, s.class, s.code
+	return body, nil
+}
+
+// query is the flags as the query of a list of jobs. Its error names the flag that is wrong.
+func (s *selecting) query() (url.Values, error) {
+	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
+		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
+	}
+	if len(s.states) > 0 {
+		if _, err := api.ParseStates(s.states); err != nil {
+			return nil, exit.Usage("--state: %w", err)
+		}
+	}
+	for _, id := range [][2]string{{"--pipeline", s.pipeline}, {"--parent", s.parent}} {
+		if _, err := api.ParseID(id[1]); err != nil && id[1] != "" {
+			return nil, exit.Usage("%s: %w", id[0], err)
+		}
+	}
+	if s.children != "" {
+		if _, err := api.ParseYes(s.children); err != nil {
+			return nil, exit.Usage("--children %w", err)
+		}
+	}
+	since, err := moment(s.moment)
+	return client.Query("state", strings.Join(s.states, ","), "kind", s.kind, "lane", s.lane, "subject", s.subject, "pipeline", s.pipeline,
+		"parent", s.parent, "since", since, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), err
+}
+
+// moment makes --since a moment that is the same for every page of a list.
+func moment(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	at, err := api.ParseSince(text, time.Now())
+	if err != nil {
+		return "", exit.Usage("--since: %w", err)
+	}
+	return at.Format(time.RFC3339Nano), nil
+}

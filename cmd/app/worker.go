@@ -1,0 +1,137 @@
+package app
+
+import (
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	grpc "connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func newWorkerCommand(register Register) *cobra.Command {
+	var ca, cert, key string
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Run jobs without a database: a remote worker of the pods at --server",
+		Long: `Run jobs without a database: pods send them, and are told what came of them.
+
+It loses nothing when it loses its pod: it opens its stream again, on whichever pod of --server answers (several addresses are
+separated by commas), and keeps what it runs. SIGTERM drains it.
+
+It logs when a pod has received it, and what keeps it from all of them; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is how
+many it runs at once, TRAPEZE_KINDS which, TRAPEZE_POD its name, TRAPEZE_SHUTDOWN_GRACE how long SIGTERM waits for handlers.
+A pod that cannot be reached is tried again and again; one that refuses the worker ends it with exit code 1.`,
+		Example: `  trapeze worker --server http://127.0.0.1:8080
+  TRAPEZE_TOKEN=… trapeze worker --server https://a.example.org,https://b.example.org
+  trapeze worker --server https://jobs.example.org --ca ca.pem --cert gpu.pem --key gpu.key`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := env.Load()
+			if err != nil {
+				return err
+			}
+			to, _ := c.Flags().GetString("server")
+			if to == "" {
+				to = config.Server
+			}
+			token, _ := c.Flags().GetString("token")
+			if token == "" {
+				token = config.Token
+			}
+			if to == "" {
+				return exit.Usage("a remote worker needs --server (TRAPEZE_SERVER): the address of a pod")
+			}
+			secure, err := clientTLS(ca, cert, key)
+			if err != nil {
+				return exit.Usage("%w", err)
+			}
+			log := config.Logger()
+			slog.SetDefault(log)
+			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Options.Name, Logger: log})
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			if register != nil {
+				if err := register(c.Context(), r, nil); err != nil {
+					return err
+				}
+			}
+			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Options.Name, Version: env.Version(c), Slots: config.Options.Slots,
+				Kinds: config.Options.Kinds, ShutdownGrace: config.Options.ShutdownGrace, Logger: log})
+			if err != nil {
+				return exit.Usage("%w", err)
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
+			defer stop()
+			if err := json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"started": true, "worker": r.PodName(), "server": to}); err != nil {
+				return err
+			}
+			return workerEnded(w.Run(ctx))
+		},
+	}
+	c.Flags().StringVar(&ca, "ca", "", "authorities that the server's certificate is to be of, in PEM (default: the system's)")
+	c.Flags().StringVar(&cert, "cert", "", "client certificate, in PEM")
+	c.Flags().StringVar(&key, "key", "", "its key")
+	return c
+}
+
+// workerEnded says what a worker's end means to a script.
+func workerEnded(err error) error {
+	if errors.Is(err, worker.ErrDistrusted) {
+		return exit.Refused("%w", err)
+	}
+	switch grpc.CodeOf(err) {
+	case grpc.CodeUnauthenticated, grpc.CodePermissionDenied, grpc.CodeInvalidArgument, grpc.CodeUnimplemented:
+		if err != nil {
+			return exit.Refused("%w", err)
+		}
+	}
+	return err
+}
+
+// clientTLS is what a worker shows and believes; nil: what the system does.
+func clientTLS(ca, cert, key string) (*tls.Config, error) {
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		raw, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(raw) {
+			return nil, fmt.Errorf("--ca: %s holds no certificate in PEM", ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, errors.New("--cert and --key go together: a certificate, and the key that it was made for")
+	}
+	if cert != "" {
+		read := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			return &pair, err
+		}
+		if _, err := read(); err != nil {
+			return nil, fmt.Errorf("--cert, --key: %w", err)
+		}
+		// Read at each handshake: a renewed certificate needs no restart.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
+	}
+	return config, nil
+}

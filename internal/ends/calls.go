@@ -1,0 +1,117 @@
+package ends
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// waitAtMost bounds the queue of ends before a slow hook. The second half of it is for failures alone.
+	waitAtMost = 1000
+	// callFor is the timeout of a call.
+	callFor = 10 * time.Second
+	// drainFor bounds the wait of a stopping process for the remaining calls.
+	drainFor = 5 * time.Second
+)
+
+// tooSlow is the message of [telemetry.Damped].
+const tooSlow = "Options.OnEnd is too slow: it is not called for some ends"
+
+// calls calls a hook with one end after the other, on a goroutine that runs while there are any.
+type calls struct {
+	hook     Hook
+	log      *slog.Logger
+	repeated *telemetry.Damped
+	alive    context.Context // of the calls
+	die      context.CancelFunc
+
+	mu    sync.Mutex
+	queue []job.End
+	idle  chan struct{} // closed when the goroutine has ended; nil: it does not run
+}
+
+func newCalls(hook Hook, log *slog.Logger, repeated *telemetry.Damped) *calls {
+	c := &calls{hook: hook, log: log, repeated: repeated}
+	c.alive, c.die = context.WithCancel(context.Background())
+	return c
+}
+
+// add has the hook called with an end, unless too many wait.
+func (c *calls) add(e job.End) {
+	c.mu.Lock()
+	room := waitAtMost
+	if e.State != job.Failed {
+		room /= 2
+	}
+	full := len(c.queue) >= room
+	if !full && c.alive.Err() == nil {
+		if c.queue = append(c.queue, e); c.idle == nil {
+			c.idle = make(chan struct{})
+			go c.run(c.idle)
+		}
+	}
+	c.mu.Unlock()
+	if full {
+		c.repeated.Warn(c.alive, tooSlow, telemetry.JobID, e.ID, telemetry.Kind, e.Kind)
+	}
+}
+
+// run calls the hook until the queue is empty.
+func (c *calls) run(idle chan struct{}) {
+	defer close(idle)
+	for {
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			c.queue, c.idle = nil, nil
+			c.mu.Unlock()
+			c.repeated.Over(c.alive, tooSlow)
+			return
+		}
+		e := c.queue[0]
+		c.queue = c.queue[1:]
+		c.mu.Unlock()
+		if err := c.call(e); err != nil {
+			c.log.ErrorContext(c.alive, "Options.OnEnd panicked", telemetry.JobID, e.ID, telemetry.Kind, e.Kind, telemetry.Err, err)
+		}
+	}
+}
+
+// call calls the hook, on a goroutine that the hook may end.
+func (c *calls) call(e job.End) error {
+	ctx, cancel := context.WithTimeout(c.alive, callFor)
+	defer cancel()
+	return guard.Call(func() error {
+		c.hook(ctx, e)
+		return nil
+	})
+}
+
+// drain waits until no call is left, at most for a time. After that it ends the context of the call under way, and drops the others and all
+// that come.
+func (c *calls) drain(most time.Duration) {
+	c.mu.Lock()
+	idle := c.idle
+	c.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return
+	case <-timer.C:
+	}
+	c.die()
+	c.mu.Lock()
+	left := len(c.queue)
+	c.queue = nil
+	c.mu.Unlock()
+	c.log.WarnContext(c.alive, "Options.OnEnd has not returned in time: it is not called for the ends that are left", telemetry.Jobs, left)
+}

@@ -1,0 +1,105 @@
+package ends
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// started returns calls of a hook, and its log, to be read when no call is under way.
+func started(hook Hook) (*calls, *strings.Builder) {
+	text := &strings.Builder{}
+	log := slog.New(slog.NewTextHandler(text, nil))
+	return newCalls(hook, log, telemetry.NewDamped(log)), text
+}
+
+func TestTheHookIsCalledWithOneEndAfterTheOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var told []int64
+	c, _ := started(func(_ context.Context, e job.End) { told = append(told, e.ID) })
+	var want []int64
+	for i := range int64(100) {
+		c.add(job.End{ID: i, State: job.Succeeded})
+		want = append(want, i)
+	}
+	c.drain(time.Minute)
+	is.Equal(told, want)
+	c.add(job.End{ID: 100, State: job.Succeeded})
+	c.drain(time.Minute)
+	is.Equal(told, append(want, 100)) // it goes on after a pause
+}
+
+func TestAHookThatIsTooSlowMissesSuccessesBeforeFailures(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	begun, open := make(chan struct{}, 2*waitAtMost), make(chan struct{})
+	told := map[job.State]int{}
+	c, log := started(func(_ context.Context, e job.End) {
+		begun <- struct{}{}
+		<-open
+		told[e.State]++
+	})
+	c.add(job.End{State: job.Cancelled})
+	<-begun // from here on all others wait
+	for range waitAtMost {
+		c.add(job.End{State: job.Succeeded})
+	}
+	for range waitAtMost {
+		c.add(job.End{State: job.Failed})
+	}
+	close(open)
+	c.drain(time.Minute)
+	is.Equal(told, map[job.State]int{job.Cancelled: 1, job.Succeeded: waitAtMost / 2, job.Failed: waitAtMost / 2})
+	is.Equal(strings.Count(log.String(), tooSlow), 2) // when it began, and when it was over
+}
+
+func TestAHookThatPanicsOrEndsItsGoroutineIsCalledWithTheNextEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var told []int64
+	c, log := started(func(_ context.Context, e job.End) {
+		told = append(told, e.ID)
+		if e.ID == 1 {
+			panic("out of order")
+		}
+		runtime.Goexit()
+	})
+	for id := range int64(3) {
+		c.add(job.End{ID: id})
+	}
+	c.drain(time.Minute)
+	is.True(slices.Equal(told, []int64{0, 1, 2}))
+	is.Equal(strings.Count(log.String(), "Options.OnEnd panicked"), 3)
+	is.True(strings.Contains(log.String(), "out of order"))
+}
+
+func TestAProcessThatStopsDoesNotWaitForAHookForEver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ended := make(chan error, 1)
+	c, log := started(func(ctx context.Context, _ job.End) {
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+	})
+	for range 3 {
+		c.add(job.End{})
+	}
+	idle := c.idle
+	c.drain(time.Millisecond)
+	is.Equal(<-ended, context.Canceled) // its context ends
+	<-idle
+	is.Equal(len(ended), 0)                                                        // and it is not called again
+	is.True(strings.Contains(log.String(), "for the ends that are left\" jobs=2")) // the log says how often not
+	c.add(job.End{})                                                               // later ones are dropped
+	is.True(c.idle == nil)
+}

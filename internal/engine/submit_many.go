@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Submissions of many jobs without keys, in one commit.
+
+// SubmitMany submits jobs without keys, which have the same delay, in one statement.
+func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
+	rows, err := sub.newRows(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	ctx, span := sub.startMany(ctx, rows)
+	_, err = sub.insert(ctx, sub.Boot(), rows)
+	tracing.EndSubmission(span, 0, err)
+	if err != nil {
+		return nil, err
+	}
+	sub.Metrics.Enqueued.Add(float64(len(rows)))
+	if rows[0].DelayMillis > 0 { // as all others
+		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
+	}
+	return idsOf(rows), nil
+}
+
+// SubmitManyTx is SubmitMany in a transaction of the host's.
+func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.Submission) ([]int64, error) {
+	rows, err := sub.newRows(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	ctx, span := sub.startMany(ctx, rows)
+	err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
+	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
+		if err = sub.renumber(ctx, each(rows)...); err == nil {
+			err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
+		}
+	}
+	tracing.EndSubmission(span, 0, err)
+	if err != nil {
+		store.CloseStale(tx.Conn(), err, false)
+		return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
+	}
+	if !sub.Deaf() {
+		if err := sub.Commands.Notify(ctx, tx); err != nil {
+			return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
+		}
+	}
+	return idsOf(rows), nil
+}
+
+// startMany starts the span of a submission of many jobs, and gives them its place in the trace.
+func (sub *submitter) startMany(ctx context.Context, rows []store.NewJob) (context.Context, trace.Span) {
+	ctx, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
+	if at := tracing.Traceparent(span); at != "" {
+		for i := range rows {
+			rows[i].Trace = at
+		}
+	}
+	return ctx, span
+}
+
+func idsOf(rows []store.NewJob) []int64 {
+	ids := make([]int64, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return ids
+}
+
+// newRows checks submissions without keys and makes their rows.
+func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]store.NewJob, error) {
+	rows := make([]store.NewJob, len(list))
+	ids, err := sub.Commands.NewIDs(ctx, len(list))
+	if err != nil {
+		return nil, err
+	}
+	lanes := map[[2]string]string{} // by kind and the lane that was named
+	for i, w := range list {
+		if err := sub.CheckSubmission(w); err != nil {
+			return nil, err
+		}
+		if w.UniqueKey != nil || w.IdempotencyKey != "" {
+			return nil, fmt.Errorf("%w: submit many: keys are for one job at a time", job.ErrInvalid)
+		}
+		// The steps of a chain name lanes of their own.
+		key := [2]string{w.Kind, w.Lane}
+		lane, known := lanes[key]
+		if !known || len(w.Planned) > 0 {
+			if lane, err = sub.laneFor(ctx, w); err != nil {
+				return nil, err
+			}
+			lanes[key] = lane
+		}
+		rows[i] = w.First(ids[i], lane)
+	}
+	return rows, nil
+}

@@ -1,0 +1,105 @@
+// Package envvar is the one table of the environment variables of Trapeze: their names, types and defaults. It reads them in three parts;
+// the packages that use a part check its values: runner/env, api/env and internal/cli/env.
+package envvar
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+)
+
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Its error joins one error for each variable that is not
+// of its type; such a variable keeps its default.
+func Read[Part Runner | API | Program]() (Part, error) {
+	var errs []error
+	every := reflect.ValueOf(defaults())
+	part := every.FieldByName(reflect.TypeFor[Part]().Name()).Interface().(Part)
+	fields := reflect.ValueOf(&part).Elem()
+	for i := range fields.NumField() {
+		// One field at a time, because envconfig ends at the first error.
+		field := fields.Type().Field(i)
+		one := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field.Name, Type: field.Type, Tag: field.Tag}}))
+		one.Elem().Field(0).Set(fields.Field(i))
+		if err := envconfig.Process("", one.Interface()); err != nil {
+			name := field.Tag.Get("envconfig")
+			errs = append(errs, fmt.Errorf("%s=%q: want %s", name, os.Getenv(name), wanted(field.Type)))
+			continue
+		}
+		fields.Field(i).Set(one.Elem().Field(0))
+	}
+	return part, errors.Join(errs...)
+}
+
+func wanted(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a length of time such as 1500ms, 10s or 48h"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	}
+	return "a value of another form"
+}
+
+// Variable is an environment variable.
+type Variable struct {
+	Name    string
+	Part    string // the name of the type that holds it
+	Default any
+}
+
+// Variables lists all variables.
+func Variables() (list []Variable) {
+	every := reflect.ValueOf(defaults())
+	for i := range every.NumField() {
+		for field, value := range every.Field(i).Fields() {
+			list = append(list, Variable{field.Tag.Get("envconfig"), every.Type().Field(i).Name, value.Interface()})
+		}
+	}
+	return list
+}
+
+// Unknown returns an error for each variable TRAPEZE_… that does not exist: a misspelt one would otherwise silently be a default.
+func Unknown() error {
+	var errs []error
+	known := map[string]bool{}
+	for _, one := range Variables() {
+		known[one.Name] = true
+	}
+	for _, assignment := range slices.Sorted(slices.Values(os.Environ())) {
+		name, value, _ := strings.Cut(assignment, "=")
+		switch {
+		case !strings.HasPrefix(name, "TRAPEZE_"), known[name]:
+		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
+		case name == "TRAPEZE_FAILPOINTS":
+			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary is built without the tag failpoints"))
+		default:
+			errs = append(errs, fmt.Errorf("%s: there is no such variable", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Checks collects mistakes.
+type Checks []error
+
+// That adds a mistake unless ok.
+func (c *Checks) That(ok bool, format string, args ...any) {
+	if !ok {
+		*c = append(*c, fmt.Errorf(format, args...))
+	}
+}
+
+// OneOf adds a mistake unless value is among values.
+func (c *Checks) OneOf(name, value string, values ...string) {
+	c.That(slices.Contains(values, value), "%s=%q: want one of %s", name, value, strings.Join(values, ", "))
+}

@@ -1,0 +1,46 @@
+package floors
+
+import (
+	"debug/buildinfo"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// What a small service may link, see docs/dependencies.md. The size is that of a stripped program on linux/amd64.
+const (
+	mostModules = 20
+	mostBytes   = 14_000_000
+)
+
+// TestASmallServiceLinksFewModules builds a service that embeds package runner alone. A module that is new in it was imported further down:
+// give it a package of its own, as runner/migrate and runner/metrics are, or do without.
+func TestASmallServiceLinksFewModules(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	program := filepath.Join(t.TempDir(), "service")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./internal/floors/testdata/service")
+	build.Dir = root(t)
+	output, err := build.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	linked, err := buildinfo.ReadFile(program)
+	is.NoErr(err)
+	info, err := os.Stat(program)
+	is.NoErr(err)
+	t.Logf("%d modules, %.2f MB", len(linked.Deps), float64(info.Size())/1e6)
+	if len(linked.Deps) > mostModules {
+		t.Errorf("%d modules, want at most %d:", len(linked.Deps), mostModules)
+		for _, m := range linked.Deps {
+			t.Log(m.Path)
+		}
+	}
+	if runtime.GOOS+"/"+runtime.GOARCH == "linux/amd64" && info.Size() > mostBytes {
+		t.Errorf("%d bytes, want at most %d", info.Size(), mostBytes)
+	}
+}

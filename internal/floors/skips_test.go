@@ -1,0 +1,43 @@
+package floors
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// TestEverySkipHasItsReason compares the files whose tests can be skipped with the table of docs/testing.md.
+func TestEverySkipHasItsReason(t *testing.T) {
+	is := is.New(t)
+	dir := root(t)
+	text, err := os.ReadFile(filepath.Join(dir, "docs", "testing.md"))
+	is.NoErr(err)
+	_, section, found := strings.Cut(string(text), "### Skipped tests\n")
+	is.True(found)
+	section, _, _ = strings.Cut(section, "\n#")
+	documented := map[string]bool{}
+	for _, name := range regexp.MustCompile("`([\\w/]+\\.go)`").FindAllStringSubmatch(section, -1) {
+		documented[name[1]] = true
+	}
+
+	skips := regexp.MustCompile(`\b\w+\.(Skip|Skipf|SkipNow)\(`)
+	skipping := map[string]bool{}
+	is.NoErr(filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(file) != ".go" {
+			return err
+		}
+		source, err := os.ReadFile(file)
+		if name, _ := filepath.Rel(dir, file); err == nil && skips.Match(source) {
+			skipping[filepath.ToSlash(name)] = true
+		}
+		return err
+	}))
+	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(skipping))) // docs/testing.md against the code
+}

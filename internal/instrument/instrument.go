@@ -1,0 +1,234 @@
+// Package instrument counts and measures: counters, gauges and histograms, alone or by labels. It knows no monitoring system. A [Set] hands
+// out its values as [Series], which package runner/metrics makes Prometheus's: so a program that exports no metrics links no exporter.
+// Everything is safe for concurrent use.
+package instrument
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Type is the type of a metric.
+type Type int
+
+// The types of metrics.
+const (
+	CounterType Type = iota
+	GaugeType
+	HistogramType
+)
+
+// Metric describes all series of one name.
+type Metric struct {
+	Name, Help string
+	Type       Type
+	Labels     []string // names
+}
+
+// Series is the state of one series of a metric.
+type Series struct {
+	Labels []string           // values, in the order of the metric's names
+	Since  time.Time          // when it was made
+	Value  float64            // of a counter or a gauge; of a histogram the sum of what was observed
+	Count  uint64             // of a histogram: observations
+	AtMost map[float64]uint64 // of a histogram: observations up to each upper bound
+}
+
+// Set is a list of metrics. Make them all before the set is read.
+type Set struct{ metrics []readable }
+
+type readable struct {
+	Metric
+	each func(func(Series))
+}
+
+// Metrics returns the descriptions of all metrics.
+func (s *Set) Metrics() []Metric {
+	all := make([]Metric, len(s.metrics))
+	for i, m := range s.metrics {
+		all[i] = m.Metric
+	}
+	return all
+}
+
+// Each calls f for each series of each metric. at is the metric's index in [Set.Metrics].
+func (s *Set) Each(f func(at int, one Series)) {
+	for i, m := range s.metrics {
+		m.each(func(one Series) { f(i, one) })
+	}
+}
+
+// Counter adds a counter to the set.
+func (s *Set) Counter(name, help string) *Counter { return s.Counters(name, help).WithLabelValues() }
+
+// Gauge adds a gauge to the set.
+func (s *Set) Gauge(name, help string) *Gauge { return s.Gauges(name, help).WithLabelValues() }
+
+// Histogram adds a histogram to the set, with the upper bounds of its buckets, lowest first.
+func (s *Set) Histogram(name, help string, bounds []float64) *Histogram {
+	return s.Histograms(name, help, bounds).WithLabelValues()
+}
+
+// Counters adds counters with labels to the set.
+func (s *Set) Counters(name, help string, labels ...string) *Vec[*Counter] {
+	return add(s, Metric{name, help, CounterType, labels}, func() *Counter { return &Counter{} })
+}
+
+// Gauges adds gauges with labels to the set.
+func (s *Set) Gauges(name, help string, labels ...string) *Vec[*Gauge] {
+	return add(s, Metric{name, help, GaugeType, labels}, func() *Gauge { return &Gauge{} })
+}
+
+// Histograms adds histograms with labels to the set.
+func (s *Set) Histograms(name, help string, bounds []float64, labels ...string) *Vec[*Histogram] {
+	return add(s, Metric{name, help, HistogramType, labels}, func() *Histogram {
+		return &Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+	})
+}
+
+func add[T instrument](s *Set, m Metric, make func() T) *Vec[T] {
+	v := &Vec[T]{labels: len(m.Labels), make: make, series: map[string]series[T]{}}
+	s.metrics = append(s.metrics, readable{m, v.each})
+	return v
+}
+
+type instrument interface{ read(*Series) }
+
+// Vec is a metric with labels: an instrument for each list of their values.
+type Vec[T instrument] struct {
+	labels int
+	make   func() T
+
+	mu     sync.RWMutex
+	series map[string]series[T] // by the values of the labels, joined
+}
+
+type series[T instrument] struct {
+	labels []string
+	since  time.Time
+	it     T
+}
+
+// WithLabelValues returns the instrument for values of the labels, in their order, and makes it at the first call. It panics when there are
+// more or fewer of them than labels.
+func (v *Vec[T]) WithLabelValues(values ...string) T {
+	if len(values) != v.labels {
+		panic("instrument: as many values as labels, please")
+	}
+	key := strings.Join(values, "\xff") // no byte of UTF-8
+	v.mu.RLock()
+	one, found := v.series[key]
+	v.mu.RUnlock()
+	if found {
+		return one.it
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if one, found = v.series[key]; !found {
+		one = series[T]{labels: slices.Clone(values), since: time.Now(), it: v.make()}
+		v.series[key] = one
+	}
+	return one.it
+}
+
+// Reset removes all series.
+func (v *Vec[T]) Reset() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.series)
+}
+
+// Len returns the number of series.
+func (v *Vec[T]) Len() int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return len(v.series)
+}
+
+func (v *Vec[T]) each(f func(Series)) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, one := range v.series {
+		s := Series{Labels: one.labels, Since: one.since}
+		one.it.read(&s)
+		f(s)
+	}
+}
+
+// number is a float64 that many may change at once.
+type number struct{ bits atomic.Uint64 }
+
+func (n *number) add(d float64) {
+	for {
+		old := n.bits.Load()
+		if n.bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+d)) {
+			return
+		}
+	}
+}
+
+func (n *number) read(s *Series) { s.Value = math.Float64frombits(n.bits.Load()) }
+
+// Counter only grows.
+type Counter struct{ number }
+
+// Inc adds 1.
+func (c *Counter) Inc() { c.add(1) }
+
+// Add adds d, which is not negative.
+func (c *Counter) Add(d float64) { c.add(d) }
+
+// Gauge goes up and down.
+type Gauge struct{ number }
+
+// Inc adds 1.
+func (g *Gauge) Inc() { g.add(1) }
+
+// Dec subtracts 1.
+func (g *Gauge) Dec() { g.add(-1) }
+
+// Set sets the value.
+func (g *Gauge) Set(value float64) { g.bits.Store(math.Float64bits(value)) }
+
+// Histogram counts observations by their size.
+type Histogram struct {
+	bounds []float64
+
+	mu     sync.Mutex
+	sum    float64
+	counts []uint64 // by bound; the last one is above all of them
+}
+
+// Observe counts a value.
+func (h *Histogram) Observe(value float64) {
+	at, _ := slices.BinarySearch(h.bounds, value) // a value that is a bound belongs below it
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sum += value
+	h.counts[at]++
+}
+
+func (h *Histogram) read(s *Series) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.Value, s.AtMost = h.sum, make(map[float64]uint64, len(h.bounds))
+	for i, bound := range h.bounds {
+		s.Count += h.counts[i]
+		s.AtMost[bound] = s.Count
+	}
+	s.Count += h.counts[len(h.bounds)]
+}
+
+// Exponential returns n upper bounds, each of which is factor times the one before.
+func Exponential(first, factor float64, n int) []float64 {
+	bounds := make([]float64, n)
+	for i := range bounds {
+		bounds[i] = first
+		first *= factor
+	}
+	return bounds
+}

@@ -1,0 +1,113 @@
+// Package schema knows which version of the schema this program needs, and compares a database with it. It changes nothing and needs no
+// migration tool: a program that runs jobs links this package, one that migrates links package migrate too.
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/migrations"
+)
+
+var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+// ErrTooOld is returned by [Check] when the database lacks migrations that this binary needs.
+var ErrTooOld = errors.New("the database's schema is older than this program: run `trapeze migrate up`")
+
+// ErrNoTables is returned by [Check] when the tables do not exist.
+var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
+
+// ErrTooNew is returned by [Check] when the database has migrations of another minor version.
+var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
+
+// ValidName returns an error unless a schema of this name needs no quotes.
+func ValidName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("schema name %q: want %s", name, validName)
+	}
+	return nil
+}
+
+// Migration is a file of package migrations.
+type Migration struct {
+	Version int64
+	Name    string // of the file
+}
+
+// Migrations returns the migrations of this binary, oldest first.
+func Migrations() []Migration {
+	names, err := fs.Glob(migrations.Files, "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	list := make([]Migration, len(names))
+	for i, name := range names {
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			panic(fmt.Errorf("migration %s: want a number before the first _: %w", name, err))
+		}
+		list[i] = Migration{Version: version, Name: name}
+	}
+	slices.SortFunc(list, func(a, b Migration) int { return int(a.Version - b.Version) })
+	return list
+}
+
+// Latest is the version of the newest migration in this binary.
+func Latest() int64 {
+	list := Migrations()
+	return list[len(list)-1].Version
+}
+
+// DB is what reads the table of versions: a pool, a connection or a transaction.
+type DB interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// perMinor is the range of migration numbers of a minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within a
+// minor version migrations only add, so that programs from before them go on working while pods are replaced one by one.
+const perMinor = 1000
+
+// Check compares the schema with this binary, reading only: nil, [ErrNoTables], [ErrTooOld] or [ErrTooNew]. A newer schema of the same minor
+// version will do.
+func Check(ctx context.Context, db DB, schema string) error {
+	exists, err := HasVersions(ctx, db, schema)
+	if err != nil {
+		return err
+	}
+	var at int64
+	if exists {
+		sql := `select coalesce(max(version_id), 0) from ` + pgx.Identifier{schema, "migrations"}.Sanitize()
+		if err := db.QueryRow(ctx, sql).Scan(&at); err != nil {
+			return fmt.Errorf("check schema %s: %w", schema, err)
+		}
+	}
+	switch latest := Latest(); {
+	case at == 0:
+		return fmt.Errorf("schema %q has no tables: %w", schema, ErrNoTables)
+	case at < latest:
+		return fmt.Errorf("schema %s is at version %d of %d: %w", schema, at, latest, ErrTooOld)
+	case at/perMinor > latest/perMinor:
+		return fmt.Errorf("schema %s is at version %d, this program knows %d: %w", schema, at, latest, ErrTooNew)
+	}
+	return nil
+}
+
+// HasVersions reports whether the schema has a table of versions.
+func HasVersions(ctx context.Context, db DB, schema string) (exists bool, err error) {
+	if err := ValidName(schema); err != nil {
+		return false, err
+	}
+	if err := db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".migrations").Scan(&exists); err != nil {
+		return false, fmt.Errorf("check schema %s: %w", schema, err)
+	}
+	return exists, nil
+}

@@ -1,0 +1,37 @@
+package work
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A field that is added to Submission is described, or named here.
+func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
+	is := is.New(t)
+	ours := []string{"Plan", "MaxCrashes"} // the engine's, not the submitter's
+	one, text := 1, "pending"
+	full := &Submission{
+		Kind: "k", Args: json.RawMessage(`1`), Planned: []Step{{Step: job.Step{Kind: "next"}}}, Subject: &text, Lane: "l", Priority: &one, Delay: 1,
+		MaxAttempts: &one, UniqueKey: &text, UniqueWhile: &text, IdempotencyKey: "i", Submitter: "s", Foreign: true, Pipeline: "p", Approval: true, When: job.Always,
+	}
+	fields := 0
+	for field, value := range reflect.ValueOf(*full).Fields() {
+		fields++
+		if value.IsZero() != (field.Name == ours[0] || field.Name == ours[1]) {
+			t.Errorf("%s: set it in this test, and describe it", field.Name)
+		}
+	}
+	described := reflect.ValueOf(full.Describe())
+	for field, value := range described.Fields() {
+		if value.IsZero() {
+			t.Errorf("%s is not described", field.Name)
+		}
+	}
+	step := reflect.TypeFor[job.Step]().NumField() - 1      // Own is said of planned steps alone
+	is.Equal(described.NumField()-1+step, fields-len(ours)) // each has a field in job.Submission
+}

@@ -1,0 +1,28 @@
+package work
+
+import (
+	"errors"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// sqlErrors are the errors that the functions of the schema raise, by their codes.
+var sqlErrors = map[string]error{"TZ001": job.ErrInvalid, "TZ002": job.ErrUnknownLane, "TZ003": job.ErrKeyReused, "TZ004": job.ErrTooLarge, "TZ005": job.ErrInvalidArgs}
+
+// sqlError is an error of the database that stands for one of the errors of package job.
+type sqlError struct{ is, err error }
+
+func (e sqlError) Error() string   { return e.err.Error() }
+func (e sqlError) Unwrap() []error { return []error{e.is, e.err} }
+
+// SQLError returns an error of any driver; where a function of the schema raised it, it is that error of package job too.
+func SQLError(err error) error {
+	raised, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	if ok && sqlErrors[raised.SQLState()] != nil {
+		return sqlError{sqlErrors[raised.SQLState()], err}
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package job
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Seconds and Millis are durations whose JSON, and whose columns in the database, are numbers of a unit, which the names of the fields
+// there end with: max_age_s, poll_interval_ms. Make them from a [time.Duration] by conversion, such as Seconds(48 * time.Hour). A number that
+// exceeds a Duration becomes the longest one.
+type (
+	// Seconds is a duration in seconds there.
+	Seconds time.Duration
+	// Millis is a duration in milliseconds there.
+	Millis time.Duration
+)
+
+// Duration returns s as a [time.Duration].
+func (s Seconds) Duration() time.Duration { return time.Duration(s) }
+
+// Duration returns m as a [time.Duration].
+func (m Millis) Duration() time.Duration { return time.Duration(m) }
+
+// String implements [fmt.Stringer], as [time.Duration] does.
+func (s Seconds) String() string { return s.Duration().String() }
+
+// String implements [fmt.Stringer], as [time.Duration] does.
+func (m Millis) String() string { return m.Duration().String() }
+
+// MarshalJSON implements [json.Marshaler].
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(s.Duration().Seconds()) }
+
+// MarshalJSON implements [json.Marshaler].
+func (m Millis) MarshalJSON() ([]byte, error) {
+	return json.Marshal(float64(m) / float64(time.Millisecond))
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *Seconds) UnmarshalJSON(raw []byte) error { return fromJSON(raw, s, time.Second) }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (m *Millis) UnmarshalJSON(raw []byte) error { return fromJSON(raw, m, time.Millisecond) }
+
+// Scan implements [database/sql.Scanner].
+func (s *Seconds) Scan(column any) error { return fromColumn(column, s, time.Second) }
+
+// Scan implements [database/sql.Scanner].
+func (m *Millis) Scan(column any) error { return fromColumn(column, m, time.Millisecond) }
+
+// Value implements [driver.Valuer].
+func (s Seconds) Value() (driver.Value, error) { return int64(s.Duration() / time.Second), nil }
+
+// Value implements [driver.Valuer].
+func (m Millis) Value() (driver.Value, error) { return m.Duration().Milliseconds(), nil }
+
+func fromJSON[T ~int64](raw []byte, into *T, unit time.Duration) error {
+	var n *float64
+	if err := json.Unmarshal(raw, &n); err != nil || n == nil {
+		return err
+	}
+	return fromColumn(*n, into, unit)
+}
+
+func fromColumn[T ~int64](column any, into *T, unit time.Duration) error {
+	var n float64
+	switch column := column.(type) {
+	case int64:
+		n = float64(column)
+	case float64:
+		n = column
+	default:
+		return fmt.Errorf("a number of %s: %T", unit, column)
+	}
+	switch n = math.Round(n * float64(unit)); {
+	case n >= math.MaxInt64:
+		*into = math.MaxInt64
+	case n <= math.MinInt64:
+		*into = math.MinInt64
+	default:
+		*into = T(n)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package job
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+func TestADurationIsANumberOfItsUnitInJSONAndInTheDatabase(t *testing.T) {
+	is := is.New(t)
+	age, poll, took := Seconds(48*time.Hour), Millis(500*time.Millisecond), Seconds(1500*time.Microsecond)
+	lane := Lane{Name: "l", PollInterval: &poll, MaxAge: &age}
+	encoded, err := json.Marshal(lane)
+	is.NoErr(err)
+	is.Equal(string(encoded), `{"name":"l","slots":null,"slots_per_pod":null,"poll_interval_ms":500,"stale_after_s":null,"max_age_s":172800,`+
+		`"requires_approval":false,"enabled":false,"drained":false,"kinds":null}`)
+	var again Lane
+	is.NoErr(json.Unmarshal(encoded, &again))
+	is.Equal(again, lane)
+	encoded, err = json.Marshal(Fire{Took: &took})
+	is.NoErr(err)
+	var fire Fire
+	is.NoErr(json.Unmarshal(encoded, &fire))
+	is.Equal(fire.Took.Duration(), 1500*time.Microsecond) // a fraction stays
+
+	kept, err := age.Value()
+	is.NoErr(err)
+	is.Equal(kept, int64(172800))
+	kept, err = poll.Value()
+	is.NoErr(err)
+	is.Equal(kept, int64(500))
+	var s Seconds
+	is.NoErr(s.Scan(int64(60)))
+	is.Equal(s.Duration(), time.Minute)
+	is.NoErr(s.Scan(0.25))
+	is.Equal(s.Duration(), 250*time.Millisecond)
+	is.True(s.Scan("a minute") != nil)
+	is.True(json.Unmarshal([]byte(`"1m"`), &s) != nil)
+	is.NoErr(json.Unmarshal([]byte(`1e300`), &s))
+	is.Equal(s.Duration(), time.Duration(math.MaxInt64)) // nothing wraps around
+	is.NoErr(json.Unmarshal([]byte(`-1e300`), &s))
+	is.Equal(s.Duration(), time.Duration(math.MinInt64))
+}
+
+func TestAChangeOfALaneSaysWhatItSetsAndTakesAway(t *testing.T) {
+	is := is.New(t)
+	change := LaneChange{Slots: NoLimit[int](), PollInterval: To(Millis(time.Second)), MaxAge: NoLimit[Seconds]()}
+	encoded, err := json.Marshal(change)
+	is.NoErr(err)
+	is.Equal(string(encoded), `{"slots":null,"poll_interval_ms":1000,"max_age_s":null}`)
+	var again LaneChange
+	is.NoErr(json.Unmarshal(encoded, &again))
+	is.Equal(again, change)
+}

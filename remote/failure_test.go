@@ -1,0 +1,65 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/server"
+	"github.com/trapeze-run/trapeze/remote/worker"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// What follows a failure is the same when handlers run elsewhere: asked for by outcomes, steps and children, and read.
+func TestAFailureIsFollowedElsewhere(t *testing.T) {
+	is := is.New(t)
+	p := startPod(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, server.Options{})
+	seen := make(chan string, 10)
+	type handled = runner.Job[runner.Raw]
+	startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {
+		for kind, handler := range map[string]runner.Func[runner.Raw]{
+			"fan": func(context.Context, *handled) (*runner.Outcome, error) {
+				bad := runner.Step(raw("bad", `1`), runner.OnFailure(raw("note", `"child"`)))
+				return runner.FanOut(bad, raw("bad", `2`)).Join(raw("decide", `{}`), runner.Always).OnFailureOrCancel(raw("note", `"fan"`)), nil
+			},
+			"decide": func(context.Context, *handled) (*runner.Outcome, error) {
+				return runner.Then(runner.Chain(raw("ok", `{}`), runner.Step(raw("bad", `3`), runner.OnFailure(raw("note", `"own"`))))).EndChain().OnFailure(raw("note", `"decided"`)), nil
+			},
+			"ok":  func(context.Context, *handled) (*runner.Outcome, error) { return nil, nil },
+			"bad": func(_ context.Context, j *handled) (*runner.Outcome, error) { return nil, errors.New("no") },
+			"note": func(ctx context.Context, j *handled) (*runner.Outcome, error) {
+				f, err := j.Failure(ctx)
+				seen <- fmt.Sprintf("%s %s%s %s", j.Args.JSON, f.Kind, f.JSON, f.Error)
+				return nil, err
+			},
+		} {
+			runner.HandleRaw(r, kind, handler)
+		}
+	})
+	// What follows decide is dropped by it: it would have failed for want of a handler.
+	id := submit(t, p, runner.Chain(raw("fan", `{}`), raw("nobody", `{}`)))
+	var notes []string
+	for range 4 {
+		notes = append(notes, <-seen)
+	}
+	child := slices.Index(notes, `"child" bad1 no`) // whenever
+	is.True(child >= 0)
+	is.Equal(slices.Delete(notes, child, child+1), []string{`"own" bad3 no`, `"decided" bad3 no`, `"fan" bad3 no`})
+	is.Equal(*ends(t, p, id, job.Succeeded).Reason, job.ReasonChildrenFailed)
+	err := make(chan error, 1)
+	startWorker(t, worker.Options{Server: p.url, Name: "gpu-2"}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "lone", func(ctx context.Context, j *handled) (*runner.Outcome, error) {
+			_, none := j.Failure(ctx)
+			err <- none
+			return nil, nil
+		})
+	})
+	submit(t, p, raw("lone", `{}`))
+	is.True(errors.Is(<-err, job.ErrNotFound))
+}

@@ -1,0 +1,103 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+type invoice struct{ Order int }
+
+func (invoice) Kind() string { return "invoice" }
+
+// enqueuer is the part of a runner that a service of ours needs, as an interface of its own.
+type enqueuer interface {
+	Enqueue(ctx context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error)
+}
+
+var _ enqueuer = (*runner.Runner)(nil)
+
+// written is an enqueuer that keeps the submissions.
+type written struct{ jobs []runner.Submission }
+
+func (w *written) Enqueue(_ context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error) {
+	s, err := runner.Describe(args, options...)
+	w.jobs = append(w.jobs, s)
+	return runner.Submitted{ID: int64(len(w.jobs))}, err
+}
+
+func TestAFakeReadsTheOptionsOfASubmission(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fake := &written{}
+	service := func(e enqueuer) error { // the code under test
+		_, err := e.Enqueue(t.Context(), runner.Chain(invoice{7}, runner.Step(invoice{8}, runner.Lane("slow"))),
+			runner.Subject("order 7"), runner.Lane("money"), runner.Priority(0), runner.Delay(time.Hour), runner.MaxAttempts(3),
+			runner.Unique("7", runner.WhileActive), runner.IdempotencyKey("again"), runner.Submitter("ann"), runner.Pipeline("billing"),
+			runner.NeedsApproval(), runner.Foreign())
+		return err
+	}
+	is.NoErr(service(fake))
+	s := fake.jobs[0]
+	is.Equal(s.Kind, "invoice")
+	is.Equal(string(s.Args), `{"Order":7}`)
+	is.Equal(*s.Subject, "order 7")
+	is.Equal(s.Lane, "money")
+	is.Equal(*s.Priority, 0) // given, and not as the default
+	is.Equal(s.Delay, time.Hour)
+	is.Equal(s.MaxAttempts, 3)
+	is.Equal(s.UniqueKey, "7")
+	is.Equal(s.UniqueWhile, runner.WhileActive)
+	is.Equal(s.IdempotencyKey, "again")
+	is.Equal(s.Submitter, "ann")
+	is.Equal(s.Pipeline, "billing")
+	is.True(s.NeedsApproval)
+	is.True(s.Foreign)
+	is.Equal(len(s.Then), 1)
+	is.Equal(s.Then[0].Lane, "slow")
+	is.Equal(string(s.Then[0].Args), `{"Order":8}`)
+	for field, value := range reflect.ValueOf(s).Fields() {
+		if value.IsZero() {
+			t.Errorf("%s: give its option above, and read it", field.Name)
+		}
+	}
+}
+
+func TestWhatIsNotSaidIsEmptyInADescription(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s, err := runner.Describe(runner.Raw{Name: "mail"})
+	is.NoErr(err)
+	is.Equal(string(s.Args), "{}")
+	s.Kind, s.Args = "", nil
+	is.Equal(s, runner.Submission{})
+}
+
+func TestADescriptionRefusesWhatASubmissionRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args    runner.Args
+		options []runner.EnqueueOption
+		want    error
+	}{
+		"no args":        {nil, nil, runner.ErrInvalidArgs},
+		"broken JSON":    {runner.Raw{Name: "mail", JSON: json.RawMessage(`{`)}, nil, runner.ErrInvalidArgs},
+		"empty key":      {invoice{}, []runner.EnqueueOption{runner.IdempotencyKey("")}, runner.ErrInvalid},
+		"priority":       {invoice{}, []runner.EnqueueOption{runner.Priority(200)}, runner.ErrInvalid},
+		"delay":          {invoice{}, []runner.EnqueueOption{runner.Delay(-time.Second)}, runner.ErrInvalid},
+		"step's options": {runner.Chain(invoice{}, runner.Step(invoice{}, runner.Delay(time.Second))), nil, runner.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := runner.Describe(c.args, c.options...)
+			is.True(errors.Is(err, c.want)) // the same error as of Enqueue
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/dburl"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// oldestPostgres is the first major version with all that the statements use.
+const oldestPostgres = 14
+
+// Errors of [Config.Open] that another value of DATABASE_URL mends.
+var (
+	// ErrDatabaseURL reports that DATABASE_URL is not set or cannot be parsed, or that its PostgreSQL is too old.
+	ErrDatabaseURL = errors.New("DATABASE_URL")
+	// ErrReadOnly reports that the server accepts no writes: it is a standby, or default_transaction_read_only is on.
+	ErrReadOnly = dburl.ErrReadOnly
+)
+
+// Open opens a pool on DATABASE_URL and reports whether a server answers that accepts writes and is PostgreSQL 14 or newer. With several hosts
+// in the address, connections are to the one that accepts writes. The caller closes the pool.
+func (c Config) Open(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, true) }
+
+// OpenAny is [Config.Open], but takes a server that accepts no writes too: for programs that only read.
+func (c Config) OpenAny(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, false) }
+
+func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
+	if c.DatabaseURL == "" {
+		return nil, fmt.Errorf("%w is not set: want postgres://user@host/database", ErrDatabaseURL)
+	}
+	settings, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDatabaseURL, err)
+	}
+	if c.Options.DirectURL != "" { // a transaction pooler sits in between: nothing may be left behind in a session
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	if writes {
+		dburl.RequireWrites(settings.ConnConfig, c.Options.DirectURL != "")
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDatabaseURL, err)
+	}
+	var number int
+	if err := pool.QueryRow(ctx, `select current_setting('server_version_num')::int`).Scan(&number); err != nil {
+		pool.Close()
+		if full := store.ExplainTooMany(err, runner.PodConnections, pool); full != err {
+			return nil, full
+		}
+		if errors.Is(err, ErrReadOnly) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("the database does not answer; check that it runs and that DATABASE_URL is right: %w", err)
+	}
+	if number/10000 < oldestPostgres {
+		pool.Close()
+		return nil, fmt.Errorf("%w: the database is PostgreSQL %d: want %d or newer", ErrDatabaseURL, number/10000, oldestPostgres)
+	}
+	return pool, nil
+}

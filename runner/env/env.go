@@ -1,0 +1,97 @@
+// Package env configures a runner by environment variables, as the command trapeze does:
+//
+//	config, err := env.Load()     // every mistake at once, each with its variable
+//	pool, err := config.Open(ctx) // of DATABASE_URL
+//	r, err := runner.New(pool, config.Options)
+//
+// Package api/env does the same for the HTTP API. The variables are listed in docs/reference.md.
+package env
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/dburl"
+	"github.com/trapeze-run/trapeze/internal/envvar"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Config is the part of the environment that configures a runner. It may be changed before it is used.
+type Config struct {
+	// DatabaseURL is DATABASE_URL, as URL or key=value. It may have the parameters of a pgx pool, such as pool_max_conns. Default: empty, for
+	// hosts that open the pool themselves; [Config.Open] refuses that.
+	DatabaseURL string
+	// Options are for [runner.New]. Every variable is set here, those that the environment does not set by their defaults. Version,
+	// Middleware, TracerProvider and Logger have no variable: they are the host's to set.
+	Options runner.Options
+}
+
+// Load reads the environment. Its error joins one for each mistake, which names the variable and the values that it takes, and one for
+// each variable TRAPEZE_… that does not exist. Variables of the API and of the commands are known and left alone.
+func Load() (Config, error) {
+	v, err := envvar.Read[envvar.Runner]()
+	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease alone is no contradiction
+		v.Heartbeat = min(v.Heartbeat, v.Lease/3)
+	}
+	lanes, lanesErr := parseLanes(v.Lanes)
+	if err := errors.Join(err, envvar.Unknown(), lanesErr, validate(v, lanes)); err != nil {
+		return Config{}, err
+	}
+	return Config{DatabaseURL: v.DatabaseURL, Options: options(v, lanes)}, nil
+}
+
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
+	var wrong envvar.Checks
+	leastPoll := time.Second
+	if program, _ := envvar.Read[envvar.Program](); program.DemoHandlers {
+		leastPoll = 100 * time.Millisecond
+	}
+	wrong.That(validSchema.MatchString(v.Schema), "TRAPEZE_SCHEMA=%q: want %s", v.Schema, validSchema)
+	wrong.That(v.Slots >= 1, "TRAPEZE_SLOTS=%d: want at least 1", v.Slots)
+	wrong.That(v.PollInterval >= leastPoll, "TRAPEZE_POLL_INTERVAL=%s: want at least %s", v.PollInterval, leastPoll)
+	wrong.That(v.Heartbeat > 0, "TRAPEZE_HEARTBEAT=%s: want more than 0", v.Heartbeat)
+	wrong.That(v.Lease > 0 && v.Heartbeat <= v.Lease/3, "TRAPEZE_LEASE=%s: want at least three times TRAPEZE_HEARTBEAT, which is %s", v.Lease, v.Heartbeat)
+	wrong.That(v.ShutdownGrace >= 0, "TRAPEZE_SHUTDOWN_GRACE=%s: want 0 or more", v.ShutdownGrace)
+	wrong.That(v.MaxAttempts >= 1, "TRAPEZE_MAX_ATTEMPTS=%d: want at least 1", v.MaxAttempts)
+	wrong.That(v.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", v.MaxCrashes)
+	wrong.That(v.Timeout >= 0, "TRAPEZE_TIMEOUT=%s: want 0 (off) or more", v.Timeout)
+	wrong.That(v.StaleAfter >= 0, "TRAPEZE_STALE_AFTER=%s: want 0 (off) or more", v.StaleAfter)
+	wrong.That(v.MinSchedule > 0, "TRAPEZE_MIN_SCHEDULE_INTERVAL=%s: want more than 0", v.MinSchedule)
+	wrong.That(v.MaxAge >= 0, "TRAPEZE_MAX_AGE=%s: want 0 (off) or more", v.MaxAge)
+	wrong.That(v.ApprovalTTL >= 0, "TRAPEZE_APPROVAL_TTL=%s: want 0 (off) or more", v.ApprovalTTL)
+	for _, class := range []struct {
+		name string
+		keep time.Duration
+	}{{"SUCCEEDED", v.KeepSucceeded}, {"FAILED", v.KeepFailed}, {"CANCELLED", v.KeepCancelled}, {"EVENTS", v.KeepEvents}} {
+		wrong.That(class.keep >= 0, "TRAPEZE_RETENTION_%s=%s: want 0 (keep) or more", class.name, class.keep)
+	}
+	wrong.That(!slices.Contains(v.Kinds, ""), "TRAPEZE_KINDS: an empty name in the list")
+	for _, one := range []struct{ name, url string }{{"DATABASE_URL", v.DatabaseURL}, {"TRAPEZE_DATABASE_DIRECT_URL", v.DirectURL}} {
+		if one.url == "" || one.url == "off" && one.name != "DATABASE_URL" {
+			continue
+		}
+		_, err := dburl.Config(one.url) // its error hides the password
+		wrong.That(err == nil, "%s: %w", one.name, err)
+	}
+	err := runner.ValidateLanes(lanes)
+	wrong.That(err == nil, "TRAPEZE_LANES: %w", err)
+	return errors.Join(wrong...)
+}
+
+// options returns the runner's options. There zero is the default, and negative is off.
+func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
+	const off = -1
+	return runner.Options{
+		Name: v.Pod, Schema: v.Schema, Slots: v.Slots, PollEvery: v.PollInterval, LeaseFor: v.Lease, HeartbeatEvery: v.Heartbeat,
+		ShutdownGrace: max(v.ShutdownGrace, 1), MaxAttempts: v.MaxAttempts, MaxCrashes: v.MaxCrashes, Timeout: v.Timeout, StaleAfter: v.StaleAfter,
+		MaxAge: v.MaxAge, MinScheduleInterval: v.MinSchedule, ApprovalTTL: v.ApprovalTTL, Disabled: !v.Runner, Kinds: v.Kinds, Lanes: lanes,
+		DirectURL: v.DirectURL, RetainSucceeded: cmp.Or(v.KeepSucceeded, off), RetainFailed: cmp.Or(v.KeepFailed, off),
+		RetainCancelled: cmp.Or(v.KeepCancelled, off), RetainEvents: cmp.Or(v.KeepEvents, off),
+	}
+}

@@ -1,0 +1,147 @@
+package env_test
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/envvar"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/env"
+	"github.com/trapeze-run/trapeze/runner/migrate"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// set sets variables, and unsets all others until the test ends.
+func set(t *testing.T, values map[string]string) {
+	t.Helper()
+	for _, one := range envvar.Variables() {
+		t.Setenv(one.Name, "") // which puts the value back
+		os.Unsetenv(one.Name)
+	}
+	for name, value := range values {
+		t.Setenv(name, value)
+	}
+}
+
+func TestEveryWrongVariableIsNamedAtOnceWithWhatItWants(t *testing.T) {
+	is := is.New(t)
+	wrong := map[string][2]string{
+		"TRAPEZE_SLOTS": {"many", "a whole number"}, "TRAPEZE_LEASE": {"8", "a length of time"}, "TRAPEZE_POLL_INTERVAL": {"10ms", "at least 1s"},
+		"TRAPEZE_SCHEMA": {"Robert'; --", "a-z"}, "TRAPEZE_LANES": {"a=x:b", "name=slots:kinds"}, "TRAPEZE_RETENTION_EVENTS": {"-1h", "0 (keep) or more"},
+		"TRAPEZE_MAX_AGE": {"-24h", "0 (off) or more"}, "TRAPEZE_APPROVAL_TTL": {"a day", "a length of time"}, "TRAPEZE_STALE_AFTER": {"-1s", "0 (off)"},
+		"TRAPEZE_RUNNER": {"perhaps", "true or false"}, "TRAPEZE_MAX_CRASHES": {"0", "at least 1"}, "DATABASE_URL": {"postgres://h:x/y", "port"},
+		"TRAPEZE_DATABASE_DIRECT_URL": {"postgres://h:x/y", "port"}, "TRAPEZE_SLOT": {"4", "there is no such variable"},
+	}
+	values := map[string]string{}
+	for name, one := range wrong {
+		values[name] = one[0]
+	}
+	set(t, values)
+	config, err := env.Load()
+	is.True(err != nil)
+	is.Equal(config, env.Config{}) // nothing that could be used by mistake
+	for name, one := range wrong {
+		line := ""
+		for each := range strings.SplitSeq(err.Error(), "\n") {
+			if strings.HasPrefix(each, name+"=") || strings.HasPrefix(each, name+":") {
+				line = each
+			}
+		}
+		if !strings.Contains(line, one[1]) {
+			t.Errorf("%s: %q does not say %q", name, line, one[1])
+		}
+	}
+}
+
+func TestVariablesOfOtherPartsAreKnown(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{"TRAPEZE_AUTH": "token", "TRAPEZE_TOKENS_FILE": "tokens.json", "TRAPEZE_LOG": "debug"})
+	_, err := env.Load()
+	is.NoErr(err)
+}
+
+func TestAnEmptyEnvironmentGivesTheDefaultsOfTheRunner(t *testing.T) {
+	is := is.New(t)
+	set(t, nil)
+	c, err := env.Load()
+	is.NoErr(err)
+	o := c.Options
+	is.Equal(c.DatabaseURL, "")
+	is.Equal(o.PollEvery, 10*time.Second)
+	is.Equal(o.LeaseFor, 8*time.Second)
+	is.Equal(o.HeartbeatEvery, 2*time.Second)
+	is.Equal(o.ShutdownGrace, 20*time.Second)
+	is.Equal(o.RetainFailed, 168*time.Hour)
+	is.Equal(o.MaxAge, time.Duration(0)) // no limit
+	is.Equal(o.ApprovalTTL, time.Duration(0))
+	is.Equal(o.StaleAfter, time.Duration(0))
+	is.Equal(o.MaxAttempts, 5)
+	is.Equal(o.MaxCrashes, 3)
+	is.True(!o.Disabled)
+}
+
+func TestValuesAtTheirLimits(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{
+		"TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_POLL_INTERVAL": "100ms", "TRAPEZE_LEASE": "1500ms", "TRAPEZE_KINDS": "a,b",
+		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0",
+		"TRAPEZE_RUNNER": "false", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_LANES": "slow=2:a+b, other=",
+	})
+	c, err := env.Load()
+	is.NoErr(err)
+	o, two := c.Options, 2
+	is.Equal(o.PollEvery, 100*time.Millisecond) // allowed with demo handlers
+	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
+	is.Equal(o.Kinds, []string{"a", "b"})
+	is.True(o.RetainEvents < 0) // 0 keeps for ever, which the runner spells as negative
+	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
+	is.Equal(o.StaleAfter, time.Duration(0))    // and off, which it is by default
+	is.True(o.ShutdownGrace < time.Millisecond) // 0 is no grace, not the default
+	is.True(o.Disabled)
+	is.True(reflect.DeepEqual(o.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
+}
+
+func TestAHostsRunnerIsMadeOfItsEnvironment(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t), "TRAPEZE_SCHEMA": "jobs_of_host", "TRAPEZE_POD": "web-1"})
+	config, err := env.Load()
+	is.NoErr(err)
+	pool, err := config.Open(t.Context())
+	is.NoErr(err)
+	defer pool.Close()
+	is.NoErr(migrate.Up(t.Context(), pool, config.Options))
+	r, err := runner.New(pool, config.Options)
+	is.NoErr(err)
+	defer r.Close()
+	is.Equal(r.PodName(), "web-1")
+	var there bool
+	is.NoErr(pool.QueryRow(t.Context(), "select to_regclass('jobs_of_host.jobs') is not null").Scan(&there))
+	is.True(there) // in the schema of the variable
+}
+
+func TestAPoolIsOpenedOnAServerThatAcceptsWritesOnly(t *testing.T) {
+	is := is.New(t)
+	_, err := env.Config{}.Open(t.Context())
+	is.True(errors.Is(err, env.ErrDatabaseURL)) // it is not set
+	_, err = env.Config{DatabaseURL: "postgres://h:x/y"}.Open(t.Context())
+	is.True(errors.Is(err, env.ErrDatabaseURL))
+	_, err = env.Config{DatabaseURL: "postgres://app:secret@127.0.0.1:1/app"}.Open(t.Context())
+	is.True(err != nil && !errors.Is(err, env.ErrDatabaseURL)) // it may answer later
+	is.True(!strings.Contains(err.Error(), "secret"))
+
+	readOnly := env.Config{DatabaseURL: pgtest.EmptyURL(t)}
+	t.Setenv("PGOPTIONS", "-c default_transaction_read_only=on")
+	_, err = readOnly.Open(t.Context())
+	is.True(errors.Is(err, env.ErrReadOnly))
+	pool, err := readOnly.OpenAny(t.Context())
+	is.NoErr(err)
+	pool.Close()
+}

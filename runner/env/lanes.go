@@ -1,0 +1,34 @@
+package env
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// parseLanes reads TRAPEZE_LANES: name=slots:kinds, separated by commas, the kinds by plus signs. Without slots a lane has no limit, without
+// kinds no kind is there by default.
+func parseLanes(text string) (lanes []runner.LaneSetup, err error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, rest, ok := strings.Cut(strings.TrimSpace(part), "=")
+		slots, kinds, _ := strings.Cut(rest, ":")
+		lane := runner.LaneSetup{Name: name}
+		if slots != "" {
+			n, err := strconv.Atoi(slots)
+			lane.Slots, ok = &n, ok && err == nil
+		}
+		if kinds != "" {
+			lane.Kinds = strings.Split(kinds, "+")
+		}
+		if !ok {
+			return nil, fmt.Errorf("TRAPEZE_LANES=%q: want lanes such as interactive=2:csv_ingest+unit_sync,maintenance=1:factor_sync: name=slots:kinds", text)
+		}
+		lanes = append(lanes, lane)
+	}
+	return lanes, nil
+}

@@ -1,0 +1,87 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// FailureOption names the job that is submitted when another one fails. It is an option of a submission, of a [Step], and of a kind, but
+// not of a schedule.
+type FailureOption struct {
+	args job.Args
+	when job.When
+}
+
+// OnFailure submits a job when the job with this option fails for good: it has no tries left or its error is permanent, its pod has died too
+// often, it is too old, its branches failed, its result could not be stored. The submission is in the commit of the failure, on every path that
+// ends a job, also in a pod that knows neither kind. A job that succeeds on a later try has not failed.
+//
+// args may be a [Chain], and each of its steps a [Step] with a subject, a lane and a priority; without them it has those of the failed job,
+// and its kind's lane. It begins a separate pipeline, so that a cancel or retry of the failed one does not touch it; [Job.Failure]
+// returns the failed job. Its own failure is final, until an operator runs it again.
+//
+// The option of a job counts before that of its kind. For compensations of the steps of a pipeline see [Outcome.OnFailure].
+func OnFailure(args job.Args) FailureOption { return FailureOption{args, job.OnFailure} }
+
+// OnFailureOrCancel is [OnFailure], and also when the job is cancelled or stopped, or its approval expired.
+func OnFailureOrCancel(args job.Args) FailureOption {
+	return FailureOption{args, job.OnFailureOrCancel}
+}
+
+func (o FailureOption) enqueue(w *submission) { w.failure = o.orMissing() }
+
+func (o FailureOption) schedule(d *declaration) { o.enqueue(&d.job) }
+
+func (o FailureOption) handle(k *registered) {
+	steps, err := o.steps()
+	if err != nil {
+		k.wrong = append(k.wrong, err.Error())
+	}
+	k.OnFailure = steps
+}
+
+// orMissing makes a missing job a mistake, rather than no option.
+func (o FailureOption) orMissing() FailureOption {
+	if o.args == nil {
+		o.args = Chain(nil)
+	}
+	return o
+}
+
+// steps encodes the steps that follow a failure.
+func (o FailureOption) steps() ([]work.Step, error) {
+	next, err := encodeSubmission(o.orMissing().args, nil)
+	if err != nil {
+		return nil, fmt.Errorf("on failure: %w", err)
+	}
+	return work.ForFailure(next, o.when)
+}
+
+// plan plans the steps for the failure of a job.
+func (o FailureOption) plan(w *work.Submission) error {
+	if o.args == nil {
+		return nil
+	}
+	steps, err := o.steps()
+	if err == nil {
+		w.OnFailure(steps)
+	}
+	return err
+}
+
+// Always makes a [Outcome.Join] follow also when all branches have failed, or one with [Outcome.FailFast], whose others are cancelled first:
+// the job then ends with a warning instead of failing, and its pipeline as partial. It is an option of a join alone.
+const Always = joinOption(job.Always)
+
+type joinOption job.When
+
+func (o joinOption) enqueue(w *submission) { w.When = job.When(o) }
+
+func (o joinOption) schedule(d *declaration) { o.enqueue(&d.job) }
+
+// Failure reads the failed job, for a job that was submitted by [OnFailure], and for the steps after it. It returns [job.ErrNotFound] for
+// any other job, and when the failed one is not kept any more.
+func (c core) Failure(ctx context.Context) (job.Failure, error) { return c.job.Writer.Failure(ctx) }

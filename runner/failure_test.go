@@ -1,0 +1,460 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// followers returns the jobs that follow the failure of a job: of one commit with it, each a pipeline of its own, and in its history.
+func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
+	t.Helper()
+	together := one[int](t, pool, `select count(*)::int from trapeze.job_event failed
+		join trapeze.job_event followed on followed.job = failed.job and followed.event = 'job.followed' and followed.xid = failed.xid and followed.event_no = failed.event_no + 1
+		join trapeze.job j on j.id = (followed.fields ->> 'job')::bigint and j.parent_id = failed.job and j.pipeline_id = j.id
+		join trapeze.job_event made on made.job = j.id and made.event = 'job.enqueued' and made.xid = failed.xid
+		where failed.job = $1 and failed.event in ('job.failed', 'job.cancelled')`, id)
+	kinds := one[[]string](t, pool, `select coalesce(array_agg(kind || args order by id), '{}') from trapeze.jobs where parent_id = $1 and step = 0`, id)
+	if together != len(kinds) {
+		t.Errorf("job %d is followed by %v, of which %d are of the commit that ended it", id, kinds, together)
+	}
+	return kinds
+}
+
+func TestEveryFailureIsFollowedInItsCommit(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table rows (id int primary key)`)
+	exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'taken'`)
+	handlers, all := map[string]does{"taken": nothing, "after": nothing}, failures(pool)
+	for kind, f := range all {
+		handlers[kind] = f.handler
+	}
+	r := start(t, pool, runner.Options{}, handlers, runner.Timeout(300*time.Millisecond))
+	enqueue(t, r, of("taken", `{"once":"x"}`))
+	for kind := range all {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			id := enqueue(t, r, of(kind), runner.OnFailure(of("after", `{"kg": 12.50}`)))
+			is.Equal(ended(t, r, id).State, job.Failed)
+			is.Equal(followers(t, pool, id), []string{`after{"kg":12.50}`}) // the number as it was given
+		})
+	}
+	quiet(t, pool)
+	checkHistory(t, pool, r)
+}
+
+// A pod dies with the job, and the one that closes it knows neither kind.
+func TestTheFailureOfACrashLimitIsFollowed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, cut := cable(t, url)
+	wait, _ := gate(t)
+	falls := make1(t, cut, runner.Options{Name: "falls", MaxCrashes: 1}, map[string]does{"after": nothing})
+	runner.HandleRaw(falls, "k", until(wait), runner.OnFailure(of("after", `"the kind's"`)))
+	run(t, falls)
+	other := start(t, direct, runner.Options{Name: "other", MaxCrashes: 1}, map[string]does{"else": nothing})
+	job1, job2 := begun(t, falls, of("k")), begun(t, falls, of("k"), runner.OnFailure(of("after", `"its own"`)))
+	proxy.Blackhole()
+	for id, want := range map[int64]string{job1: `after"the kind's"`, job2: `after"its own"`} {
+		j := ended(t, other, id)
+		is.Equal(why(j), job.ReasonCrashed)
+		is.Equal(followers(t, direct, id), []string{want})
+	}
+	proxy.Pass()
+	quiet(t, direct)
+}
+
+func TestAJobThatIsTooOldIsFollowed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, _ := gate(t)
+	r := start(t, pool, runner.Options{Slots: 1, MaxAge: time.Second}, map[string]does{"k": until(wait), "after": nothing})
+	runs := enqueue(t, r, of("k"), runner.OnFailure(of("after")))
+	waits := enqueue(t, r, of("k"), runner.OnFailure(of("after")))
+	for _, id := range []int64{runs, waits} {
+		is.Equal(why(ended(t, r, id)), job.ReasonDeadline)
+		is.Equal(len(followers(t, pool, id)), 1)
+	}
+}
+
+func TestOnlyAFailureForGoodIsFollowed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{MaxAttempts: 2}, map[string]does{
+		"after": nothing, "waits": until(wait), "ok": nothing,
+		"second": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() == 1 {
+				return nil, job.RetryAfter(0, errors.New("not yet"))
+			}
+			return nil, nil
+		},
+		"never": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("no")) },
+	})
+	submit := func(kind string, o ...runner.EnqueueOption) int64 {
+		return enqueue(t, r, of(kind), append(o, runner.OnFailure(of("after")))...)
+	}
+	for _, id := range []int64{submit("ok"), submit("second")} {
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+		is.Equal(len(followers(t, pool, id)), 0)
+	}
+	never := submit("never")
+	is.Equal(why(ended(t, r, never)), job.ReasonAttemptsExhausted)
+	is.Equal(len(followers(t, pool, never)), 1)
+
+	// However it is cancelled, it is followed only where that was asked for.
+	operator := r.Admin()
+	cancel := func(id int64) error { _, err := operator.Cancel(t.Context(), id, "ann"); return err }
+	stop := func(id int64) error { _, err := operator.Stop(t.Context(), id, "ann"); return err }
+	many := func(int64) error {
+		_, err := operator.CancelMany(t.Context(), job.Filter{Kind: "ok", States: []job.State{job.Pending}}, false, "ann")
+		return err
+	}
+	for name, c := range map[string]struct {
+		kind string
+		o    []runner.EnqueueOption
+		end  func(id int64) error
+	}{
+		"running": {"waits", nil, cancel}, "stopped": {"waits", nil, stop}, "delayed": {"ok", []runner.EnqueueOption{runner.Delay(time.Hour)}, cancel},
+		"many":       {"ok", []runner.EnqueueOption{runner.Delay(time.Hour)}, many},
+		"unapproved": {"ok", []runner.EnqueueOption{runner.NeedsApproval()}, cancel},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			for option, want := range map[runner.FailureOption]int{runner.OnFailure(kindOnly("after")): 0, runner.OnFailureOrCancel(kindOnly("after")): 1} {
+				id := enqueue(t, r, of(c.kind), append(c.o, option)...)
+				if c.kind == "waits" {
+					inState(t, r, id, job.Running)
+				}
+				is.NoErr(c.end(id))
+				is.Equal(ended(t, r, id).State, job.Cancelled)
+				is.Equal(len(followers(t, pool, id)), want)
+			}
+		})
+	}
+	open()
+	quiet(t, pool)
+}
+
+// kindOnly is a job that can be compared.
+type kindOnly string
+
+func (k kindOnly) Kind() string { return string(k) }
+
+// trail notes the jobs that ran, in order.
+type trail struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (n *trail) note(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen = append(n.seen, fmt.Sprintf(format, args...))
+}
+
+func (n *trail) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.seen, " ")
+}
+
+// saga registers steps that succeed and name what undoes them, one that fails, and what undoes.
+func saga(n *trail) map[string]does {
+	step := func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		n.note("%s", j.Kind())
+		return runner.Done(nil).OnFailureOrCancel(of("undo", `"`+j.Kind()+`"`)), nil
+	}
+	return map[string]does{
+		"charge": step, "reserve": step, "label": step,
+		"ship": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			n.note("ship")
+			return nil, job.Permanent(errors.New("no carrier"))
+		},
+		"undo": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			f, err := j.Failure(ctx)
+			if err != nil {
+				return nil, err
+			}
+			n.note("undo%s(%s %s)", j.Args.JSON, f.Kind, f.Reason)
+			return nil, nil
+		},
+		"own": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			f, err := j.Failure(ctx)
+			n.note("own(%s: %s)", f.Kind, f.Error)
+			return nil, err
+		},
+	}
+}
+
+func TestWhatStepsAskedForIsUndoneInReverse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var n trail
+	r := start(t, pool, runner.Options{}, saga(&n))
+	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("reserve"), runner.OnFailure(of("own"))), of("label"), runner.Step(of("ship"), runner.OnFailure(of("own")))), runner.Subject("order 7"))
+	is.Equal(over(t, pool, id), "failed") // and stays so
+	quiet(t, pool)
+	is.Equal(n.String(), `charge reserve label ship own(ship: no carrier) undo"label"(ship error) undo"reserve"(ship error) undo"charge"(ship error)`)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where subject <> 'order 7'`), 0)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // one pipeline undoes it all
+	checkHistory(t, pool, r)
+}
+
+func TestNothingIsUndoneOfAPipelineThatSucceeds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var n trail
+	r := start(t, pool, runner.Options{}, saga(&n))
+	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("reserve"), runner.OnFailure(of("own"))), of("label")))
+	is.Equal(over(t, pool, id), "succeeded")
+	quiet(t, pool)
+	is.Equal(n.String(), "charge reserve label")
+	lone := enqueue(t, r, of("charge"), runner.OnFailure(of("own")))
+	is.Equal(ended(t, r, lone).State, job.Succeeded)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.pipelines where id = $1`, lone), 0) // it is no pipeline of several steps
+}
+
+func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var n trail
+	handlers := saga(&n)
+	wait, open := gate(t)
+	handlers["slow"] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		<-wait // it does not heed its context, and succeeds
+		n.note("slow")
+		return runner.Done(nil).OnFailure(of("undo", `"never"`)).OnFailureOrCancel(of("undo", `"slow"`)), nil
+	}
+	r := start(t, pool, runner.Options{}, handlers)
+	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("slow"), runner.OnFailure(of("own"))), of("ship")))
+	pgtest.Wait(t, "the second step runs", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
+	})
+	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	is.NoErr(err)
+	open()
+	is.Equal(over(t, pool, id), "cancelled")
+	quiet(t, pool)
+	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // also what the cancelled step did
+}
+
+// The fan-out itself, one of its branches, and what comes after it: each fails with what was asked for before it.
+func TestAFanOutIsUndone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var n trail
+	handlers := saga(&n)
+	handlers["fan"] = func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		return runner.FanOut(runner.Chain(of("label"), of("ship")), runner.Step(of("ship"), runner.OnFailure(of("undo", `"branch"`)))).
+			Join(of("own")).OnFailureOrCancel(of("undo", `"fan"`)), nil
+	}
+	r := start(t, pool, runner.Options{}, handlers)
+	is := is.New(t)
+	id := enqueue(t, r, runner.Chain(of("charge"), of("fan"), of("reserve")))
+	is.Equal(over(t, pool, id), "failed")
+	quiet(t, pool)
+	said := n.String()
+	for _, want := range []string{`undo"branch"(ship error)`, `undo"label"(ship error)`, `undo"fan"(fan children_failed) undo"charge"(fan children_failed)`} {
+		is.True(strings.Contains(said, want))
+	}
+	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
+}
+
+func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		outcome func() *runner.Outcome
+		want    string
+	}{
+		"ended":             {func() *runner.Outcome { return runner.EndChain("enough") }, "decide"},
+		"replaced":          {func() *runner.Outcome { return runner.Then(of("refund")).EndChain() }, "decide refund"},
+		"not replaced":      {func() *runner.Outcome { return runner.Then(of("refund")) }, "decide refund ship"},
+		"after its fan-out": {func() *runner.Outcome { return runner.FanOut(of("refund")).Join(of("joined")).EndChain() }, "decide refund joined"},
+		"with its writes": {func() *runner.Outcome {
+			return runner.EndChain(nil).InTx(func(context.Context, pgx.Tx) error { return nil })
+		}, "decide"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			var n trail
+			handlers := map[string]does{"decide": func(context.Context, *raw) (*runner.Outcome, error) { n.note("decide"); return c.outcome(), nil }}
+			for _, kind := range []string{"refund", "ship", "joined"} {
+				handlers[kind] = func(context.Context, *raw) (*runner.Outcome, error) { n.note("%s", kind); return nil, nil }
+			}
+			r := start(t, pool, runner.Options{}, handlers)
+			id := enqueue(t, r, runner.Chain(of("decide"), of("ship")))
+			is.Equal(over(t, pool, id), "succeeded")
+			quiet(t, pool)
+			is.Equal(n.String(), c.want)
+		})
+	}
+}
+
+func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fan  func() *runner.Outcome
+		want string
+	}{
+		"all failed":  {func() *runner.Outcome { return runner.FanOut(of("bad"), of("bad")) }, "failed:no failed:no"},
+		"some failed": {func() *runner.Outcome { return runner.FanOut(of("bad"), of("good")) }, "failed:no succeeded:"},
+		"a part":      {func() *runner.Outcome { return runner.Deferred(2).FailFast() }, "failed:failed: no"},
+		"fail fast":   {func() *runner.Outcome { return runner.FanOut(of("bad"), of("stays")).FailFast() }, "failed:no cancelled:cancelled by an operator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			var n trail
+			wait, _ := gate(t)
+			tokens := make(chan string, 1)
+			r := start(t, pool, runner.Options{}, map[string]does{
+				"fan": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+					token, err := j.Token(ctx)
+					if tokens <- token; err != nil {
+						return nil, err
+					}
+					return c.fan().Join(of("join"), runner.Always), nil
+				},
+				"bad":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
+				"good": nothing, "stays": until(wait),
+				"join": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+					for b, err := range j.Branches(ctx) {
+						if err != nil {
+							return nil, err
+						}
+						n.note("%s:%s", b.State, b.Error)
+					}
+					return nil, nil
+				},
+				"next": nothing,
+			})
+			id := enqueue(t, r, runner.Chain(of("fan"), of("next")))
+			if name == "a part" {
+				is.NoErr(r.Complete(t.Context(), id, <-tokens, nil, runner.PartFailed(errors.New("no"))))
+			}
+			is.Equal(over(t, pool, id), "partial")
+			quiet(t, pool)
+			is.Equal(n.String(), c.want)
+			fan := get(t, r, id)
+			is.Equal(fan.State, job.Succeeded)
+			is.Equal(*fan.Outcome, job.Warning)
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 1) // and the chain goes on
+		})
+	}
+}
+
+func TestAKindsFollowerIsWhatTheProgramThatStartedLastSays(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	fails := map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }}
+	for _, c := range []struct {
+		o    []runner.HandleOption
+		want []string
+	}{
+		{[]runner.HandleOption{runner.OnFailure(runner.Raw{Name: "first"})}, []string{"first{}"}},
+		{[]runner.HandleOption{runner.OnFailure(runner.Step(of("second"), runner.Lane("default")))}, []string{"second{}"}},
+		{nil, []string{}},
+	} {
+		r := make1(t, pool, runner.Options{}, map[string]does{"first": nothing, "second": nothing})
+		runner.HandleRaw(r, "k", fails["k"], c.o...)
+		stop := run(t, r)
+		id := enqueue(t, r, of("k"))
+		is.Equal(ended(t, r, id).State, job.Failed)
+		is.Equal(followers(t, pool, id), c.want)
+		quiet(t, pool)
+		stop()
+	}
+}
+
+func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"k": nothing,
+		"later": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Snooze(0, "").OnFailure(of("k")), nil
+		},
+		"odd": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(nil).OnFailure(of("unknown")), nil
+		},
+		"fan": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("k"), runner.Always), nil },
+	})
+	for name, c := range map[string]struct {
+		args    job.Args
+		options []runner.EnqueueOption
+		err     error
+		says    string
+	}{
+		"nothing":           {of("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "on failure: "},
+		"a delay":           {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.Delay(1)))}, job.ErrInvalid, "a step takes"},
+		"an unknown kind":   {of("k"), []runner.EnqueueOption{runner.OnFailure(of("x"))}, job.ErrUnknownKind, `"x"`},
+		"one of its own":    {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.OnFailure(of("k"))))}, job.ErrInvalid, "its own failure"},
+		"always, no join":   {of("k"), []runner.EnqueueOption{runner.Always}, job.ErrInvalid, "Always"},
+		"always in a chain": {runner.Chain(of("k"), runner.Step(of("k"), runner.Always)), nil, job.ErrInvalid, "Always"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := r.Enqueue(t.Context(), c.args, c.options...)
+			is.True(errors.Is(err, c.err))
+			is.True(strings.Contains(err.Error(), c.says))
+		})
+	}
+	is := is.New(t)
+	scheduled := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	scheduled.DeclareSchedule("s", "@daily", of("k"), runner.OnFailure(of("k")))
+	is.True(errors.Is(scheduled.Run(t.Context()), job.ErrInvalidSchedule))
+	func() {
+		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "its own failure")) }()
+		runner.HandleRaw(make1(t, pool, runner.Options{}, nil), "k", nothing, runner.OnFailure(of("k")))
+	}()
+	for _, kind := range []string{"later", "odd", "fan"} {
+		is.Equal(ended(t, r, enqueue(t, r, of(kind))).State, job.Failed)
+	}
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
+	j := get(t, r, enqueue(t, r, of("k")))
+	is.Equal(j.State == job.Failed, false)
+	far, err := runner.NewRemote(runner.RemoteOptions{})
+	is.NoErr(err)
+	defer far.Close()
+	defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "remote worker")) }()
+	runner.HandleRaw(far, "k", nothing, runner.OnFailure(of("after")))
+}
+
+func TestAJobThatFollowsNothingReadsNoFailure(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	said := make(chan error, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		_, err := j.Failure(ctx)
+		said <- err
+		return nil, nil
+	}})
+	enqueue(t, r, of("k"))
+	is.True(errors.Is(<-said, job.ErrNotFound))
+}

@@ -1,0 +1,73 @@
+package runner_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// holder holds the answer to the first statement that reads the lanes of kinds, until the channel is closed.
+type holder struct {
+	first   sync.Once
+	read    chan struct{} // closed when the database has answered
+	release chan struct{}
+}
+
+type lanesRead struct{}
+
+func (h *holder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "from trapeze.lane_kinds") && strings.Contains(data.SQL, "trapeze.pods") {
+		return context.WithValue(ctx, lanesRead{}, true)
+	}
+	return ctx
+}
+
+func (h *holder) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(lanesRead{}) != nil {
+		h.first.Do(func() {
+			close(h.read)
+			<-h.release
+		})
+	}
+}
+
+// A pod that starts has read its settings, and has not applied them yet, when a command changes a lane.
+func TestALaneThatIsSetWhileThePodStartsAppliesToTheNextSubmission(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	observer := pgtest.Connect(t, url)
+	config, err := pgxpool.ParseConfig(url)
+	is.NoErr(err)
+	h := &holder{read: make(chan struct{}), release: make(chan struct{})}
+	config.ConnConfig.Tracer = h
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	t.Cleanup(pool.Close)
+	r := make1(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, map[string]does{"mail": nothing})
+	ready := make(chan struct{})
+	go func() { defer close(ready); run(t, r) }()
+	<-h.read
+	set := make(chan error, 1)
+	go func() {
+		_, err := r.Admin().SetLane(t.Context(), "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}}, "the boss")
+		set <- err
+	}()
+	pgtest.Wait(t, "the lane is set", func() bool {
+		return one[int](t, observer, `select count(*)::int from trapeze.lane_kinds where kind = 'mail'`) == 1
+	})
+	close(h.release)
+	is.NoErr(<-set)
+	<-ready
+	is.Equal(ended(t, r, enqueue(t, r, of("mail"))).Lane, "mail")
+}

@@ -1,0 +1,59 @@
+// Package metrics gives the metrics of a runner to Prometheus. It is a separate package, so that programs that do not export them do not link
+// Prometheus's client. docs/reference.md lists the metrics. A program that exports OpenTelemetry's puts
+// go.opentelemetry.io/contrib/bridges/prometheus over the registry.
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/instrument"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Collector returns the metrics of a runner, for a registry. What lanes and pods are doing is read from the database at most every five
+// seconds, when it is collected. Safe for concurrent use.
+func Collector(r *runner.Runner) prometheus.Collector {
+	pod := inside.Of(r).Pod
+	return newCollector(pod.Metrics.Set.Metrics(), pod.Measured)
+}
+
+type collector struct {
+	types     []instrument.Type // of the metrics, in their order
+	described []*prometheus.Desc
+	each      func(func(at int, one instrument.Series))
+}
+
+func newCollector(metrics []instrument.Metric, each func(func(at int, one instrument.Series))) collector {
+	c := collector{each: each}
+	for _, m := range metrics {
+		c.types = append(c.types, m.Type)
+		c.described = append(c.described, prometheus.NewDesc(m.Name, m.Help, m.Labels, nil))
+	}
+	return c
+}
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.described {
+		ch <- d
+	}
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.each(func(at int, s instrument.Series) {
+		var m prometheus.Metric
+		var err error
+		switch about := c.described[at]; c.types[at] {
+		case instrument.HistogramType:
+			m, err = prometheus.NewConstHistogramWithCreatedTimestamp(about, s.Count, s.Value, s.AtMost, s.Since, s.Labels...)
+		case instrument.CounterType:
+			m, err = prometheus.NewConstMetricWithCreatedTimestamp(about, prometheus.CounterValue, s.Value, s.Since, s.Labels...)
+		default:
+			m, err = prometheus.NewConstMetric(about, prometheus.GaugeValue, s.Value, s.Labels...)
+		}
+		if err != nil {
+			m = prometheus.NewInvalidMetric(c.described[at], err)
+		}
+		ch <- m
+	})
+}

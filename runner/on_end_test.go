@@ -1,0 +1,254 @@
+package runner_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// ends are the calls of a hook.
+type ends struct {
+	mu   sync.Mutex
+	list []job.End
+}
+
+func (e *ends) add(_ context.Context, end job.End) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, end)
+}
+
+// of returns the ends of a job, without waiting for one.
+func (e *ends) of(id int64) (list []job.End) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, end := range e.list {
+		if end.ID == id {
+			list = append(list, end)
+		}
+	}
+	return list
+}
+
+// wait waits for the end of a job.
+func (e *ends) wait(t *testing.T, id int64) job.End {
+	t.Helper()
+	pgtest.Wait(t, "the end is told", func() bool { return len(e.of(id)) > 0 })
+	return e.of(id)[0]
+}
+
+// check waits until as many ends were told as the database has, and compares them.
+func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, d.attempt, d.state, d.reason, coalesce(d.error, '') as error,
+		coalesce(d.error_class, '') as error_class, coalesce(d.error_code, '') as error_code, '' as stack
+		from trapeze.done d join trapeze.jobs j on j.id = d.id order by d.id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job.End])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []job.End
+	pgtest.Wait(t, "every end is told", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		told = slices.Clone(e.list)
+		return len(told) >= len(want)
+	})
+	slices.SortFunc(told, func(a, b job.End) int { return cmp.Compare(a.ID, b.ID) })
+	for i, end := range told {
+		if end.Stack != "" { // the database keeps both as one text
+			end.Error, end.Stack = end.Error+"\n"+end.Stack, ""
+		}
+		if i >= len(want) || end != want[i] {
+			t.Fatalf("told:\n%+v\nthe database has:\n%+v", told, want)
+		}
+	}
+}
+
+func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'taken'`)
+	open, free := gate(t)
+	fails := func(err error) does { return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err } }
+	writes := func(write func(context.Context, pgx.Tx) error) does {
+		return func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(write), nil }
+	}
+	handlers := map[string]does{
+		"taken": nothing,
+		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-open; return nil, nil },
+	}
+	ways := map[string]struct {
+		run     does // nil: one of handlers
+		reason  job.Reason
+		class   job.ErrorClass
+		attempt int
+		error   string // the beginning of it
+		stack   string // in it
+	}{
+		"permanent": {fails(job.Permanent(job.Code("declined", errors.New("no card")))), job.ReasonError, job.ClassError, 1, "no card", ""},
+		"exhausted": {fails(errors.New("no luck")), job.ReasonAttemptsExhausted, job.ClassError, 2, "no luck", ""},
+		"panics": {func(context.Context, *raw) (*runner.Outcome, error) { panic("lost my head") }, job.ReasonAttemptsExhausted, job.ClassPanic, 2,
+			"panic: lost my head", "on_end_test.go"},
+		"tx_fails": {writes(func(context.Context, pgx.Tx) error { return errors.New("no row") }), job.ReasonAttemptsExhausted, job.ClassError, 2, "no row", ""},
+		"tx_panics": {writes(func(context.Context, pgx.Tx) error { panic("in the middle") }), job.ReasonAttemptsExhausted, job.ClassPanic, 2,
+			"in InTx: panic: in the middle", "on_end_test.go"},
+		"sql": {writes(func(ctx context.Context, tx pgx.Tx) error {
+			return func() error { _, err := tx.Exec(ctx, `select 1 / 0`); return err }()
+		}), job.ReasonAttemptsExhausted, job.ClassDatabase, 2, "ERROR", ""},
+		"args": {fails(job.ErrInvalidArgs), job.ReasonInvalidArgs, job.ClassInvalidArgs, 2, "invalid args", ""},
+		"refused": {func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(of("taken", `{"once":"x"}`)), nil
+		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "what the handler returned could not be stored", ""},
+		"large": {func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(strings.Repeat("x", 2<<20)), nil
+		}, job.ReasonResultTooLarge,
+			job.ClassUnstorable, 1, "too large", ""},
+		"fans": {func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("permanent")), nil }, job.ReasonChildrenFailed,
+			job.ClassChildrenFailed, 1, "1 of 1 branches failed", ""},
+		"join_refused": {func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("taken", `{"once":"y"}`)).Join(of("taken", `{"once":"x"}`)), nil
+		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "the step that follows could not be stored", ""},
+		"waits": {nil, job.ReasonTimeout, job.ClassTimeout, 2, "context deadline exceeded", ""},
+		"deaf":  {nil, job.ReasonTimeout, job.ClassTimeout, 2, "handler ignored the end of its context", ""},
+	}
+	for kind, way := range ways {
+		if way.run != nil {
+			handlers[kind] = way.run
+		}
+	}
+	var told ends
+	r := make1(t, pool, runner.Options{OnEnd: told.add, Slots: 50, StuckAfter: 50 * time.Millisecond}, nil)
+	for kind, handler := range handlers {
+		options := []runner.HandleOption{runner.Retry(2, soon)}
+		if ways[kind].reason == job.ReasonTimeout {
+			options = append(options, runner.Timeout(100*time.Millisecond))
+		}
+		runner.HandleRaw(r, kind, handler, options...)
+	}
+	run(t, r)
+	ended(t, r, enqueue(t, r, of("taken", `{"once":"x"}`)))
+	t.Run("ways", func(t *testing.T) {
+		for kind, way := range ways {
+			t.Run(kind, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				id := enqueue(t, r, of(kind), runner.Subject("about "+kind))
+				e := told.wait(t, id)
+				is.Equal(get(t, r, id).State, job.Failed) // it was committed before
+				is.Equal([]any{e.PipelineID, e.Kind, e.Lane, e.Subject, e.State}, []any{id, kind, "default", "about " + kind, job.Failed})
+				is.Equal(e.Reason, way.reason)
+				is.Equal(e.ErrorClass, way.class)
+				is.Equal(e.Attempt, way.attempt)
+				is.True(strings.Contains(e.Error, way.error))
+				is.Equal(strings.Contains(e.Error, "goroutine"), false) // the stack is not in the error
+				is.Equal(e.Stack != "", way.stack != "")                // there is one if it panicked
+				is.True(strings.Contains(e.Stack, way.stack))           // from where it did
+				is.Equal(e.ErrorCode, map[string]string{"permanent": "declined", "sql": "22012"}[kind])
+			})
+		}
+	})
+	free()
+	pgtest.Wait(t, "the deaf handlers return", func() bool { return r.Running() == 0 })
+	told.check(t, pool)
+}
+
+func TestTheHookIsCalledForRunsThatAreStaleOrTooOld(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var told ends
+	r := make1(t, pool, runner.Options{OnEnd: told.add, MaxAge: time.Hour}, nil)
+	untilDone := func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		<-ctx.Done()
+		return nil, errors.New("late")
+	}
+	runner.HandleRaw(r, "still", untilDone, runner.StaleAfter(50*time.Millisecond))
+	runner.HandleRaw(r, "old", untilDone)
+	run(t, r)
+	e := told.wait(t, enqueue(t, r, of("still")))
+	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonStale, job.ClassStale, 1})
+	running := begun(t, r, of("old"))
+	waiting := enqueue(t, r, of("elsewhere"), runner.Foreign())
+	exec(t, pool, `update trapeze.live set ready_at = now() - interval '2 hours'`)
+	is.NoErr(r.Maintain(t.Context()))
+	e = told.wait(t, running)
+	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonDeadline, job.ClassDeadline, 1})
+	e = told.wait(t, waiting)
+	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonDeadline, job.ClassDeadline, 0})
+	pgtest.Wait(t, "the handler returns", func() bool { return r.Running() == 0 })
+	told.check(t, pool) // what it returned is no second end
+}
+
+func TestThePodThatRecoversAJobIsToldThatItCrashedOnceTooOften(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	die, dies := gate(t)
+	hangs := map[string]does{"hangs": func(context.Context, *raw) (*runner.Outcome, error) { <-die; return nil, errors.New("late") }}
+	var owner, other ends
+	a := start(t, pool, runner.Options{OnEnd: owner.add}, hangs, runner.MaxCrashes(1))
+	id := begun(t, a, runner.Chain(of("hangs"), of("hangs")), runner.Subject("s"))
+	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
+	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
+	exec(t, pool, `update trapeze.pods set drained = true where name <> 'dead'`)
+	b := start(t, pool, runner.Options{OnEnd: other.add}, nil)
+	pgtest.Wait(t, "one of the pods is told", func() bool { return len(owner.of(id))+len(other.of(id)) > 0 })
+	e := append(owner.of(id), other.of(id)...)[0]
+	is.Equal(e, job.End{ID: id, PipelineID: id, Kind: "hangs", Lane: "default", Subject: "s", Attempt: 1, State: job.Failed, Reason: job.ReasonCrashed,
+		Error: "the pod dead that ran it died or lost its lease", ErrorClass: job.ClassCrashLimit})
+	dies()
+	pgtest.Wait(t, "the handler returns", func() bool { return a.Running() == 0 })
+	is.Equal(len(owner.of(id))+len(other.of(id)), 1) // and the owner's late error is no second end
+	is.Equal(b.Running(), 0)
+}
+
+func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	wait, open := gate(t)
+	var told ends
+	r := make1(t, pool, runner.Options{OnEnd: func(ctx context.Context, e job.End) {
+		<-wait
+		told.add(ctx, e)
+	}}, map[string]does{"k": nothing})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	over := make(chan error, 1)
+	go func() { over <- r.Run(ctx) }()
+	for range 20 {
+		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // while its first call hangs
+	}
+	stop()
+	pgtest.Wait(t, "the pod has left", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 0
+	})
+	select {
+	case err := <-over:
+		t.Fatal("Run does not wait for the calls that are left", err)
+	case <-time.After(250 * time.Millisecond): // an absence can only be given time
+	}
+	open()
+	is.NoErr(<-over)
+	told.mu.Lock()
+	defer told.mu.Unlock()
+	is.Equal(len(told.list), 20)
+}

@@ -1,0 +1,71 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// What the host's tracer hears of a runner: the host's own transactions, and the rest only when asked to.
+func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
+	t.Parallel()
+	const heartbeats, listens, submits, writes = "trapeze.pods", "listen ", "trapeze.jobs", "insert into mine"
+	give := map[string]func(*pgxpool.Config, *listener){
+		"in the configuration": func(c *pgxpool.Config, l *listener) { c.ConnConfig.Tracer = l },
+		"by a hook": func(c *pgxpool.Config, l *listener) {
+			c.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error { conn.Tracer = l; return nil }
+		},
+	}
+	for name, give := range give {
+		for _, all := range []bool{false, true} {
+			t.Run(map[bool]string{false: "alone ", true: "asked "}[all]+name, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				url := pgtest.URL(t)
+				observer := pgtest.Connect(t, url)
+				_, err := observer.Exec(t.Context(), `create table mine (id bigint)`)
+				is.NoErr(err)
+				config, err := pgxpool.ParseConfig(url)
+				is.NoErr(err)
+				l := &listener{heard: map[string]int{heartbeats: 0, listens: 0, submits: 0, writes: 0}}
+				give(config, l)
+				pool, err := pgxpool.NewWithConfig(t.Context(), config)
+				is.NoErr(err)
+				t.Cleanup(pool.Close)
+				r := start(t, pool, runner.Options{TraceQueries: all, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+					return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
+						_, err := tx.Exec(ctx, `insert into mine values (1)`)
+						return err
+					}), nil
+				}})
+				is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+				is.True(l.count(submits) > 0 == all) // submitted on a connection of the runner's
+				is.Equal(l.count(writes), 1)         // in the host's pool
+				lease := one[time.Time](t, observer, `select lease_until from trapeze.pods`)
+				pgtest.Wait(t, "heartbeats", func() bool {
+					return one[time.Time](t, observer, `select lease_until from trapeze.pods`).After(lease.Add(200 * time.Millisecond))
+				})
+				pgtest.Wait(t, "notifications", func() bool {
+					return one[int](t, observer, `select count(*) from pg_stat_activity where query ilike 'listen %' and datname = current_database()`) > 0
+				})
+				is.True(l.count(heartbeats) > 0 == all)
+				is.True(l.count(listens) > 0 == all)
+
+				before := l.count(submits)
+				is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					_, err := r.EnqueueTx(t.Context(), tx, of("k"))
+					return err
+				}))
+				is.True(l.count(submits) > before) // in the host's transaction
+			})
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
+)
+
+// rights returns the statements below a heading of docs/grants.md, with role in the place of the example's name.
+func rights(t *testing.T, heading, example, role string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/grants.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, sql, fenced := strings.Cut(section, "```sql\n")
+	sql, _, closed := strings.Cut(sql, "\n```")
+	if !found || !fenced || !closed {
+		t.Fatalf("docs/grants.md has no SQL below %q", heading)
+	}
+	return strings.ReplaceAll(sql, example, role)
+}
+
+// given returns a role with the rights below a heading, its pool and a pool of the owner of the tables.
+func given(t *testing.T, heading, example string) (role string, pool, owner *pgxpool.Pool) {
+	t.Helper()
+	url := pgtest.URL(t)
+	owner = pgtest.Connect(t, url)
+	role, as := pgtest.Role(t, url)
+	if _, err := owner.Exec(t.Context(), rights(t, heading, example, role)); err != nil {
+		t.Fatal(err)
+	}
+	return role, pgtest.Connect(t, as), owner
+}
+
+func TestTheRoleOfTheGuideMakesTheTables(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	role, as := pgtest.Role(t, url)
+	_, err := pgtest.Connect(t, url).Exec(t.Context(), rights(t, "The owner", "trapeze_owner", role))
+	is.NoErr(err)
+	is.NoErr(migrate.Up(t.Context(), pgtest.Connect(t, as), runner.Options{}))
+}
+
+// Everything that a pod and an operator do, by a role that owns nothing. No statement of it may be refused, also not one whose error is only
+// logged.
+func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	role, pool, owner := given(t, "A role that runs jobs", "trapeze_app")
+	podtest.Exec(t, owner, `create table mine (job bigint)`)
+	podtest.Exec(t, owner, `grant insert on mine to `+role)
+	ctx := t.Context()
+	mine := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into mine values (1)`)
+		return err
+	}
+	log, waiting := &podtest.Log{}, make(chan string, 1)
+	o := runner.Options{Logger: log.Logger(), PollEvery: 100 * time.Millisecond, Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(2), Kinds: []string{"fails"}}}}
+	is.NoErr(migrate.Up(ctx, pool, o)) // makes the lane, and nothing else is missing
+	r := make1(t, pool, o, map[string]does{
+		"plain": nothing,
+		"writes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			j.Progress(1, 2)
+			err := j.Emit(ctx, "app.said", "", "hello", nil)
+			if err == nil {
+				err = j.Tx(ctx, func(tx pgx.Tx) error { return mine(ctx, tx) }, 1)
+			}
+			if err == nil {
+				err = j.Checkpoint(ctx, 2)
+			}
+			return runner.Then(of("plain")).InTx(mine), err
+		},
+		"many": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("plain"), of("plain")).Join(of("plain")), nil
+		},
+		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, fmt.Errorf("no") },
+		"later": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			token, err := j.Token(ctx)
+			waiting <- token
+			return runner.Deferred(1), err
+		},
+		"snoozes": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Snoozes() == 0 {
+				return runner.Snooze(time.Millisecond, "not yet"), nil
+			}
+			return nil, nil
+		},
+	})
+	r.DeclareSchedule("often", "@every 1s", of("plain"))
+	podtest.Run(t, r)
+	admin := r.Admin()
+
+	is.Equal(ended(t, r, enqueue(t, r, of("writes"), runner.Subject("s"))).State, job.Succeeded)
+	is.Equal(one[int](t, owner, `select count(*)::int from mine`), 2)
+	many := enqueue(t, r, of("many"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i"))
+	is.Equal(enqueue(t, r, of("many"), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")), many)
+	is.Equal(ended(t, r, many).State, job.Succeeded)
+	is.Equal(ended(t, r, enqueue(t, r, of("snoozes"))).State, job.Succeeded)
+	failed := enqueue(t, r, of("fails"))
+	is.Equal(ended(t, r, failed).State, job.Failed)
+	_, err := admin.RunAgain(ctx, failed, "ann", nil)
+	is.NoErr(err)
+	later := enqueue(t, r, of("later"))
+	is.NoErr(r.Complete(ctx, later, <-waiting, nil))
+	is.Equal(ended(t, r, later).State, job.Succeeded)
+	_, err = r.EnqueueMany(ctx, []job.Args{of("plain"), of("plain")})
+	is.NoErr(err)
+	is.NoErr(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { _, err := r.EnqueueTx(ctx, tx, of("plain")); return err }))
+
+	approved, cancelled := enqueue(t, r, of("plain"), runner.NeedsApproval()), enqueue(t, r, of("plain"), runner.Delay(time.Hour))
+	is.NoErr(admin.Approve(ctx, approved, "ann"))
+	is.NoErr(admin.SetPriority(ctx, cancelled, 20, false, "ann"))
+	_, err = admin.Cancel(ctx, cancelled, "ann")
+	is.NoErr(err)
+	_, err = admin.Delete(ctx, cancelled, "ann")
+	is.NoErr(err)
+	_, err = admin.SetLane(ctx, "post", job.LaneChange{Kinds: &[]string{"snoozes"}}, "ann")
+	is.NoErr(err)
+	_, err = admin.DrainLane(ctx, "post", 0, "ann")
+	is.NoErr(err)
+	_, err = admin.DeleteLane(ctx, "post", "default", "ann", false)
+	is.NoErr(err)
+	_, err = admin.Pause(ctx, "ann")
+	is.NoErr(err)
+	_, err = admin.Unpause(ctx, "ann")
+	is.NoErr(err)
+	_, err = admin.Freeze(ctx, 0, "ann")
+	is.NoErr(err)
+	_, err = admin.Thaw(ctx, "ann")
+	is.NoErr(err)
+	_, err = admin.DrainPod(ctx, r.Boot(), 0, "ann")
+	is.NoErr(err)
+	_, err = admin.ResumePod(ctx, r.Boot(), "ann")
+	is.NoErr(err)
+	_, err = admin.SetRetention(ctx, "plain", job.Succeeded, time.Minute, "ann")
+	is.NoErr(err)
+	_, err = admin.UnsetRetention(ctx, "plain", job.Succeeded, "ann")
+	is.NoErr(err)
+	_, err = admin.SetSchedule(ctx, "mine", job.ScheduleChange{Expression: new("@every 1h"), Kind: new("plain")}, "ann")
+	is.NoErr(err)
+	_, err = admin.TriggerSchedule(ctx, "mine", "ann")
+	is.NoErr(err)
+	is.NoErr(admin.DeleteSchedule(ctx, "mine", "ann"))
+	_, err = admin.Status(ctx)
+	is.NoErr(err)
+	podtest.Value(t, r, "trapeze_pods")
+	pgtest.Wait(t, "the schedule fires", func() bool {
+		return one[int](t, owner, `select count(*)::int from trapeze.schedule_fires where schedule = 'often'`) > 0
+	})
+	for _, day := range []string{"done_succeeded", "job_events"} { // one that retention drops
+		podtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)
+	}
+	is.NoErr(r.Maintain(ctx))
+	is.Equal(one[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
+	pgtest.Wait(t, "no heartbeat fails", func() bool { ready, _ := r.Ready(); return ready })
+	is.True(!strings.Contains(log.String(), "permission denied")) // whatever was only logged
+}
+
+// The statements of our packages change no table that the role may not change, and call no function that it may not call: also those that
+// the test above does not send.
+func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	role, pool, owner := given(t, "A role that runs jobs", "trapeze_app")
+	changes := regexp.MustCompile(`(insert) into trapeze\.(\w+)|(update) trapeze\.(\w+)|(delete) from trapeze\.(\w+)`)
+	calls := regexp.MustCompile(`\btrapeze\.(\w+)\(`)
+	seen := map[string]bool{}
+	for _, pattern := range []string{"../internal/store/*.go", "../internal/store/*/*.go", "../internal/pod/*.go", "../remote/host/*.go"} {
+		files, err := filepath.Glob(pattern)
+		is.NoErr(err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || strings.Contains(file, "plantest") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			is.NoErr(err)
+			for _, found := range changes.FindAllStringSubmatch(string(text), -1) {
+				what := strings.Fields(strings.Join(found[1:], " "))
+				seen[what[0]] = true
+				if !one[bool](t, owner, `select has_table_privilege($1, 'trapeze.' || $2, $3)`, role, what[1], what[0]) {
+					t.Errorf("%s: the role may not %s %s: add it to docs/grants.md", file, what[0], what[1])
+				}
+			}
+			for _, found := range calls.FindAllStringSubmatch(string(text), -1) {
+				if !one[bool](t, owner, `select coalesce(bool_and(has_function_privilege($1, oid, 'execute')), true) from pg_proc
+					where pronamespace = 'trapeze'::regnamespace and proname = $2`, role, found[1]) {
+					t.Errorf("%s: the role may not call %s: add it to docs/grants.md", file, found[1])
+				}
+			}
+		}
+	}
+	is.Equal(len(seen), 3) // the statements were found
+
+	for _, forbidden := range []string{`create table trapeze.mine ()`, `create table mine ()`, `drop table trapeze.jobs`, `truncate trapeze.jobs`,
+		`alter table trapeze.jobs add column mine int`, `delete from trapeze.migrations`, `update trapeze.audit set actor = 'bob'`,
+		`delete from trapeze.job_events`} {
+		_, err := pool.Exec(t.Context(), forbidden)
+		if err == nil && forbidden == `create table mine ()` {
+			continue // PostgreSQL 14 lets everybody create in public
+		}
+		is.True(err != nil) // no right to
+	}
+}
+
+// A program that submits has the rights that it needs, and none of them is superfluous.
+func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	role, pool, owner := given(t, "A role that submits only", "trapeze_submit")
+	kinds := map[string]does{"k": nothing, "l": nothing}
+	start(t, owner, runner.Options{}, kinds)
+	submit := func() error {
+		r, err := runner.New(pool, runner.Options{}) // with ids of its own
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		for kind, handler := range kinds {
+			runner.HandleRaw(r, kind, handler)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		made, err := r.Enqueue(ctx, of("k"), runner.Subject("s"), runner.Delay(time.Millisecond))
+		if err != nil {
+			return err
+		}
+		if _, err := runner.Result[any](ctx, r, made.ID); err != nil {
+			return err
+		}
+		for range 2 { // the second ones are duplicates
+			for _, options := range [][]runner.EnqueueOption{
+				{runner.Unique("u", runner.WhileActive), runner.Delay(time.Hour)}, {runner.IdempotencyKey("i")}, {runner.NeedsApproval()},
+			} {
+				if _, err := r.Enqueue(ctx, runner.Chain(of("k"), of("l")), options...); err != nil {
+					return err
+				}
+			}
+			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				if _, err := r.EnqueueManyTx(ctx, tx, many("k", 200)); err != nil {
+					return err
+				}
+				_, err := r.EnqueueTx(ctx, tx, of("k"), runner.Unique("w", runner.WhilePending), runner.IdempotencyKey("j"))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if _, err := r.EnqueueMany(ctx, []job.Args{of("k"), of("l")}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	is.NoErr(submit())
+	r := make1(t, pool, runner.Options{}, kinds)
+	err := r.Run(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // it runs nothing
+	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, of("k"), runner.Delay(time.Hour)), "ann")
+	is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
+
+	for row := range strings.SplitSeq(strings.Join(column[string](t, owner, `select lower(privilege_type) || ' ' || table_name
+		from information_schema.role_table_grants where grantee = $1 order by 1`, role), "\n"), "\n") {
+		verb, table, _ := strings.Cut(row, " ")
+		if row == "update submissions" {
+			continue // for ids that are in use after a failover
+		}
+		podtest.Exec(t, owner, `revoke `+verb+` on trapeze.`+table+` from `+role)
+		if submit() == nil {
+			t.Errorf("nothing needs the right to %s %s", verb, table)
+		}
+		podtest.Exec(t, owner, `grant `+verb+` on trapeze.`+table+` to `+role)
+	}
+}

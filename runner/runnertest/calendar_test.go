@@ -1,0 +1,152 @@
+package runnertest_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+// scheduled registers a handler of first that counts its calls, and declares a schedule of it.
+func scheduled(calls *atomic.Int64, expression string, options ...runner.ScheduleOption) func(*runner.Runner) {
+	return func(r *runner.Runner) {
+		runner.Handle(r, func(context.Context, *runner.Job[first]) (*runner.Outcome, error) {
+			calls.Add(1)
+			return nil, nil
+		})
+		r.DeclareSchedule("regular", expression, first{}, options...)
+	}
+}
+
+func TestAScheduleFiresWhenTheClockIsAdvanced(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var calls atomic.Int64
+	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "0 9 * * *", runner.Zone("Asia/Tokyo"), runner.Subject("daily")))
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(0)) // nothing fires before time passes
+	for day := 1; day <= 3; day++ {
+		h.Advance(24 * time.Hour)
+		h.RunUntilIdle()
+		is.Equal(calls.Load(), int64(day)) // once a day
+	}
+	fired := h.RequireEnqueued(first{})
+	is.Equal(fired.Subject, "daily")
+	fires, err := h.Runner().Admin().ScheduleFires(t.Context(), "regular", 10)
+	is.NoErr(err)
+	is.Equal(len(fires), 3)
+	zone, err := time.LoadLocation("Asia/Tokyo")
+	is.NoErr(err)
+	is.Equal(fires[0].FireAt.In(zone).Hour(), 9) // at the time of the calendar
+}
+
+func TestEachFireOnTheWayMakesAJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var calls atomic.Int64
+	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "@every 15m"))
+	h.Advance(15*time.Minute - time.Microsecond)
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(0))
+	h.Advance(time.Microsecond)
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(1)) // to the microsecond
+	h.Advance(3 * time.Hour)
+	is.Equal(len(h.Jobs("first")), 13) // none is missed, though all were passed at once
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(13))
+	jobs := h.Jobs("first")
+	is.True(jobs[12].CreatedAt.Sub(jobs[11].CreatedAt) >= 15*time.Minute) // each was made in its time
+}
+
+func TestAScheduleThatSkipsOverlapFiresWhenTheJobBeforeHasEnded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var calls atomic.Int64
+	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "@every 1h", runner.SkipOverlap()))
+	h.Advance(2 * time.Hour)
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(1)) // the second fire found the first one's job pending
+	h.Advance(time.Hour)
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(2))
+}
+
+func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := runnertest.New(t, effects(t), runner.Options{}, steps)
+	began := h.Now()
+	h.Advance(100 * time.Hour)
+	is.Equal(h.Now().Sub(began), 100*time.Hour)
+	_, err := h.Runner().Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Kind: new("last"), Expression: new("@every 1h")}, "ann")
+	is.NoErr(err)
+	h.Advance(time.Hour - time.Second)
+	is.Equal(len(h.Jobs("last")), 0) // it was set an hour ago, less a second, and not a hundred hours
+	h.Advance(time.Second)
+	is.Equal(len(h.Jobs("last")), 1)
+	_, err = h.Runner().Admin().PauseSchedule(t.Context(), "set", "ann")
+	is.NoErr(err)
+	h.Advance(10 * time.Hour)
+	is.Equal(len(h.Jobs("last")), 1) // paused
+	_, err = h.Runner().Admin().ResumeSchedule(t.Context(), "set", "ann")
+	is.NoErr(err)
+	h.Advance(time.Hour)
+	is.Equal(len(h.Jobs("last")), 2) // from now on, with nothing to make up for
+}
+
+func TestNoScheduleFiresByTheRealTime(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	var calls atomic.Int64
+	var h *runnertest.Harness
+	h = runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
+		scheduled(&calls, "@every 1h")(r)
+		runner.Handle(r, func(ctx context.Context, _ *runner.Job[last]) (*runner.Outcome, error) {
+			leases := map[time.Time]bool{}
+			pgtest.Wait(t, "the pod has sent heartbeats, whose answer says when a schedule is due", func() bool {
+				var until time.Time
+				is.NoErr(pool.QueryRow(ctx, `select max(lease_until) from `+h.Schema()+`.pods`).Scan(&until))
+				leases[until] = true
+				return len(leases) > 5
+			})
+			return nil, nil
+		})
+	})
+	// As if the test had taken hours.
+	_, err := pool.Exec(t.Context(), `update `+h.Schema()+`.schedules set anchor = anchor - interval '5 hours', next_at = next_at - interval '5 hours'`)
+	is.NoErr(err)
+	h.Enqueue(last{}) // so that there is a pod
+	h.RunUntilIdle()
+	is.Equal(len(h.Jobs("first")), 0)
+}
+
+func TestAScheduleWhosePodDiesFiresOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var calls atomic.Int64
+	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "@every 1h"))
+	h.DieAt(runnertest.AfterClaim, "first")
+	h.Advance(time.Hour)
+	h.RunUntilIdle()
+	is.Equal(calls.Load(), int64(1))
+	is.Equal(len(h.Jobs("first")), 1)
+}
+
+func TestAScheduleThatCannotBeEndsTheTest(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	var calls atomic.Int64
+	said := failing(t, func(t testing.TB) { runnertest.New(t, pool, runner.Options{}, scheduled(&calls, "every day")) })
+	is.True(strings.Contains(said, `declare the schedules: schedule "regular": expression "every day" has 2 fields`))
+}

@@ -1,0 +1,400 @@
+package runnertest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+type claim = runnertest.Claim
+
+// returns is a handler that returns one outcome, or an error.
+func returns(o *runner.Outcome, err error) runner.Func[step] {
+	return func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { return o, err }
+}
+
+func TestCallReturnsTheEndOfAJob(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		handler runner.Func[step]
+		claim   claim
+		state   job.State
+		reason  job.Reason
+		class   job.ErrorClass
+	}{
+		"nothing":      {returns(nil, nil), claim{}, job.Succeeded, job.ReasonOK, ""},
+		"result":       {returns(runner.Done(1), nil), claim{}, job.Succeeded, job.ReasonOK, ""},
+		"first error":  {returns(nil, errors.New("no")), claim{}, job.Pending, job.ReasonRetry, job.ClassError},
+		"fourth error": {returns(nil, errors.New("no")), claim{Attempt: 4}, job.Pending, job.ReasonRetry, job.ClassError},
+		"last error":   {returns(nil, errors.New("no")), claim{Attempt: 5}, job.Failed, job.ReasonAttemptsExhausted, job.ClassError},
+		"only try":     {returns(nil, errors.New("no")), claim{MaxAttempts: 1}, job.Failed, job.ReasonError, job.ClassError},
+		"permanent":    {returns(nil, runner.Permanent(errors.New("no"))), claim{}, job.Failed, job.ReasonError, job.ClassError},
+		"retryable":    {returns(nil, runner.Retryable(errors.New("no"))), claim{Attempt: 9}, job.Pending, job.ReasonRetry, job.ClassError},
+		"retryable, max": {returns(nil, runner.Retryable(errors.New("no"))), claim{Attempt: 5, MaxAttempts: 5},
+			job.Failed, job.ReasonAttemptsExhausted, job.ClassError},
+		"panic": {func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { panic("oh") }, claim{Attempt: 5},
+			job.Failed, job.ReasonAttemptsExhausted, job.ClassPanic},
+		"snooze":           {returns(runner.Snooze(time.Hour, "closed"), nil), claim{}, job.Pending, job.ReasonRetryLater, ""},
+		"snooze with InTx": {returns(runner.Snooze(time.Hour, "closed").InTx(leave("x")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
+		"fan-out":          {returns(runner.FanOut(step{}), nil), claim{}, job.Waiting, job.ReasonChildren, ""},
+		"empty fan-out":    {returns(runner.FanOut(), nil), claim{}, job.Succeeded, job.ReasonOK, ""},
+		"deferred":         {returns(runner.Deferred(2), nil), claim{}, job.Waiting, job.ReasonChildren, ""},
+		"no next":          {returns(runner.Then(nil), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
+		"bad next":         {returns(runner.Then(last{}, runner.Submitter("ann")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
+		"bad result":       {returns(runner.Done(func() {}), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
+		"timeout":          {returns(nil, context.Canceled), claim{Context: ended(job.ErrTimeout), MaxAttempts: 1}, job.Failed, job.ReasonTimeout, job.ClassTimeout},
+		"cancelled":        {returns(runner.Then(last{}), nil), claim{Context: ended(job.ErrCancelled)}, job.Cancelled, job.ReasonCancelled, ""},
+		"stopped":          {returns(nil, context.Canceled), claim{Context: ended(job.ErrStopped)}, job.Cancelled, job.ReasonStopped, ""},
+		"shutdown":         {returns(nil, context.Canceled), claim{Context: ended(job.ErrShutdown), MaxAttempts: 1}, job.Pending, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			run := runnertest.Call(t, c.handler, step{}, c.claim)
+			is.Equal(run.State, c.state)
+			is.Equal(run.Reason, c.reason)
+			is.Equal(run.Class, c.class)
+			is.Equal(run.Err != nil, c.class != "" || name == "stopped" || name == "shutdown") // errors are kept
+			if run.State != job.Waiting && run.State != job.Succeeded {
+				is.True(run.Next == nil && run.Children == nil) // nothing follows
+			}
+		})
+	}
+}
+
+// ended is a context that has ended with a cause.
+func ended(cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	return ctx
+}
+
+// The ends that Call reports are those that a pod gives the same job.
+func TestCallAgreesWithAPod(t *testing.T) {
+	t.Parallel()
+	handlers := map[string]runner.Func[step]{
+		"done":     returns(runner.Done("x").Warning(), nil),
+		"error":    returns(nil, job.Code("declined", errors.New("no"))),
+		"final":    returns(nil, runner.Permanent(errors.New("no"))),
+		"args":     returns(nil, fmt.Errorf("%w: no", job.ErrInvalidArgs)),
+		"panic":    func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { panic("oh") },
+		"snooze":   returns(runner.Snooze(time.Hour, "closed"), nil),
+		"fan-out":  returns(runner.FanOut(runner.Step(last{}, runner.NeedsApproval())), nil),
+		"deferred": returns(runner.Deferred(1).Warning(), nil),
+		"then":     returns(runner.Then(last{}, runner.Pipeline("x")), nil),
+		"large":    returns(runner.Done(strings.Repeat("x", 2<<20)), nil),
+	}
+	h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
+		runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+			return handlers[j.Args.Name](ctx, j)
+		})
+		runner.Handle(r, func(context.Context, *runner.Job[last]) (*runner.Outcome, error) { return nil, nil })
+	})
+	ids := map[string]int64{}
+	for name := range handlers {
+		ids[name] = h.Enqueue(step{Name: name}, runner.MaxAttempts(2))
+	}
+	h.RunUntilIdle()
+	for name, handler := range handlers {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			run, on := runnertest.Call(t, handler, step{Name: name}, claim{MaxAttempts: 2}), h.Job(ids[name])
+			is.Equal(run.State, on.State)
+			is.Equal(run.Reason, value(on.Reason))
+			if on.State != job.Waiting { // the row has no outcome yet
+				is.Equal(run.Status, value(on.Outcome))
+			}
+			is.Equal(string(run.Result), string(on.Result))
+			if on.State == job.Failed {
+				is.Equal(run.Class, value(on.ErrorClass))
+				is.Equal(run.Code, value(on.ErrorCode))
+			}
+		})
+	}
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func TestCallReturnsWhatFollows(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	run := runnertest.Call(t, returns(runner.Then(last{step{Name: "b"}}, runner.Delay(time.Hour), runner.Subject("s")).Result("r").Warning(), nil), step{})
+	run.RequireState(job.Succeeded)
+	is.Equal(run.Next.Kind, "last")
+	is.Equal(string(run.Next.Args), `{"Name":"b"}`)
+	is.Equal(run.Next.Delay, time.Hour)
+	is.Equal(*run.Next.Subject, "s")
+	is.True(!run.Next.Foreign) // as the handler said
+	is.Equal(string(run.Result), `"r"`)
+	is.Equal(run.Status, job.Warning)
+
+	run = runnertest.Call(t, returns(runner.FanOut(step{Name: "1"}, runner.Step(step{Name: "2"}, runner.Lane("slow"))).FailFast().
+		Join(runner.Chain(last{}, runner.Raw{Name: "mail"}), runner.Priority(3)), nil), step{})
+	run.RequireState(job.Waiting)
+	is.Equal(len(run.Children), 2)
+	is.Equal(string(run.Children[0].Args), `{"Name":"1"}`)
+	is.Equal(run.Children[1].Lane, "slow")
+	is.True(run.FailFast)
+	is.Equal(len(run.Join), 2) // the join and the step after it
+	is.Equal(run.Join[0].Kind, "last")
+	is.Equal(*run.Join[0].Priority, 3)
+	is.Equal(run.Join[1].Kind, "mail")
+
+	run = runnertest.Call(t, returns(runner.Deferred(3), nil), step{})
+	is.Equal(run.Parts, 3)
+
+	run = runnertest.Call(t, returns(runner.Snooze(time.Minute, "closed").WithBackoff(), nil), step{})
+	is.Equal(*run.Snooze, runnertest.Snooze{Wait: time.Minute, Backoff: true, Why: "closed"})
+
+	run = runnertest.Call(t, returns(nil, runner.RetryAfter(time.Hour, job.Code("busy", errors.New("no")))), step{})
+	is.Equal(*run.RetryAfter, time.Hour)
+	is.Equal(run.Code, "busy")
+}
+
+func TestCallKeepsWhatAHandlerWritesMeanwhile(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	run := runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		j.Progress(1, 3)
+		j.Message("half")
+		return nil, errors.Join(j.Emit(ctx, "seen", "", "a thing", map[string]int{"n": 1}), j.Emit(ctx, "kept", "warn", "another", nil),
+			j.Checkpoint(ctx, 1), j.Checkpoint(ctx, "two"))
+	}, step{})
+	run.RequireState(job.Succeeded)
+	is.Equal(len(run.Progress), 2)
+	is.Equal(*run.Progress[0].Done, int64(1))
+	is.Equal(*run.Progress[0].Total, int64(3))
+	is.Equal(run.Messages(), []string{"half"})
+	is.Equal(len(run.Events), 2)
+	is.Equal(run.Events[0].Event, "seen")
+	is.Equal(run.Events[0].Level, "info")
+	is.Equal(*run.Events[0].Message, "a thing")
+	is.Equal(string(run.Events[0].Fields), `{"n":1}`)
+	is.Equal(run.Events[1].Level, "warn")
+	is.Equal(run.Checkpoints, []json.RawMessage{json.RawMessage("1"), json.RawMessage(`"two"`)})
+
+	run = runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		return nil, runner.Permanent(j.Emit(ctx, "job.mine", "", "", nil))
+	}, step{})
+	is.True(errors.Is(run.Err, job.ErrInvalid)) // refused as by a pod
+}
+
+func TestAGoroutineThatOutlivesItsHandlerWritesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var left *runner.Job[step]
+	run := runnertest.Call(t, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		left = j
+		return nil, nil
+	}, step{})
+	left.Progress(1, 2)
+	is.True(errors.Is(left.Emit(t.Context(), "late", "", "", nil), job.ErrLeaseLost)) // as on a pod
+	is.True(errors.Is(left.Checkpoint(t.Context(), 1), job.ErrLeaseLost))
+	is.Equal(len(run.Progress)+len(run.Events)+len(run.Checkpoints), 0)
+}
+
+func TestTheWritesOfAHandlerRunInTheTestsTransaction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	run := runnertest.Call(t, returns(runner.Done(nil).InTx(leave("a")).InTx(leave("b")), nil), step{})
+	run.RequireState(job.Succeeded)
+	is.Equal(len(run.InTx), 2)
+	is.Equal(count(t, pool, "a"), 0) // Call runs none of them
+	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return run.Write(t.Context(), tx) }))
+	is.Equal(count(t, pool, "a"), 1)
+	is.Equal(count(t, pool, "b"), 1)
+}
+
+func TestAHandlerThatNeedsADatabaseSaysHowToTestIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	run := runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		return nil, j.Tx(ctx, func(pgx.Tx) error { return nil }, nil)
+	}, step{})
+	is.Equal(run.State, job.Failed)
+	is.True(strings.Contains(run.Err.Error(), "test this handler with runnertest.New"))
+}
+
+func TestCallEncodesTheArgumentsAsAStoredJobHasThem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	seen := time.Now()
+	run := runnertest.Call(t, func(_ context.Context, j *runner.Job[moment]) (*runner.Outcome, error) {
+		seen = j.Args.At
+		is.Equal(j.Args.hidden, 0) // a field that is not stored is not seen
+		return nil, nil
+	}, moment{At: seen, hidden: 1})
+	run.RequireState(job.Succeeded)
+	is.True(seen == seen.Round(0)) // without the reading of a monotonic clock
+	raw := runnertest.Call(t, func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.Done(j.Kind() + string(j.Args.JSON)), nil
+	}, runner.Raw{Name: "mail", JSON: json.RawMessage(`{"to": 1}`)})
+	is.Equal(string(raw.Result), `"mail{\"to\":1}"`)
+	is.True(strings.Contains(failing(t, func(t testing.TB) { runnertest.Call(t, runner.Func[broken](nothing), broken{}) }), "encode the args"))
+}
+
+type moment struct {
+	At     time.Time
+	hidden int
+}
+
+func (moment) Kind() string { return "moment" }
+
+type broken struct{ C chan int }
+
+func (broken) Kind() string { return "broken" }
+
+func nothing(context.Context, *runner.Job[broken]) (*runner.Outcome, error) { return nil, nil }
+
+func TestARunThatIsNotAsRequiredSaysWhy(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	said := failing(t, func(t testing.TB) {
+		runnertest.Call(t, returns(nil, runner.Permanent(errors.New("no money"))), step{}).RequireState(job.Succeeded)
+	})
+	is.Equal(said, "runnertest: the job (step) would be failed, want succeeded: error: no money")
+	said = failing(t, func(t testing.TB) {
+		runnertest.Call(t, returns(nil, nil), step{}, claim{}, claim{})
+	})
+	is.Equal(said, "runnertest: Call takes one Claim at most, not 2")
+}
+
+// full is a claim with a value of its own in each field.
+var full = claim{
+	ID: 7, PipelineID: 6, Lane: "money", Subject: "order 7", Priority: new(3), Attempt: 2, MaxAttempts: 4, Crashes: 1, Snoozes: 9, Step: 5, Fence: 8,
+	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", Boot: "boot", PodName: "pod", Token: "secret",
+	PreviousResult: map[string]int{"n": 1}, Branches: []job.Branch{{JSON: json.RawMessage(`1`)}, {State: job.Failed}}, Checkpoint: "half",
+	Failure: &job.Failure{JobID: 3, Kind: "ship"}, Context: context.Background(),
+}
+
+// A method that is added to Job is called here too: in a job with defaults, and in one of which all is given.
+func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for field, value := range reflect.ValueOf(full).Fields() {
+		if value.IsZero() {
+			t.Errorf("give %s a value in full", field.Name)
+		}
+	}
+	given := map[string]any{
+		"ID": int64(7), "Kind": "step", "Lane": "money", "Subject": "order 7", "Priority": 3, "Attempt": 2, "MaxAttempts": 4, "Crashes": 1, "Fence": int64(8),
+		"Boot": "boot", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
+		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error",
+		"Checkpoint": nil, "LastCheckpoint": `"half" true`, "Progress": nil, "Message": nil, "Emit": nil, "Token": "secret",
+		"Failure": job.Failure{JobID: 3, Kind: "ship"},
+	}
+	empty := map[string]any{
+		"ID": int64(1), "Kind": "step", "Lane": "default", "Subject": "", "Priority": 10, "Attempt": 1, "MaxAttempts": 5, "Crashes": 0, "Fence": int64(1),
+		"Boot": "runnertest", "PodName": "runnertest", "Snoozes": 0, "PipelineID": int64(1), "Step": 0, "CreatedAt": "now", "SubmittedBy": "",
+		"ClaimedAt": "now", "Path": "poll", "PreviousResult": "error", "Branches": "error", "Tx": "error",
+		"Checkpoint": nil, "LastCheckpoint": " false", "Progress": nil, "Message": nil, "Emit": nil, "Token": "token",
+		"Failure": "error",
+	}
+	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
+		for _, c := range []struct {
+			claim runnertest.Claim
+			want  map[string]any
+		}{{full, given}, {claim{}, empty}} {
+			var got any
+			run := runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+				got = answer(ctx, t, reflect.ValueOf(j).MethodByName(method.Name), method.Name)
+				return nil, nil
+			}, step{}, c.claim)
+			is.NoErr(run.Err) // no method panics
+			if want, ok := c.want[method.Name]; !ok {
+				t.Errorf("Job.%s is new: say here what it returns in Call, and give Claim a field for it", method.Name)
+			} else if err, failed := got.(error); failed {
+				is.Equal(want, "error") // only a method that cannot work fails
+				advice := strings.Contains(err.Error(), "runnertest.New") || strings.Contains(err.Error(), "Claim")
+				if !advice {
+					t.Errorf("Job.%s fails with %q, which does not say what to do", method.Name, err)
+				}
+			} else {
+				is.Equal(got, want)
+			}
+		}
+	}
+	// What a job kept in this run is its last checkpoint.
+	runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		var kept string
+		is.NoErr(j.Checkpoint(ctx, "more"))
+		found, err := j.LastCheckpoint(&kept)
+		is.NoErr(err)
+		is.True(found)
+		is.Equal(kept, "more")
+		return nil, nil
+	}, step{}, full)
+}
+
+// answer calls a method of a job with arguments of its types, and returns its error, or else what it returns or decodes.
+func answer(ctx context.Context, t *testing.T, method reflect.Value, name string) any {
+	var in []reflect.Value
+	var decoded json.RawMessage
+	for of := range method.Type().Ins() {
+		switch {
+		case of == reflect.TypeFor[context.Context]():
+			in = append(in, reflect.ValueOf(ctx))
+		case of == reflect.TypeFor[any]():
+			in = append(in, reflect.ValueOf(&decoded))
+		case of == reflect.TypeFor[func(pgx.Tx) error]():
+			in = append(in, reflect.ValueOf(func(pgx.Tx) error { return nil }))
+		case of.Kind() == reflect.String && name == "Emit" && len(in) == 2:
+			in = append(in, reflect.ValueOf("info"))
+		case of.Kind() == reflect.String, of.Kind() == reflect.Int64:
+			in = append(in, reflect.ValueOf(map[reflect.Kind]any{reflect.String: "text", reflect.Int64: int64(1)}[of.Kind()]))
+		default:
+			t.Errorf("Job.%s takes a %s: give it one here", name, of)
+			return nil
+		}
+	}
+	var got []any
+	for _, out := range method.Call(in) {
+		switch v := out.Interface().(type) {
+		case nil:
+		case error:
+			return v
+		case iter.Seq2[runner.Branch, error]:
+			var all []string
+			for b, err := range v {
+				if err != nil {
+					return err
+				}
+				all = append(all, strings.TrimSpace(fmt.Sprintf("%d %s %s %s", b.No, b.State, b.Outcome, b.JSON)))
+			}
+			got = append(got, strings.Join(all, ", "))
+		case time.Time:
+			if d := time.Since(v); d >= 0 && d < time.Minute {
+				return "now"
+			}
+			got = append(got, v)
+		default:
+			got = append(got, v)
+		}
+	}
+	if slices.Contains([]string{"PreviousResult", "LastCheckpoint"}, name) {
+		return strings.TrimSuffix(fmt.Sprintln(append([]any{string(decoded)}, got...)...), "\n")
+	}
+	if len(got) == 0 {
+		return nil
+	}
+	return got[0]
+}

@@ -1,0 +1,115 @@
+package runnertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Querier is a pool, a connection or a transaction of pgx.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// RequireEnqueued returns the first job with the kind and the JSON of args, in any state, and ends the test when there is none.
+// A [runner.Raw] without JSON stands for any arguments of its kind. db is a pool, or a transaction: then also jobs are seen that are not
+// committed yet. schema is Options.Schema; empty: trapeze.
+func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.Job {
+	t.Helper()
+	found, wanted := search(t, db, schema, args)
+	if len(found) == 0 {
+		t.Fatalf("runnertest: no job %s is enqueued%s", wanted, instead(t, db, schema, args.Kind()))
+		return job.Job{}
+	}
+	return found[0]
+}
+
+// RequireNotEnqueued ends the test when there is a job with the kind and the JSON of args, in any state. As [RequireEnqueued].
+func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) {
+	t.Helper()
+	if found, wanted := search(t, db, schema, args); len(found) > 0 {
+		t.Fatalf("runnertest: a job %s is enqueued:%s", wanted, lines(found))
+	}
+}
+
+// RequireEnqueued is the function [RequireEnqueued] for the jobs of the harness that are committed.
+func (h *Harness) RequireEnqueued(args job.Args) job.Job {
+	h.t.Helper()
+	return RequireEnqueued(h.t, h.host, h.opts.Schema, args)
+}
+
+// RequireNotEnqueued is the function [RequireNotEnqueued] for the jobs of the harness that are committed.
+func (h *Harness) RequireNotEnqueued(args job.Args) {
+	h.t.Helper()
+	RequireNotEnqueued(h.t, h.host, h.opts.Schema, args)
+}
+
+// search returns the jobs with the kind and the JSON of args, oldest first, and names them for a message.
+func search(t testing.TB, db Querier, schema string, args job.Args) (found []job.Job, wanted string) {
+	t.Helper()
+	encoded, err := json.Marshal(args)
+	if err != nil {
+		t.Fatalf("runnertest: encode the args of %s: %v", args.Kind(), err)
+	}
+	wanted = fmt.Sprintf("%s with %s", args.Kind(), encoded)
+	raw, ok := args.(runner.Raw)
+	anything := ok && raw.JSON == nil
+	if anything {
+		wanted = args.Kind()
+	}
+	for _, j := range enqueued(t, db, schema, args.Kind()) {
+		if anything || reflect.DeepEqual(value(j.Args), value(encoded)) {
+			found = append(found, j)
+		}
+	}
+	return found, wanted
+}
+
+// instead lists the jobs that there are instead of one of a kind: those of the kind, or else all.
+func instead(t testing.TB, db Querier, schema, kind string) string {
+	t.Helper()
+	if jobs := enqueued(t, db, schema, kind); len(jobs) > 0 {
+		return ", but of its kind:" + lines(jobs)
+	}
+	if jobs := enqueued(t, db, schema, ""); len(jobs) > 0 {
+		return ", and none of its kind, but:" + lines(jobs)
+	}
+	return ", nor any other"
+}
+
+func enqueued(t testing.TB, db Querier, schema, kind string) []job.Job {
+	t.Helper()
+	jobs, err := view.Enqueued(t.Context(), db, schema, kind)
+	if err != nil {
+		t.Fatalf("runnertest: list the jobs: %v", err)
+	}
+	return jobs
+}
+
+// lines lists jobs, one a line.
+func lines(jobs []job.Job) string {
+	var text strings.Builder
+	for i, j := range jobs {
+		if i == 10 {
+			fmt.Fprintf(&text, "\n\t… and %d more", len(jobs)-i)
+			break
+		}
+		fmt.Fprintf(&text, "\n\tjob %d: %s %s, %s", j.ID, j.Kind, j.Args, j.State)
+	}
+	return text.String()
+}
+
+// value decodes JSON, so that the order of fields and spaces do not count.
+func value(raw json.RawMessage) (v any) {
+	_ = json.Unmarshal(raw, &v) // what was encoded can be decoded
+	return v
+}

@@ -1,0 +1,87 @@
+package runnertest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+func TestAJobIsSeenInsideTheTransactionThatEnqueuesIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	h := runnertest.New(t, pool, runner.Options{}, steps)
+	undone := errors.New("undone")
+	is.Equal(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		made, err := h.Runner().EnqueueTx(t.Context(), tx, step{Name: "a"}, runner.Subject("s"))
+		is.NoErr(err)
+		found := runnertest.RequireEnqueued(t, tx, h.Schema(), step{Name: "a"})
+		is.Equal(found.ID, made.ID)
+		is.Equal(found.Subject, "s")
+		is.Equal(found.State, job.Pending)
+		runnertest.RequireNotEnqueued(t, tx, h.Schema(), step{Name: "b"})
+		runnertest.RequireNotEnqueued(t, pool, h.Schema(), step{Name: "a"}) // others do not see it yet
+		h.RequireNotEnqueued(step{Name: "a"})
+		return undone
+	}), undone)
+	h.RequireNotEnqueued(step{Name: "a"})
+}
+
+func TestAJobIsFoundByItsArgumentsWhateverItsState(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	h := runnertest.New(t, pool, runner.Options{}, steps)
+	ended := h.Enqueue(step{Name: "a"})
+	h.RunUntilIdle()
+	waits := h.Enqueue(last{step{Name: "b"}}, runner.NeedsApproval())
+	is.Equal(h.RequireEnqueued(runner.Raw{Name: "step", JSON: json.RawMessage(`{ "Name": "a" }`)}).ID, ended)
+	is.Equal(h.RequireEnqueued(last{step{Name: "b"}}).State, job.AwaitingApproval)
+	is.Equal(h.RequireEnqueued(runner.Raw{Name: "last"}).ID, waits) // any arguments
+	h.RequireNotEnqueued(runner.Raw{Name: "first"})
+}
+
+func TestAFailureListsWhatIsEnqueuedInstead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	says := func(test func(h *runnertest.Harness), jobs ...job.Args) string {
+		return failing(t, func(t testing.TB) {
+			h := runnertest.New(t, pool, runner.Options{}, steps)
+			for _, args := range jobs {
+				h.Enqueue(args)
+			}
+			test(h)
+		})
+	}
+	numbered := func(text string) string { // ids differ from run to run
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			if _, rest, ok := strings.Cut(line, ": "); ok && strings.HasPrefix(line, "\tjob ") {
+				lines[i] = "\tjob: " + rest
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	want := func(h *runnertest.Harness) { h.RequireEnqueued(step{Name: "b"}) }
+	is.Equal(numbered(says(want, step{Name: "a"}, last{}, step{Name: "c"})),
+		"runnertest: no job step with {\"Name\":\"b\"} is enqueued, but of its kind:\n\tjob: step {\"Name\":\"a\"}, pending\n\tjob: step {\"Name\":\"c\"}, pending")
+	is.Equal(numbered(says(want, last{})),
+		"runnertest: no job step with {\"Name\":\"b\"} is enqueued, and none of its kind, but:\n\tjob: last {\"Name\":\"\"}, pending")
+	is.Equal(says(want), "runnertest: no job step with {\"Name\":\"b\"} is enqueued, nor any other")
+	is.Equal(numbered(says(func(h *runnertest.Harness) { h.RequireNotEnqueued(runner.Raw{Name: "last"}) }, last{})),
+		"runnertest: a job last is enqueued:\n\tjob: last {\"Name\":\"\"}, pending")
+	many := make([]job.Args, 13)
+	for i := range many {
+		many[i] = step{Name: "a"}
+	}
+	is.True(strings.HasSuffix(says(want, many...), "… and 3 more"))
+}

@@ -1,0 +1,93 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// SQL is a transaction, or a connection, of database/sql or of a library above it: *sql.Tx, *sqlx.Tx, the Tx in a bun.Tx, the
+// Statement.ConnPool of a *gorm.DB, and an ent.Tx that is generated with the feature sql/execquery.
+type SQL interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// enqueueSQL submits a job by the function of the schema. Its arguments are texts, which every driver sends alike.
+const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
+	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
+	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
+	pipeline => $13::text, needs_approval => $14::text::boolean)`
+
+// EnqueueSQL submits a job in a transaction of database/sql, by the function enqueue of Trapeze's schema: it exists if and only if that commits,
+// and wakes the pods that listen then. It needs no [Runner], and no right but to execute that function. The kind need not be known here.
+// Without [Submitter] the submitter is the database's session_user; naming another takes the right to insert into Trapeze's table jobs.
+//
+// Errors: [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]; after one of them the caller's
+// transaction can only be rolled back, as after any error of PostgreSQL.
+func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOption) (s Submitted, err error) {
+	w, schema, err := encodeForSQL(args, options)
+	if err != nil {
+		return s, err
+	}
+	delay, approval := (*string)(nil), strconv.FormatBool(w.Approval)
+	if w.Delay > 0 {
+		text := strconv.FormatInt(max(w.Delay.Microseconds(), 1), 10) + " microseconds"
+		delay = &text
+	}
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf(enqueueSQL, schema), w.Kind, string(w.Args), orNull(w.Lane), w.Subject, digits(w.Priority),
+		delay, orNull(w.IdempotencyKey), w.UniqueKey, w.UniqueWhile, digits(w.MaxAttempts), orNull(string(w.Plan)), orNull(w.Submitter),
+		orNull(w.Pipeline), approval)
+	if err != nil {
+		return s, work.SQLError(err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := rows.Scan(&s.ID, &s.PipelineID, &s.State, &s.Duplicate); err != nil {
+			return Submitted{}, work.SQLError(err)
+		}
+	}
+	return s, work.SQLError(rows.Err())
+}
+
+// encodeForSQL encodes a job with the steps after it, and checks them as far as that can be done here.
+func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, schema string, err error) {
+	schema = "trapeze"
+	w, err = encodeSubmission(args, append(options[:len(options):len(options)], enqueueOption(func(s *submission) {
+		schema = cmp.Or(s.schema, schema)
+		s.schema = ""
+	})))
+	if err != nil {
+		return nil, "", err
+	}
+	if err := w.Validate(); err != nil {
+		return nil, "", fmt.Errorf("%w (kind %s)", err, w.Kind)
+	}
+	if w.When != job.AfterSuccess {
+		return nil, "", fmt.Errorf("%w: Always is an option of a join (kind %s)", job.ErrInvalid, w.Kind)
+	}
+	if !validSchema.MatchString(schema) {
+		return nil, "", fmt.Errorf("%w: InSchema(%q), want %s", job.ErrInvalid, schema, validSchema)
+	}
+	return w, schema, w.EncodePlan()
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func digits(n *int) *string {
+	if n == nil {
+		return nil
+	}
+	s := strconv.Itoa(*n)
+	return &s
+}

@@ -1,0 +1,246 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAJobOfSQLIsWhatTheLibraryWouldHaveMadeOfIt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('l', false), ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('housed', 'l')`)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing, "housed": nothing, "next": nothing, "after": nothing})
+	for name, c := range map[string]struct {
+		args    job.Args
+		options []runner.EnqueueOption
+	}{
+		"plain":    {of("k", `{"kg": 12.50, "text": "<&>"}`), nil},
+		"housed":   {of("housed"), nil},
+		"full":     {of("k"), []runner.EnqueueOption{runner.Lane("l"), runner.Subject("s"), runner.Priority(-7), runner.MaxAttempts(3), runner.Pipeline("p"), runner.Delay(time.Hour)}},
+		"approval": {of("k"), []runner.EnqueueOption{runner.NeedsApproval()}},
+		"careful":  {of("k"), []runner.EnqueueOption{runner.Lane("careful")}},
+		"failure":  {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Chain(of("after"), of("next")))}},
+		"keys":     {of("k"), []runner.EnqueueOption{runner.Unique("u", runner.WhilePending), runner.IdempotencyKey("i")}},
+		"chain": {runner.Chain(of("k"), runner.Step(of("next", `1`), runner.Subject("t"), runner.Lane("l"), runner.Priority(3), runner.OnFailure(of("after", `2`))), of("next")),
+			[]runner.EnqueueOption{runner.OnFailureOrCancel(of("after", `3`))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			options := append(c.options, runner.Submitter("ann"))
+			theirs, err := runner.EnqueueSQL(t.Context(), db, c.args, options...)
+			is.NoErr(err)
+			is.Equal(theirs.Duplicate, false)
+			is.Equal(get(t, r, theirs.ID).State, theirs.State)
+			row := func(id int64) string {
+				return one[string](t, pool, `select row(j.kind, j.lane, j.subject, j.args::text, (j.planned)::text, j.max_attempts, j.submitter, j.unique_key, j.pipeline_id = j.id, j.parent_id,
+					j.step, j.impaired, l.state, l.event_no, l.priority, l.unique_while, l.lane, l.ready_at is null, p.why, p.run_after > now() + interval '59 minutes', p.priority, i.name,
+					(select string_agg(row(e.event, e.event_no, e.from_state, e.to_state, e.actor)::text, ',') from trapeze.job_event e where e.job = j.id),
+					(select count(*) from trapeze.unique_keys u where u.job_id = j.id), (select s.key || s.fingerprint::text from trapeze.submissions s where s.job_id = j.id))::text
+					from trapeze.jobs j left join trapeze.live l using (id) left join trapeze.parked p using (id) left join trapeze.pipelines i using (id) where j.id = $1`, id)
+			}
+			got := row(theirs.ID)
+			if name == "keys" { // they would be taken
+				exec(t, pool, `delete from trapeze.unique_keys; delete from trapeze.submissions`)
+			}
+			ours, err := r.Enqueue(t.Context(), c.args, options...)
+			is.NoErr(err)
+			is.Equal(theirs.State, ours.State)
+			is.Equal(got, row(ours.ID))
+		})
+	}
+}
+
+func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	for name, c := range map[string]struct {
+		args    string
+		is      error
+		message string
+	}{
+		"no kind":          {`kind => null`, job.ErrInvalid, "of kind null"},
+		"an odd kind":      {`kind => 'a b'`, job.ErrInvalid, `kind "a b"`},
+		"an unknown lane":  {`kind => 'k', lane => 'x'`, job.ErrUnknownLane, `lane "x"`},
+		"a priority":       {`kind => 'k', priority => 101`, job.ErrInvalid, "-100 to 100"},
+		"a subject":        {`kind => 'k', subject => repeat('x', 501)`, job.ErrInvalid, "at most 500"},
+		"large arguments":  {`kind => 'k', args => to_json(repeat('x', 1048576))`, job.ErrTooLarge, "1048576"},
+		"a NUL":            {`kind => 'k', args => '"\u0000"'`, job.ErrInvalidArgs, "args of k"},
+		"an empty key":     {`kind => 'k', idempotency_key => ''`, job.ErrInvalid, "idempotency_key"},
+		"a unique key":     {`kind => 'k', unique_key => ''`, job.ErrInvalid, "unique_key"},
+		"unique for ever":  {`kind => 'k', unique_key => 'u', unique_while => 'ever'`, job.ErrInvalid, "pending or active"},
+		"attempts":         {`kind => 'k', max_attempts => 0`, job.ErrInvalid, "max_attempts"},
+		"a chain":          {`kind => 'k', chain => '{}'`, job.ErrInvalid, "array"},
+		"a step":           {`kind => 'k', chain => '["k"]'`, job.ErrInvalid, "step 1 of the chain"},
+		"a member":         {`kind => 'k', chain => '[{"kind":"a"},{"kind":"b","delay":1}]'`, job.ErrInvalid, "step 2 of the chain has a member delay"},
+		"a step's lane":    {`kind => 'k', chain => '[{"kind":"a","lane":"x"}]'`, job.ErrUnknownLane, `"x"`},
+		"a step's failure": {`kind => 'k', on_failure => '[{"kind":"a","when":"never"}]'`, job.ErrInvalid, "never"},
+		"own, but when":    {`kind => 'k', chain => '[{"kind":"a","own":true}]'`, job.ErrInvalid, "does not say when"},
+		"a step's number":  {`kind => 'k', chain => '[{"kind":"a","priority":"high"}]'`, job.ErrInvalid, "priority"},
+		"for ever":         {`kind => 'k', run_at => 'infinity'`, job.ErrInvalid, "run_at"},
+		"many steps":       {`kind => 'k', chain => (select json_agg('{"kind":"a"}'::json) from generate_series(1, 1001))`, job.ErrTooLarge, "1000 steps"},
+		"a submitter":      {`kind => 'k', submitter => repeat('x', 201)`, job.ErrInvalid, "200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			_, err := db.ExecContext(t.Context(), `select trapeze.enqueue(`+c.args+`)`)
+			is.True(err != nil && strings.Contains(err.Error(), c.message))
+			is.True(strings.Contains(err.Error(), c.is.Error())) // and what it is
+			is.True(errors.Is(work.SQLError(err), c.is))
+		})
+	}
+	is.New(t).Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
+}
+
+func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	submit := func(args job.Args, o ...runner.EnqueueOption) runner.Submitted {
+		s, err := runner.EnqueueSQL(t.Context(), db, args, o...)
+		is.NoErr(err)
+		return s
+	}
+	first := submit(of("k", `1`), runner.IdempotencyKey("i"))
+	again := submit(of("k", `1`), runner.IdempotencyKey("i"))
+	is.True(again.Duplicate)
+	is.Equal(again.ID, first.ID)
+	is.Equal(again.State, job.Pending)
+	_, err := runner.EnqueueSQL(t.Context(), db, of("k", `2`), runner.IdempotencyKey("i"))
+	is.True(errors.Is(err, job.ErrKeyReused))
+	holder := submit(of("k", `3`), runner.Unique("u", runner.WhileActive))
+	taken := submit(of("k", `4`), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("j"))
+	is.True(taken.Duplicate)
+	is.Equal(taken.ID, holder.ID)
+	is.Equal(submit(of("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the key answers with that job
+
+	// The library and SQL share keys of one submitter.
+	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	user := one[string](t, pool, `select session_user::text`)
+	s, err := r.Enqueue(t.Context(), of("k", `1`), runner.IdempotencyKey("i"), runner.Submitter(user))
+	is.NoErr(err)
+	is.Equal(s.ID, first.ID)
+	quiet(t, pool)
+	is.True(!submit(of("k", `5`), runner.Unique("u", runner.WhileActive)).Duplicate) // its holder has ended
+	quiet(t, pool)
+}
+
+// A role that may execute the function may do nothing else, and speaks for itself.
+func TestAProducerMaySubmitAndNoMore(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	role, _, pool := given(t, "A producer in SQL", "trapeze_producer")
+	db := stdlib.OpenDB(*pool.Config().ConnConfig, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `set session authorization `+role)
+		return err
+	}))
+	defer func() { _ = db.Close() }()
+	s, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+	is.NoErr(err)
+	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), role)
+	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.Submitter("ann"))
+	is.True(errors.Is(err, job.ErrInvalid))
+	is.True(strings.Contains(err.Error(), "may not name another"))
+	for _, forbidden := range []string{`select * from trapeze.jobs`, `insert into trapeze.live (id) values (1)`, `select trapeze.single_job_id()`,
+		`select trapeze.check_job('', 'k', '{}', null, '', 1)`} {
+		_, err := db.ExecContext(t.Context(), forbidden)
+		is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
+	}
+}
+
+// Rows and jobs of random commits, rollbacks and connections that are cut: there is a job exactly where there is a row, each runs
+// once, and their ids do not burn blocks.
+func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table orders (no int primary key)`)
+	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"k": nothing}) // the wake-up has to come
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	before := one[int64](t, pool, `select last_value from trapeze.job_ids`)
+	made := 0
+	for no := range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		tx, err := db.BeginTx(ctx, nil)
+		is.NoErr(err)
+		_, err = tx.ExecContext(ctx, `insert into orders values ($1)`, no)
+		is.NoErr(err)
+		_, err = runner.EnqueueSQL(ctx, tx, of("k", fmt.Sprint(no)))
+		is.NoErr(err)
+		switch rand.IntN(4) {
+		case 0:
+			_ = tx.Rollback()
+		case 1:
+			cancel() // the client is gone
+			_ = tx.Commit()
+		default:
+			is.NoErr(tx.Commit())
+			made++
+		}
+		cancel()
+	}
+	is.True(made > 0)
+	const odd = `select count(*)::int from orders o full join (select args::text::int as no from trapeze.jobs where kind = 'k') j using (no) where o.no is null or j.no is null`
+	is.Equal(one[int](t, pool, odd), 0)
+	pgtest.Wait(t, "each has run", func() bool {
+		return one[int](t, pool, `select count(*)::int from trapeze.done where state = 'succeeded'`) == one[int](t, pool, `select count(*)::int from orders`)
+	})
+	is.True(one[int64](t, pool, `select last_value from trapeze.job_ids`)-before <= 2000)
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id % 1000 <> 0`), 0)
+	checkHistory(t, pool, r)
+}
+
+func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	for range 3 {
+		_, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+		is.NoErr(err)
+	}
+	exec(t, pool, `select setval('trapeze.single_job_ids', 1, false)`)
+	s, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+	is.NoErr(err)
+	is.Equal(s.ID, int64(5000))
+	exec(t, pool, `select trapeze.settle_history()`)
+	exec(t, pool, `update trapeze.cluster set timeline = timeline + 1`)
+	exec(t, pool, `select trapeze.settle_history()`) // finds another timeline
+	s, err = runner.EnqueueSQL(t.Context(), db, of("k"))
+	is.NoErr(err)
+	is.True(s.ID > 1<<32)
+	is.Equal(s.ID%1000, int64(0))
+	_, err = db.ExecContext(t.Context(), `select trapeze.enqueue(kind => 'k', run_at => '-infinity', needs_approval => true)`)
+	is.NoErr(err)
+	is.True(one[bool](t, pool, `select run_after > now() - interval '1 minute' from trapeze.parked`))
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // ids of the database beside its own blocks are no ids in use
+	for range 3 {
+		is.True(enqueue(t, r, of("k")) < s.ID+1_000_000)
+	}
+	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("elsewhere"))
+	is.True(err != nil)
+	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("else; where"))
+	is.True(errors.Is(err, job.ErrInvalid))
+}
