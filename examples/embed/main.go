@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 type Compose struct{ Name string }
@@ -34,7 +34,7 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 	}
 	defer pool.Close()
 	r, err := runner.New(pool, runner.Options{})
-	if err = errors.Join(err, runner.Migrate(ctx, pool, runner.Options{})); err != nil {
+	if err = errors.Join(err, migrate.Up(ctx, pool, runner.Options{})); err != nil {
 		return err
 	}
 	defer r.Close()
@@ -51,7 +51,7 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 		if err != nil {
 			return err
 		}
-		return c.JSON(http.StatusAccepted, map[string]int64{"job": made.ID})
+		return c.JSON(202, map[string]int64{"job": made.ID}) // accepted: it runs on any pod
 	})
 	go func() { _ = e.Start(addr) }()
 	defer e.Close()

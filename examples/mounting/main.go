@@ -1,0 +1,110 @@
+// Command mounting is a web service with Trapeze's API, dashboard and sign-in below /trapeze of its HTTP server. Its argument is the router:
+// echo, chi or http (default).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v4"
+
+	"github.com/trapeze-run/trapeze/api"
+	apienv "github.com/trapeze-run/trapeze/api/env"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/env"
+	"github.com/trapeze-run/trapeze/runner/migrate"
+)
+
+// prefix is where the host has Trapeze.
+const prefix = "/trapeze"
+
+// routers are the three ways to mount the API in a host's own routes.
+var routers = map[string]func(*runner.Runner, api.Options) http.Handler{"echo": inEcho, "chi": inChi, "http": inMux}
+
+func inEcho(r *runner.Runner, o api.Options) http.Handler {
+	e := echo.New()
+	e.GET("/hello", echo.WrapHandler(http.HandlerFunc(hello)))
+	api.Mount(e.Group(prefix), r, o)
+	return e
+}
+
+func inChi(r *runner.Runner, o api.Options) http.Handler {
+	c := chi.NewRouter()
+	c.Get("/hello", hello)
+	c.Mount(prefix, http.StripPrefix(prefix, api.Handler(r, o))) // chi leaves the prefix in the path of other handlers
+	return c
+}
+
+func inMux(r *runner.Runner, o api.Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", hello)
+	mux.Handle(prefix+"/", http.StripPrefix(prefix, api.Handler(r, o)))
+	return mux
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, strings.Join(os.Args[1:], " ")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve runs the service, configured by the TRAPEZE_ variables, until ctx ends.
+func serve(ctx context.Context, router string) error {
+	config, err := env.Load()
+	web, err2 := apienv.Load()
+	if err := errors.Join(err, err2); err != nil {
+		return err // every mistake in the environment, each with its variable
+	}
+	options, err := web.Options()
+	secure, err2 := web.TLS()
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	mount := routers[router]
+	if router == "" {
+		mount = inMux
+	}
+	if mount == nil {
+		return fmt.Errorf("router %q: want echo, chi or http", router)
+	}
+	pool, err := config.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := migrate.Up(ctx, pool, config.Options); err != nil {
+		return err
+	}
+	r, err := runner.New(pool, config.Options)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	server := &http.Server{Addr: web.Addr, Handler: mount(r, options), TLSConfig: secure, ReadHeaderTimeout: 5 * time.Second, ConnContext: api.ConnContext}
+	ctx, stop := context.WithCancelCause(ctx)
+	go func() {
+		if secure == nil {
+			stop(server.ListenAndServe())
+		} else {
+			stop(server.ListenAndServeTLS("", "")) // the certificate is in TLSConfig
+		}
+	}()
+	err = r.Run(ctx) // until ctx ends, then drains
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(err, cause) // the server ended first, and says why
+	}
+	return errors.Join(err, server.Close())
+}

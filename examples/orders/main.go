@@ -1,0 +1,94 @@
+// Command orders is a small order service: an order is charged, reserved and shipped, or it is refunded. README.md has a tour.
+//
+//	main.go      the program: database, runner, HTTP server
+//	http.go      the endpoints: place, approve, cancel and read orders; the payment provider's webhook
+//	fulfil.go    an order's pipeline: charge, reserve, ship, and what undoes them
+//	report.go    the daily report: one job a region, and a join
+//	provider.go  stands for the payment provider, which is another company
+//	database.go  the service's own tables, and a PostgreSQL when there is no DATABASE_URL
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Getenv("DATABASE_URL"), "127.0.0.1:8090", os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// service is shared by the handlers and endpoints.
+type service struct {
+	pool     *pgxpool.Pool
+	provider string // URL of the payment provider
+	address  string // URL of this service, for the provider
+}
+
+// options are the same for every pod: two requests at a time to the payment provider, from all pods together. The other kinds have a
+// lane too, because a step without one runs in the lane of the step before it.
+func options() runner.Options {
+	two := 2
+	return runner.Options{Lanes: []runner.LaneSetup{
+		{Name: "payments", Slots: &two, Kinds: []string{"charge", "refund"}},
+		{Name: "warehouse", Kinds: []string{"reserve", "ship", "release"}},
+	}}
+}
+
+// run serves until ctx ends. It prints the addresses to visit.
+func run(ctx context.Context, database, address string, out io.Writer) error {
+	database, closeDatabase, err := openDatabase(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer closeDatabase()
+	pool, err := pgxpool.New(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := errors.Join(migrate.Up(ctx, pool, options()), createTables(ctx, pool)); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	s := &service{pool: pool, address: "http://" + listener.Addr().String()}
+	s.provider = s.address + "/provider"
+
+	r, err := runner.New(pool, options())
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s.register(r)
+	r.DeclareSchedule("daily-report", "15 6 * * *", DailyReport{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap())
+
+	provider := newProvider()
+	go provider.deliverEvery(ctx, 100*time.Millisecond)
+	mux := http.NewServeMux()
+	mux.Handle("/", s.endpoints(r))
+	mux.Handle("/provider/", http.StripPrefix("/provider", provider))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	fmt.Fprintf(out, "orders at %s\nexport DATABASE_URL='%s'\n", s.address, database)
+	return r.Run(ctx) // until ctx ends, then drains
+}

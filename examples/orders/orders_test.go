@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// shop is the service with pods that die where a test says, and a payment provider that the test delivers for.
+type shop struct {
+	*runnertest.Harness
+	t        *testing.T
+	pool     *pgxpool.Pool
+	provider *provider
+	url      string
+}
+
+func open(t *testing.T) *shop {
+	t.Helper()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	if err := createTables(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	p := newProvider()
+	provider := httptest.NewServer(p)
+	t.Cleanup(provider.Close)
+	s := &service{pool: pool, provider: provider.URL}
+	h := runnertest.New(t, pool, options(), s.register)
+	front := httptest.NewServer(s.endpoints(h.Runner()))
+	t.Cleanup(front.Close)
+	s.address = front.URL
+	return &shop{h, t, pool, p, front.URL}
+}
+
+// order places one, and may be called twice.
+func (s *shop) order(id, item, region, card string, cents int) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"item":%q,"region":%q,"card":%q,"cents":%d}`, item, region, card, cents)
+	if status, answer := call(s.t, "PUT", s.url+"/orders/"+id, body); status != http.StatusAccepted {
+		s.t.Fatalf("order %s: %d %s", id, status, answer)
+	}
+}
+
+// finish runs jobs and delivers webhooks until there are none.
+func (s *shop) finish() {
+	for s.RunUntilIdle(); s.provider.deliver(s.t.Context()) > 0; {
+		s.RunUntilIdle()
+	}
+}
+
+func (s *shop) state(id string) (state string) {
+	s.t.Helper()
+	if err := s.pool.QueryRow(s.t.Context(), `select state from orders where id = $1`, id).Scan(&state); err != nil {
+		s.t.Fatal(err)
+	}
+	return state
+}
+
+// settled requires that each order is shipped and paid for once, or refunded, and that the stock agrees.
+func (s *shop) settled() {
+	s.t.Helper()
+	is := is.New(s.t)
+	rows, err := s.pool.Query(s.t.Context(), `
+		select o.id, o.state, exists(select from reservations r where r."order" = o.id) from orders o`)
+	is.NoErr(err)
+	defer rows.Close()
+	for rows.Next() {
+		var id, state string
+		var reserved bool
+		is.NoErr(rows.Scan(&id, &state, &reserved))
+		charged, refunded := s.provider.charges[id], s.provider.refunds[id]
+		ok := state == "shipped" && charged == 1 && refunded == 0 && reserved ||
+			state == "refunded" && charged <= 1 && charged == refunded && !reserved
+		if !ok {
+			s.t.Errorf("order %s is %s, charged %d times, refunded %d times, reserved: %v", id, state, charged, refunded, reserved)
+		}
+	}
+	is.NoErr(rows.Err())
+	var total int
+	is.NoErr(s.pool.QueryRow(s.t.Context(), `select sum(items_left) + (select count(*) from reservations) from stock`).Scan(&total))
+	is.Equal(total, 103) // what is not in the stock is reserved
+}
+
+func call(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(answer)
+}
+
+func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.T) {
+	t.Parallel()
+	for _, at := range []runnertest.Point{runnertest.AfterClaim, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish} {
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			s := open(t)
+			for _, kind := range []string{"charge", "reserve", "ship", "release", "refund"} {
+				s.DieAt(at, kind) // one after the other; all five have to happen
+			}
+			s.order("moon", "lamp", "moon", "visa", 4200)
+			s.finish()
+			s.order("fine", "lamp", "north", "visa", 4200)
+			s.order("poor", "lamp", "north", "declined", 4200)
+			s.order("none", "unicorn", "north", "visa", 4200)
+			s.finish()
+			is.Equal(s.Deaths(), 5)
+			is.Equal(s.state("moon"), "refunded")
+			is.Equal(s.state("fine"), "shipped")
+			is.Equal(s.state("poor"), "refunded") // it was never charged
+			is.Equal(s.state("none"), "refunded") // out of stock
+			s.settled()
+		})
+	}
+}
+
+// The provider was asked three times, and no handler got to return: what undoes it is known all the same.
+func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	for range 3 {
+		s.DieAt(runnertest.BeforeFinish, "charge")
+	}
+	s.order("1", "lamp", "north", "visa", 4200)
+	s.finish()
+	is.Equal(s.state("1"), "refunded")
+	is.Equal(s.provider.charges["1"], 1) // it had been charged
+	s.settled()
+}
+
+func TestAnOrderPlacedManyTimesAtOnceIsOneOrder(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() { s.order("1", "lamp", "north", "visa", 4200) })
+	}
+	clients.Wait()
+	s.finish()
+	is.Equal(len(s.Jobs("charge")), 1)
+	is.Equal(s.Jobs("charge")[0].Lane, "payments")
+	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // takes no slot of the payments
+	is.Equal(s.state("1"), "shipped")
+	s.settled()
+}
+
+func TestAWebhookThatComesTwiceOrWithAWrongTokenChangesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	s.order("1", "lamp", "north", "visa", 4200)
+	s.RunUntilIdle()
+	paid := s.provider.receipts["1"]
+	status, _ := call(t, "POST", paid.Webhook, `{"number":"forged"}`)
+	is.Equal(status, http.StatusNotFound) // without the token
+	is.Equal(s.state("1"), "placed")
+	s.finish()
+	s.provider.receipts["1"] = paid // the provider did not hear our answer
+	s.finish()
+	is.Equal(len(s.provider.receipts), 0) // it has now
+	is.Equal(s.state("1"), "shipped")
+	s.settled()
+}
+
+func TestALargeOrderWaitsForApprovalAndMayBeCancelled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	s.order("yes", "piano", "north", "visa", large)
+	s.order("no", "piano", "north", "visa", large)
+	s.finish()
+	is.Equal(len(s.provider.charges), 0) // nothing happens before
+	for path, method := range map[string]string{"/orders/yes/approve": "POST", "/orders/no": "DELETE"} {
+		status, answer := call(t, method, s.url+path, "")
+		is.Equal(status, http.StatusAccepted)
+		t.Log(path, answer)
+	}
+	s.finish()
+	is.Equal(s.state("yes"), "shipped")
+	is.Equal(s.state("no"), "refunded")
+	is.Equal(s.provider.charges["no"], 0)
+	status, _ := call(t, "DELETE", s.url+"/orders/yes", "")
+	is.Equal(status, http.StatusConflict) // it is on its way
+	s.settled()
+}
+
+func TestAnOrderThatIsCancelledWhileItsPaymentIsUnderWayIsRefunded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	s.order("1", "lamp", "north", "visa", 4200)
+	s.RunUntilIdle() // charged; the webhook has not come
+	status, _ := call(t, "DELETE", s.url+"/orders/1", "")
+	is.Equal(status, http.StatusAccepted)
+	s.finish()
+	is.Equal(s.state("1"), "refunded")
+	is.Equal(s.provider.refunds["1"], 1)
+	is.Equal(len(s.provider.receipts), 0) // its late webhook was heard
+	s.settled()
+}
+
+func TestTheReportHasALineForEachRegion(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	s.order("1", "lamp", "north", "visa", 4200)
+	s.order("2", "lamp", "south", "visa", 1000)
+	s.order("3", "lamp", "south", "visa", 500)
+	s.order("4", "lamp", "moon", "visa", 500)
+	s.finish()
+	const day = "2026-03-01"
+	_, err := s.pool.Exec(t.Context(), `update orders set placed_at = '2026-03-01 12:00Z'`)
+	is.NoErr(err)
+	for range 2 {
+		status, _ := call(t, "POST", s.url+"/reports/"+day, "")
+		is.Equal(status, http.StatusAccepted)
+	}
+	s.finish()
+	is.Equal(len(s.Jobs("daily_report")), 1) // the second request found the first
+	_, lines := call(t, "GET", s.url+"/reports/"+day, "")
+	is.Equal(strings.ReplaceAll(lines, " ", ""),
+		`[{"cents":0,"region":"moon","shipped":0},{"cents":4200,"region":"north","shipped":1},{"cents":1500,"region":"south","shipped":2}]`)
+
+	s.DieAt(runnertest.AfterClaim, "store_report")
+	s.Enqueue(DailyReport{}) // as the schedule submits it: the day before, which had no orders
+	s.finish()
+	var yesterday string
+	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
+	_, lines = call(t, "GET", s.url+"/reports/"+yesterday, "")
+	is.Equal(lines, "[]")
+}
+
+// The commands of README.md, in order, against the program; a comment is what the answer has in it, sooner or later.
+func TestTheReadmesTourWorks(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	readme, err := os.ReadFile("README.md")
+	is.NoErr(err)
+	ctx, stop := context.WithCancel(t.Context())
+	out, ended := &printed{}, make(chan error, 1)
+	database := pgtest.EmptyURL(t)
+	go func() { ended <- run(ctx, database, "127.0.0.1:0", out) }()
+	pgtest.Wait(t, "the program prints where it is", func() bool { return out.address() != "" })
+
+	command := regexp.MustCompile(`(?m)^curl (?:-X (\w+) )?http://127\.0\.0\.1:8090(\S+)(?: -d '(.*)')?(?: +# (.*))?$`)
+	commands := command.FindAllStringSubmatch(string(readme), -1)
+	is.Equal(len(commands), strings.Count(string(readme), "\ncurl ")) // all of them are understood
+	for _, c := range commands {
+		method, path, body, want := c[1], c[2], c[3], c[4]
+		if method == "" {
+			method = http.MethodGet
+		}
+		pgtest.Wait(t, c[0], func() bool {
+			status, answer := call(t, method, out.address()+path, body)
+			return status < 300 && strings.Contains(answer, want)
+		})
+	}
+	r, err := runner.New(pgtest.Connect(t, database), options())
+	is.NoErr(err)
+	defer r.Close()
+	fire, err := r.Admin().TriggerSchedule(t.Context(), "daily-report", "tester")
+	is.NoErr(err) // it is declared
+	ran, err := r.Wait(t.Context(), *fire.JobID)
+	is.NoErr(err)
+	is.Equal(ran.State, runner.StateSucceeded)
+	stop()
+	is.NoErr(<-ended) // it drains and ends
+}
+
+// printed keeps what the program prints.
+type printed struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *printed) address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return regexp.MustCompile(`http://\S+`).FindString(p.text.String())
+}

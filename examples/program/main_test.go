@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// program is the built example and the environment of its processes.
+type program struct {
+	t    *testing.T
+	file string
+	env  []string
+}
+
+// build builds the example as a team builds its own program.
+func build(t *testing.T) program {
+	t.Helper()
+	p := program{t: t, file: filepath.Join(t.TempDir(), "greeter"), env: []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}}
+	if out, err := exec.Command("go", "build", "-o", p.file, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for _, one := range os.Environ() {
+		if !strings.HasPrefix(one, "TRAPEZE_") && !strings.HasPrefix(one, "DATABASE_URL=") {
+			p.env = append(p.env, one)
+		}
+	}
+	return p
+}
+
+// run runs a command to its end, and returns its output, its error line and its exit code.
+func (p program) run(args ...string) (out, errs string, code int) {
+	p.t.Helper()
+	var stdout, stderr bytes.Buffer
+	c := exec.Command(p.file, args...)
+	c.Env, c.Stdout, c.Stderr = p.env, &stdout, &stderr
+	_ = c.Run() // the exit code tells
+	return stdout.String(), stderr.String(), c.ProcessState.ExitCode()
+}
+
+// start starts a command that goes on until the test ends, and returns its first line, which is JSON.
+func (p program) start(args ...string) (ready map[string]any) {
+	p.t.Helper()
+	is := is.New(p.t)
+	var log bytes.Buffer
+	c := exec.Command(p.file, args...)
+	c.Env, c.Stderr = p.env, &log
+	out, err := c.StdoutPipe()
+	is.NoErr(err)
+	is.NoErr(c.Start())
+	p.t.Cleanup(func() {
+		is.NoErr(c.Process.Signal(syscall.SIGTERM))
+		if err := c.Wait(); err != nil { // it drains
+			p.t.Errorf("%s: %v\n%s", args[0], err, log.String())
+		}
+	})
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	is.NoErr(err)
+	is.NoErr(json.Unmarshal(line, &ready))
+	return ready
+}
+
+func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
+	is := is.New(t)
+	p := build(t)
+
+	out, _, code := p.run("version")
+	is.Equal(code, 0)
+	is.True(strings.HasPrefix(out, "greeter ")) // by its own name
+	out, _, _ = p.run("enqueue", "--help")
+	is.True(strings.Contains(out, "greeter enqueue"))
+	is.True(!strings.Contains(out, "  trapeze "))
+	_, errs, code := p.run("jobs")
+	is.Equal(code, 2) // there are no tables yet
+	is.True(strings.HasPrefix(errs, "greeter: "))
+	_, _, code = p.run("migrate", "up")
+	is.Equal(code, 0)
+
+	ready := p.start("serve")
+	out, _, code = p.run("enqueue", "greet", "--args", `{"name":"ada"}`, "--wait", "--json")
+	is.Equal(code, 0)
+	is.True(strings.Contains(out, `"hello ada"`)) // its handler ran
+	_, errs, code = p.run("enqueue", "greet", "--server", ready["http"].(string))
+	is.Equal(errs, "")
+	is.Equal(code, 0)
+	out, _, code = p.run("doctor", "--json")
+	is.Equal(code, 0)
+	is.True(strings.Contains(out, "schema"))
+	_, errs, code = p.run("demo")
+	is.Equal(code, 2) // which is trapeze's own, as the worked example is
+	is.True(strings.Contains(errs, "greeter --help"))
+}
+
+// TestTheGuideShowsCodeOfTheExamples compares the Go code of the guide with the examples, line by line.
+func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
+	is := is.New(t)
+	known, shown := map[string]bool{}, 0
+	for _, file := range []string{"main.go", "../mounting/main.go", "../mounting/main_test.go"} {
+		source, err := os.ReadFile(file)
+		is.NoErr(err)
+		for line := range strings.Lines(string(source)) {
+			known[strings.TrimSpace(line)] = true
+		}
+	}
+	guide, err := os.ReadFile("../../docs/embedding.md")
+	is.NoErr(err)
+	inCode := false
+	for line := range strings.Lines(string(guide)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "```") {
+			inCode = line == "```go"
+			continue
+		}
+		if inCode {
+			shown++
+			if !known[line] {
+				t.Errorf("no example has the line %q", line)
+			}
+		}
+	}
+	is.True(shown > 30) // it found the code
+}
+
+func TestTheProgramIsARemoteWorkerToo(t *testing.T) {
+	is := is.New(t)
+	p := build(t)
+	pod := p
+	pod.env = append(pod.env[:len(pod.env):len(pod.env)], "TRAPEZE_KINDS=greet", "TRAPEZE_RUNNER=false")
+	ready := pod.start("serve") // it runs nothing itself
+	worker := p
+	worker.env = append([]string{"DATABASE_URL="}, p.env[1:]...)
+	is.Equal(worker.start("worker", "--server", ready["http"].(string))["started"], true)
+	out, _, code := p.run("enqueue", "greet", "--args", `{"name":"ada"}`, "--wait", "--json")
+	is.Equal(code, 0)
+	is.True(strings.Contains(out, `"hello ada"`))
+}

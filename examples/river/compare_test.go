@@ -1,0 +1,239 @@
+package world_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	world "github.com/trapeze-run/trapeze/examples/river"
+	"github.com/trapeze-run/trapeze/examples/river/moving"
+	"github.com/trapeze-run/trapeze/examples/river/withriver"
+	"github.com/trapeze-run/trapeze/examples/river/withtrapeze"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// program is what both programs can do.
+type program interface {
+	SignUp(ctx context.Context, tx pgx.Tx, email string) error
+	Import(ctx context.Context, emails []string) error
+	Watch(ctx context.Context, parcel string, after time.Duration) error
+	Bill(ctx context.Context, number string) (id int64, isNew bool, err error)
+	Hang(ctx context.Context) error
+	Output(ctx context.Context, id int64) (string, error)
+	Stop(ctx context.Context) error
+}
+
+// database has the tables of both, and the program's own.
+func database(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	is := is.New(t)
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	is.NoErr(withriver.Migrate(t.Context(), pool))
+	is.NoErr(withtrapeze.Migrate(t.Context(), pool))
+	_, err := pool.Exec(t.Context(), `create table ledger (invoice text not null)`)
+	is.NoErr(err)
+	return pool
+}
+
+func TestBothProgramsDoTheSame(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := database(t)
+	var ofRiver, ofTrapeze world.World
+	r, err := withriver.Start(t.Context(), pool, &ofRiver)
+	is.NoErr(err)
+	z, err := withtrapeze.Start(t.Context(), pool, &ofTrapeze)
+	is.NoErr(err)
+	use(t, pool, r, "river")
+	use(t, pool, z, "trapeze")
+
+	// Everything but the beat, whose number depends on how long the test takes.
+	want := map[string]int{
+		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // after one busy mail server each
+		"arrived parcel":        1,                      // after a snooze, which is no failure
+		"try of welcome":        7,                      // three with a failure first, and nobody
+		"failed try of welcome": 3,                      // nobody was cancelled, or failed for good
+		"try of track":          2, "try of invoice": 1, // the same invoice twice is one job
+		"try of slow": 1, "failed try of slow": 1,
+	}
+	for name, w := range map[string]*world.World{"River": &ofRiver, "Trapeze": &ofTrapeze} {
+		pgtest.Wait(t, name+" does all of it, and a beat", func() bool {
+			did := w.Record()
+			for what, n := range want {
+				if did[what] < n {
+					return false
+				}
+			}
+			return did["beat"] > 0
+		})
+	}
+	is.NoErr(r.Stop(t.Context()))
+	is.NoErr(z.Stop(t.Context()))
+	for name, w := range map[string]*world.World{"River": &ofRiver, "Trapeze": &ofTrapeze} {
+		did := w.Record()
+		delete(did, "beat")
+		delete(did, "try of beat")
+		if fmt.Sprint(did) != fmt.Sprint(want) { // maps are printed in order
+			t.Errorf("%s did\n%v, want\n%v", name, did, want)
+		}
+	}
+	var ledger int
+	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from ledger`).Scan(&ledger))
+	is.Equal(ledger, 2) // one invoice each
+}
+
+// use gives a program its jobs.
+func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
+	t.Helper()
+	is := is.New(t)
+	ctx := t.Context()
+	is.NoErr(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return p.SignUp(ctx, tx, "ada") }))
+	tx, err := pool.Begin(ctx)
+	is.NoErr(err)
+	is.NoErr(p.SignUp(ctx, tx, "eve"))
+	is.NoErr(tx.Rollback(ctx)) // eve gets no mail
+	is.NoErr(p.Import(ctx, []string{"ben", "cyd", "nobody"}))
+	is.NoErr(p.Watch(ctx, "parcel", 200*time.Millisecond))
+	is.NoErr(p.Hang(ctx))
+	tx, err = pool.Begin(ctx) // while it is open the first invoice cannot be paid
+	is.NoErr(err)
+	_, err = tx.Exec(ctx, `lock table ledger in share mode`)
+	is.NoErr(err)
+	first, isNew, err := p.Bill(ctx, name+"-1")
+	is.NoErr(err)
+	is.True(isNew)
+	second, isNew, err := p.Bill(ctx, name+"-1")
+	is.NoErr(err)
+	is.True(!isNew) // it is under way
+	is.Equal(first, second)
+	is.NoErr(tx.Rollback(ctx))
+	output, err := p.Output(ctx, first)
+	is.NoErr(err)
+	is.Equal(output, `"paid `+name+`-1"`)
+}
+
+// While River finishes what it has, Trapeze takes what is new; what River has for later moves.
+func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, pool := t.Context(), database(t)
+	var w world.World
+	r, err := withriver.Start(ctx, pool, &w)
+	is.NoErr(err)
+	var old []string
+	for i := range 50 {
+		old = append(old, fmt.Sprint("old", i))
+		is.NoErr(r.Watch(ctx, fmt.Sprint("far", i), time.Hour))
+	}
+	is.NoErr(r.Import(ctx, old))
+
+	z, err := withtrapeze.Start(ctx, pool, &w)
+	is.NoErr(err)
+	for i := range 50 {
+		is.NoErr(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return z.SignUp(ctx, tx, fmt.Sprint("new", i)) }))
+	}
+	for total := 0; total < 50; {
+		moved, err := moving.Move(ctx, r.Client(), z.Runner())
+		is.NoErr(err)
+		is.True(moved > 0)
+		total += moved
+	}
+	moved, err := moving.Move(ctx, r.Client(), z.Runner())
+	is.NoErr(err)
+	is.Equal(moved, 0)
+	r.Client().PeriodicJobs().Clear()
+	pgtest.Wait(t, "River has nothing left", func() bool {
+		open, err := moving.Open(ctx, r.Client())
+		is.NoErr(err)
+		return open == 0
+	})
+	is.NoErr(r.Stop(ctx))
+	pgtest.Wait(t, "all new mails are sent", func() bool {
+		n := 0
+		for what := range w.Record() {
+			if strings.HasPrefix(what, "mail to new") {
+				n++
+			}
+		}
+		return n == 50
+	})
+	did := w.Record()
+	for i := range 50 {
+		is.Equal(did[fmt.Sprint("mail to old", i)], 1) // by River
+		is.Equal(did[fmt.Sprint("mail to new", i)], 1) // by Trapeze
+		is.Equal(did[fmt.Sprint("arrived far", i)], 0) // not due
+	}
+	var later int
+	is.NoErr(pool.QueryRow(ctx, `
+		select count(*) from trapeze.job
+		where kind = 'track' and state = 'pending' and run_after between now() + interval '50 minutes' and now() + interval '61 minutes'`).Scan(&later))
+	is.Equal(later, 50) // they kept their moment
+	is.NoErr(z.Stop(ctx))
+}
+
+// Any error rolls the move back, here that of a kind without a handler.
+func TestAMoveThatFailsMovesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	ctx, pool := t.Context(), database(t)
+	var w world.World
+	r, err := withriver.Start(ctx, pool, &w)
+	is.NoErr(err)
+	for i := range 3 {
+		is.NoErr(r.Watch(ctx, fmt.Sprint("far", i), time.Hour))
+	}
+	unknowing, err := runner.New(pool, runner.Options{}) // has no handlers: an unknown kind is refused
+	is.NoErr(err)
+	defer unknowing.Close()
+	moved, err := moving.Move(ctx, r.Client(), unknowing)
+	is.True(err != nil)
+	is.Equal(moved, 0)
+	var left int
+	is.NoErr(pool.QueryRow(ctx, `select count(*) from river_job where state = 'scheduled'`).Scan(&left))
+	is.Equal(left, 3)
+	is.NoErr(r.Stop(ctx))
+}
+
+// The guide's code is that of the programs: indented less, and where it has an empty line, lines may be left out.
+func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
+	is := is.New(t)
+	guide, err := os.ReadFile("../../docs/migrating/river.md")
+	is.NoErr(err)
+	var source string
+	for _, file := range []string{"withriver/program.go", "withtrapeze/program.go", "moving/moving.go"} {
+		text, err := os.ReadFile(file)
+		is.NoErr(err)
+		source += flat(string(text))
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(guide), -1)
+	is.True(len(blocks) > 10)
+	for _, block := range blocks {
+		for _, part := range strings.Split(block[1], "\n\n") {
+			if part = flat(part); !strings.Contains(source, part) {
+				t.Errorf("not in the programs:\n%s", part)
+			}
+		}
+	}
+}
+
+// flat removes the indentation.
+func flat(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
+		if line = strings.TrimSpace(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,51 @@
+// Package moving moves jobs that wait from River to Trapeze.
+package moving
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Open counts River's jobs that have not ended. At 0 River can go.
+func Open(ctx context.Context, client *river.Client[pgx.Tx]) (int, error) {
+	list, err := client.JobList(ctx, river.NewJobListParams().First(10_000).States(
+		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled))
+	if err != nil {
+		return 0, err
+	}
+	return len(list.Jobs), nil
+}
+
+// Move moves up to a hundred of River's scheduled jobs to Trapeze, in one transaction, and returns how many. The kinds and the JSON of
+// their arguments stay as they are. Attempts begin again. Call it until it returns 0. After an error nothing has moved, for example because
+// River has started one of the jobs meanwhile: call it again.
+func Move(ctx context.Context, client *river.Client[pgx.Tx], r *runner.Runner) (moved int, err error) {
+	err = r.Tx(ctx, func(tx pgx.Tx) error {
+		list, err := client.JobListTx(ctx, tx, river.NewJobListParams().First(100).States(rivertype.JobStateScheduled))
+		if err != nil {
+			return err
+		}
+		for _, j := range list.Jobs {
+			if _, err := client.JobDeleteTx(ctx, tx, j.ID); err != nil {
+				return fmt.Errorf("job %d: %w", j.ID, err)
+			}
+			args := runner.Raw{Name: j.Kind, JSON: j.EncodedArgs}
+			if _, err := r.EnqueueTx(ctx, tx, args, runner.Delay(max(0, time.Until(j.ScheduledAt)))); err != nil {
+				return fmt.Errorf("job %d: %w", j.ID, err)
+			}
+		}
+		moved = len(list.Jobs)
+		return nil
+	})
+	if err != nil {
+		moved = 0
+	}
+	return moved, err
+}

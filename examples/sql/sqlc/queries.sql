@@ -1,0 +1,2 @@
+-- name: InsertOrder :exec
+insert into orders (no) values ($1);

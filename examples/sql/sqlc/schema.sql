@@ -1,0 +1,1 @@
+create table orders (no int primary key);
