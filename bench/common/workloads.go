@@ -62,7 +62,7 @@ func (b *bench) drain() {
 	}
 }
 
-// submit is W2: how fast jobs are submitted.
+// submit is W2 and W2T: how fast jobs are submitted.
 func (b *bench) submit() {
 	must(b.p.Open(b.ctx, b.url))
 	a := Snap(b.url)

@@ -23,7 +23,7 @@ type set map[string]string // env of one cell
 
 // cells[peer][workload]; a missing workload is not run for that peer.
 var cells = map[string]map[string]set{
-	"river": {"W1": {"N": "100000", "WORKERS": "1000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
+	"river": {"W1": {"N": "100000", "WORKERS": "1000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "1000"}, "W4T": {"N": "2000", "WORKERS": "1000"}, "W5": {"N": "1000000", "WORKERS": "1000"}, "W6": {"N": "2000"}},
 	"river-tx": {"W4L": {"N": "200", "RIVER_TX": "1"}, "W4C": {"N": "2000", "WORKERS": "1000", "RIVER_TX": "1"}},
 	"gue": {"W1": {"N": "20000", "WORKERS": "32"}, "W2": {"N": "20000"}, "W3": {"N": "200", "WORKERS": "20"}, "W4L": {"N": "200", "WORKERS": "20"},
@@ -32,7 +32,7 @@ var cells = map[string]map[string]set{
 	"graphile-default": {"W1": {"N": "20000"}, "W3": {"N": "200"}, "W4L": {"N": "200"}, "W4C": {"N": "1000"}, "W6": {"N": "2000"}},
 	"pgboss":           {"W1": {"N": "100000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W5": {"N": "1000000"}, "W6": {"N": "2000"}},
 	"dbos":             {"W1": {"N": "3000"}, "W2": {"N": "5000"}, "W3": {"N": "300"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W6": {"N": "2000"}},
-	"trapeze": {"W1": {"N": "100000", "WORKERS": "2000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
+	"trapeze": {"W1": {"N": "100000", "WORKERS": "2000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "2000"}, "W4T": {"N": "2000", "WORKERS": "2000"}, "W5": {"N": "1000000", "WORKERS": "2000"}, "W6": {"N": "2000"}},
 }
 
@@ -78,7 +78,7 @@ func psql(db, sql string) {
 
 func main() {
 	peers := flag.String("peers", "trapeze,river,river-tx,gue,graphile,graphile-default,pgboss,dbos", "")
-	wl := flag.String("workloads", "W1,W2,W3,W4L,W4C,W4T,W5,W6", "")
+	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6", "")
 	rounds := flag.Int("rounds", 3, "")
 	extra := flag.String("extra", "", "name=path[,name=path] further adapters")
 	outf := flag.String("out", "", "JSON lines file")
@@ -225,6 +225,7 @@ func flat(pre string, m map[string]any, o map[string][]float64) {
 var shown = map[string][]string{
 	"W1":  {"rate", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W2":  {"rate", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
+	"W2T": {"rate", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W3":  {"latency_ms.p50", "latency_ms.p95", "latency_ms.p99"},
 	"W4L": {"gap_ms.p50", "gap_ms.p95", "gap_ms.p99", "chain_ms.p50", "chain_ms.p95", "chain_ms.p99"},
 	"W4C": {"chains_per_s", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 type step struct{ common.Payload }
@@ -29,7 +30,7 @@ func (p *peer) Config() string { return "trapeze, default options, slots = worke
 func (p *peer) Setup(ctx context.Context, url string) error {
 	pool := common.Pool(ctx, url, 4)
 	defer pool.Close()
-	return runner.Migrate(ctx, pool, runner.Options{})
+	return migrate.Up(ctx, pool, runner.Options{})
 }
 
 func quiet() runner.Options {
@@ -48,6 +49,9 @@ func (p *peer) Bulk(ctx context.Context, ps []common.Payload) error {
 	list := make([]runner.Args, len(ps))
 	for i, x := range ps {
 		list[i] = step{x}
+	}
+	if common.InTransaction() {
+		return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error { _, err := p.r.EnqueueManyTx(ctx, tx, list, runner.Foreign()); return err })
 	}
 	_, err := p.r.EnqueueMany(ctx, list, runner.Foreign())
 	return err
