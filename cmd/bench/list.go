@@ -14,6 +14,7 @@ var workloads = []workload{
 	{"drain", (*lab).drain},
 	{"chains", (*lab).chains},
 	{"rows", (*lab).rows},
+	{"rows-queued", (*lab).rowsQueued},
 	{"args", (*lab).args},
 	{"retries", (*lab).retries},
 	{"priorities", (*lab).priorities},
