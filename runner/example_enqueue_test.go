@@ -86,6 +86,29 @@ func ExampleOutcome_InTx() {
 	// 2 calls, 1 row
 }
 
+// A statement of Write is in the commit that ends the job as well, which other jobs that end at the same time share.
+func ExampleOutcome_Write() {
+	during(func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[Mail]) (*runner.Outcome, error) {
+			return runner.Done(nil).Write(`insert into sent values ($1)`, j.Args.To), nil
+		})
+	}, func(ctx context.Context, r *runner.Runner) {
+		must(r.Tx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `create table sent ("to" text)`)
+			return err
+		}))
+		made, err := r.Enqueue(ctx, Mail{"ada"})
+		must(err)
+		await(ctx, r, made.ID)
+		var to string
+		must(r.Tx(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, `select "to" from sent`).Scan(&to) }))
+		fmt.Println(to)
+	})
+	// Output:
+	// succeeded
+	// ada
+}
+
 // While a job holds the key, a submission makes none and returns that one.
 func ExampleUnique() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {

@@ -36,6 +36,7 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},
 		"of a finish with a next step":    {cut: "result-of-a", runsA: 1, fence: 1},
 		"of a finish with writes":         {cut: "commit", runsA: 1, fence: 1, handler: withRow},
+		"of a finish with a statement":    {cut: "commit", runsA: 1, fence: 1, handler: withStatement},
 		"of a retry":                      {cut: "error-of-a", runsA: 2, fence: 2, handler: onceWrong},
 		"of a retry later":                {cut: "later-of-a", runsA: 2, fence: 2, handler: onceLater},
 		"of an enqueue":                   {cut: "args-of-a", runsA: 1, fence: 1, front: true},
@@ -101,6 +102,10 @@ func withRow(j *raw, _ int) (*runner.Outcome, error) {
 		_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
 		return err
 	}), nil
+}
+
+func withStatement(j *raw, _ int) (*runner.Outcome, error) {
+	return runner.Then(of("kind-b")).Write(`insert into rows values ($1)`, j.ID()), nil
 }
 
 func onceWrong(_ *raw, n int) (*runner.Outcome, error) {

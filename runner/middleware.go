@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,11 +34,16 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 
 // withValues returns an outcome whose writes see the values of a context as well as those of their own.
 func (o *Outcome) withValues(from context.Context) *Outcome {
-	if o == nil || len(o.inTx) == 0 {
+	if o == nil || len(o.writes) == 0 {
 		return o
 	}
-	with, writes := *o, o.inTx // a handler may return the same outcome again
-	with.inTx = work.Writes{func(ctx context.Context, tx pgx.Tx) error { return writes.Run(valued{ctx, from}, tx) }}
+	with := *o // a handler may return the same outcome again
+	with.writes = slices.Clone(o.writes)
+	for i, w := range o.writes {
+		if w.Do != nil {
+			with.writes[i].Do = func(ctx context.Context, tx pgx.Tx) error { return w.Do(valued{ctx, from}, tx) }
+		}
+	}
 	return &with
 }
 

@@ -69,7 +69,7 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	if o.wrong != nil {
 		return nil, o.wrong
 	}
-	w := &work.Outcome{Status: o.status, InTx: o.inTx, Snooze: o.snooze, EndChain: o.endChain}
+	w := &work.Outcome{Status: o.status, Writes: o.writes, Snooze: o.snooze, EndChain: o.endChain}
 	for _, f := range o.undo {
 		steps, err := f.steps()
 		if err != nil {

@@ -122,11 +122,14 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
-// tx writes its rows in the transaction that ends the job.
+// tx writes its rows in the transaction that ends the job: every other job by a statement that shares its commit with others.
 func (d *demo) tx(_ context.Context, c *claim[tx]) (*runner.Outcome, error) {
-	id, fence, args := c.ID(), c.Fence(), c.Args
-	return runner.Done(map[string]int{"rows": args.Rows}).InTx(func(ctx context.Context, t pgx.Tx) error {
-		insert := `insert into ` + d.rows + ` (job_id, fence, n) select $1, $2, n from generate_series(1, $3::int) n`
+	id, fence, args, done := c.ID(), c.Fence(), c.Args, runner.Done(map[string]int{"rows": c.Args.Rows})
+	insert := `insert into ` + d.rows + ` (job_id, fence, n) select $1, $2, n from generate_series(1, $3::int) n`
+	if id%2 == 0 && !args.Rollback {
+		return done.Write(insert, id, fence, args.Rows), nil
+	}
+	return done.InTx(func(ctx context.Context, t pgx.Tx) error {
 		if _, err := t.Exec(ctx, insert, id, fence, args.Rows); err != nil {
 			return err
 		}

@@ -7,11 +7,12 @@
 //
 // Read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order: they are the story of a job. The other files have one
 // mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends),
-// flush_readback.go (ends whose reply was lost), writes.go and lease_tx.go (what handlers write), orphans.go and missing.go (differences
-// between the table and Runs), heartbeat.go, live.go, submit.go. What all share is in identity.go.
+// flush_readback.go (ends whose reply was lost), finish_in_tx.go and finish_group.go (ends with writes of the handler), writes.go and
+// lease_tx.go (what handlers write before that), orphans.go and missing.go (differences between the table and Runs), heartbeat.go,
+// live.go, submit.go. What all share is in identity.go.
 //
-// Each part knows only parts before it in this list: Identity, submitter, fanOuts, flusher, leaseTx, finisher, executor, claimer, sweeper,
-// Engine. It reaches a later one only by a function that New hands to it.
+// Each part knows only parts before it in this list: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor, claimer,
+// sweeper, Engine. It reaches a later one only by a function that New hands to it.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
 //	   │                                    │   ▲                  ▲

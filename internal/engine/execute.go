@@ -187,20 +187,25 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	switch {
 	case o.Fan != nil:
 		next, err = x.ends.fanOut(one, o)
-	case len(o.InTx) > 0:
+	case len(o.Writes) > 0 && !x.ends.groups.takes(one.Claimed.Kind, o.Writes):
 		next, err = x.ends.finishInTx(one, o)
 	default:
 		if err = x.ends.finishSoon(one, o); err == nil {
 			return nil, true
 		}
 	}
+	return x.concludeWritten(one, next, err, cause), false
+}
+
+// concludeWritten goes on after an end with writes, or decides what its error comes to. It returns the next step when that is ours already.
+func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		err, cause = held.err, context.Cause(one.Ctx)
 	}
 	if err != nil {
-		return x.concludeError(one, err, cause), false
+		return x.concludeError(one, err, cause)
 	}
-	return next, false
+	return next
 }
 
 // afterFlush goes on after ends without a waiting caller, on the flusher's goroutine: work that may take time gets a separate one. The
@@ -228,7 +233,14 @@ func (x *executor) afterFlush(ends []*flush) {
 // goOn closes the claim of an end that was written, or not, and has the next step performed. It reports whether the slot of
 // its lane is free.
 func (x *executor) goOn(w *flush) bool {
-	next := x.ends.pursue(w)
+	var next *Run
+	if len(w.writes) == 0 {
+		next = x.ends.pursue(w)
+	} else {
+		var err error
+		next, err = x.ends.finishGrouped(w)
+		next = x.concludeWritten(w.one, next, err, context.Cause(w.one.Ctx))
+	}
 	free := x.close(w.one, next)
 	if next != nil {
 		x.workers.Give(next)

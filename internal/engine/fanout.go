@@ -30,14 +30,14 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 		return nil, job.Permanent(err)
 	}
 	pool := fin.Store.Pool()
-	if len(o.InTx) > 0 || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
+	if len(o.Writes) > 0 || slices.ContainsFunc(f.Children, func(n store.NewJob) bool { return n.UniqueKey != nil }) {
 		pool = fin.Pool
 	}
 	var empty bool
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
-			if len(o.InTx) > 0 {
-				if err := callWrite(ctx, one, tx, o.InTx); err != nil {
+			if len(o.Writes) > 0 {
+				if err := callWrite(ctx, one, tx, o.Writes); err != nil {
 					return &writeError{err}
 				}
 			}
@@ -49,10 +49,10 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
-		}, func(ctx context.Context) (bool, error) {
+		}, end{committed: func(ctx context.Context) (bool, error) {
 			c, err := fin.Store.ClaimOutcome(ctx, one.Lease)
 			return c.FannedOut, err
-		})
+		}})
 	}
 	err = write()
 	for try := 0; fin.Store.IDTaken(err) && try < idTries; try++ {

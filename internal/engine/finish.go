@@ -22,6 +22,7 @@ type finisher struct {
 	fanOuts *fanOuts
 	leases  *leaseTx
 	flusher *flusher
+	groups  *groups
 }
 
 // flushOf prepares the end of a claim and its hand-off to the next step.
@@ -43,14 +44,19 @@ func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	return job.Permanent(err)
 }
 
-// finishSoon has the end of a handler that succeeded written by the next group commit, with the next step. It returns an error when the
-// step is refused.
+// finishSoon has the end of a handler that succeeded written by the next group commit, with the next step and the statements that it
+// queued. It returns an error when the step is refused.
 func (fin *finisher) finishSoon(one *Run, o *work.Outcome) error {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
 		return err
 	}
-	fin.flusher.put(fin.flushOf(one, e, next))
+	w := fin.flushOf(one, e, next)
+	if w.writes = o.Writes; len(w.writes) > 0 {
+		fin.groups.put(w)
+	} else {
+		fin.flusher.put(w)
+	}
 	return nil
 }
 

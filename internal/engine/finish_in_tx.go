@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -13,55 +14,84 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: fence, writes, end
-// and next step are one commit. The writes run again when the connection broke before the commit; only one commit counts.
-// After an error the claim has not ended.
+// finishInTx ends a claim in a transaction of the host's pool, with the handler's own writes in it: see [finisher.finishAlone].
 func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
 		return nil, err
 	}
-	e = fin.flushOf(one, e, next).ending
+	w := fin.flushOf(one, e, next)
+	w.writes = o.Writes
+	return fin.finishAlone(w)
+}
+
+// finishAlone ends a claim in a transaction of its own: fence, writes, end and next step are one commit. The writes run again when the
+// connection broke before the commit; only one commit counts. After an error the claim has not ended.
+func (fin *finisher) finishAlone(w *flush) (*Run, error) {
+	one, next := w.one, w.next
 	if next != nil {
 		defer func() { fin.inFlight.remove(next.ID) }()
 	}
-	var ended store.Ended
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, fin.Pool, func(ctx context.Context, tx pgx.Tx) error {
-			if err := callWrite(ctx, one, tx, o.InTx); err != nil {
+			if err := callWrite(ctx, one, tx, w.writes); err != nil {
 				return &writeError{err}
 			}
 			if err := one.Events.WriteIn(ctx, tx); err != nil {
 				return err
 			}
-			var err error
-			if ended, err = fin.Store.FinishIn(ctx, tx, one.Lease.Pod, e); err != nil {
-				return err
-			}
 			return failpoint.Hit(failpoint.InTxCommit)
-		}, func(ctx context.Context) (bool, error) {
-			// No other statement ends this claim as succeeded; a cancel is as good, from any writer.
-			child := int64(0)
-			if next != nil {
-				child = next.ID
-			}
-			found, err := fin.Store.ClaimOutcomes(ctx, one.Lease.Pod, []job.Lease{one.Lease}, []int64{child}, false)
-			c := found[one.Lease.JobID]
-			ended.ChildRunning = c.NextRunning
-			return c.State != nil && *c.State == ended.State, err
-		})
+		}, end{func(ctx context.Context, tx *store.Holding) (err error) {
+			w.ended, err = tx.Finish(ctx, fin.Store, one.Lease.Pod, w.ending)
+			return err
+		}, fin.committed(w)})
 	}
-	err = write()
+	err := write()
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
 		if err = fin.renumberNext(one, next); err == nil {
 			err = write()
 		}
 	}
 	if err == nil {
-		return fin.finished(one, next, e, ended, nil), nil
+		return fin.finished(one, next, w.ending, w.ended, nil), nil
 	}
 	fin.undoStart(one, next)
 	return fin.concludeHeld(one, err)
+}
+
+// committed returns a function that reads back whether an end was committed by its transaction, and then what it came to. No other
+// transaction ends the claim as succeeded.
+func (fin *finisher) committed(w *flush) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		child := int64(0)
+		if w.next != nil {
+			child = w.next.ID
+		}
+		found, err := fin.Store.ClaimOutcomes(ctx, w.one.Lease.Pod, []job.Lease{w.one.Lease}, []int64{child}, false)
+		c := found[w.one.Lease.JobID]
+		w.ended = store.Ended{State: job.Succeeded, ChildRunning: c.NextRunning}
+		return c.State != nil && *c.State == job.Succeeded, err
+	}
+}
+
+// finishGrouped goes on after an end with queued statements. It returns the next step when that is ours already; after an error the claim
+// has not ended.
+func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
+	if errors.Is(w.err, errAlone) {
+		next, err := fin.finishAlone(w)
+		if _, refused := errors.AsType[*heldError](err); refused {
+			fin.groups.refused(w.one.Claimed.Kind)
+		}
+		return next, err
+	}
+	if w.next != nil {
+		defer fin.inFlight.remove(w.next.ID)
+	}
+	if w.err == nil || errors.Is(w.err, errStopped) {
+		return fin.finished(w.one, w.next, w.ending, w.ended, w.err), nil
+	}
+	fin.undoStart(w.one, w.next)
+	return fin.concludeHeld(w.one, w.err)
 }
 
 // writeError is an error of the handler's own writes.

@@ -9,6 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
 )
 
 // flush is one end on its way, answered once.
@@ -16,6 +17,7 @@ type flush struct {
 	one     *Run
 	ending  store.Ending
 	next    *store.NewJob
+	writes  work.Writes // of the handler, in the same commit
 	ended   store.Ended
 	err     error
 	done    chan struct{} // closed with the answer; nil: no caller waits, and flusher.written is called
@@ -25,7 +27,7 @@ type flush struct {
 
 // weight is about how many bytes an end is on the wire.
 func (w *flush) weight() int {
-	bytes := 500 + len(w.ending.Result) + len(w.ending.Error)
+	bytes := 500 + len(w.ending.Result) + len(w.ending.Error) + w.writes.Size()
 	if w.ending.Next != nil {
 		bytes += len(w.ending.Next.Args) + len(w.ending.Next.Planned)
 	}

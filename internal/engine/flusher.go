@@ -17,9 +17,11 @@ import (
 // and a busy one fills its batches by itself.
 type flusher struct {
 	*Identity
-	written func(ends []*flush) // goes on after ends that no caller waits for
-	soon    func() bool         // whether handlers are about to be called
-	alive   context.Context     // ends when the engine gives up writing
+	write   func(ctx context.Context, batch []*flush) // writes a batch and answers every member
+	atMost  int                                       // ends in a batch
+	written func(ends []*flush)                       // goes on after ends that no caller waits for
+	soon    func() bool                               // whether handlers are about to be called
+	alive   context.Context                           // ends when the engine gives up writing
 	die     context.CancelFunc
 	some    wait.Signal // a hint that the queue is not empty
 
@@ -43,7 +45,8 @@ const (
 var errStopped = errors.New("the runner has stopped")
 
 func newFlusher(i *Identity, written func([]*flush), soon func() bool) *flusher {
-	f := &flusher{Identity: i, written: written, soon: soon, some: wait.NewSignal()}
+	f := &flusher{Identity: i, atMost: flushAtMost, written: written, soon: soon, some: wait.NewSignal()}
+	f.write = f.flush
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f
 }
@@ -61,7 +64,7 @@ func (f *flusher) run(ctx context.Context) {
 				case <-f.some:
 					f.gather()
 					for batch := f.take(); len(batch) > 0; batch = f.take() {
-						f.watched(func() { f.flush(ctx, batch) })
+						f.watched(func() { f.write(ctx, batch) })
 					}
 				}
 			}
@@ -118,8 +121,8 @@ func (f *flusher) take() []*flush {
 	}
 	batch := f.queue
 	f.queue = nil
-	if len(batch) > flushAtMost {
-		batch, f.queue = batch[:flushAtMost:flushAtMost], slices.Clone(batch[flushAtMost:])
+	if n := f.atMost; len(batch) > n {
+		batch, f.queue = batch[:n:n], slices.Clone(batch[n:])
 	}
 	if f.writing++; f.landing == nil {
 		f.landing = make(chan struct{})

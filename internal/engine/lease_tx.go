@@ -22,13 +22,19 @@ type leaseTx struct {
 	alive context.Context // ends when the engine gives up writing
 }
 
+// end is how a transaction ends its claim. The zero value is that of a transaction that ends none.
+type end struct {
+	finish    func(context.Context, *store.Holding) error // ends the claim and commits; nil: what was done before has ended it
+	committed func(context.Context) (bool, error)         // reports whether it was this transaction that ended the claim, which is not held any more
+}
+
 // run calls do in a transaction that holds a claim's lease, and commits it. The pool is the host's when the handler writes in it. When the
 // connection breaks before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
-// and when that is gone, ended says whether it was this transaction that ended it; nil: it ends no claim. do's own errors come back
-// as they are. The transactions of one claim take turns, so that each knows its number. They end with the handler's context:
-// a cancel or stop of the job does not wait for a write that hangs. But the outcome of the commit of an end is read back until it is known,
-// also when the context has ended: should it be committed, the next step is this pod's, and no other would ever start it.
-func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) error {
+// and when that is gone, end does. do's own errors come back as they are. The transactions of one claim take turns, so that each knows its
+// number. They end with the handler's context: a cancel or stop of the job does not wait for a write that hangs. But the outcome of the
+// commit of an end is read back until it is known, also when the context has ended: should it be committed, the next step is this pod's,
+// and no other would ever start it.
+func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(l.alive, cancel)
@@ -46,7 +52,7 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 		if err := one.Events.Begin(ctx); err != nil {
 			return err
 		}
-		committed, err := l.try(ctx, one, pool, do, ended)
+		committed, err := l.try(ctx, one, pool, do, end)
 		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
@@ -62,7 +68,7 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			closed++ // each connection of the pool that leads to a former primary is closed by one try
 			continue
 		}
-		if backoff.Tries > 50 && (ended == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end is owed, however long the database is away
+		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end is owed, however long the database is away
 			return err
 		}
 	}
@@ -84,21 +90,12 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // try is one try of run. committed reports that the commit is known to have happened.
-func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, ended func(context.Context) (bool, error)) (committed bool, err error) {
-	tx, err := pool.Begin(ctx)
+func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
+	tx, err := store.Hold(ctx, l.Store, pool, one.Lease, l.Opts.LeaseFor, end.committed != nil)
 	if err != nil {
 		return false, err
 	}
-	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_ = tx.Rollback(ending) // after a commit it does nothing; a broken connection has rolled back already
-	}()
-	number, err := store.Hold(ctx, l.Store, tx, one.Lease, l.Opts.LeaseFor)
-	if err != nil {
-		store.CloseStale(tx.Conn(), err, true)
-		return false, err
-	}
+	defer tx.End(ctx)
 	if err := do(ctx, tx); err != nil {
 		// A statement of the handler's that took too long (57014) would take as long again; one that may not write (25006) is in a
 		// transaction that the handler made read-only, since Hold has written in it.
@@ -109,11 +106,15 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	err = tx.Commit(ending)
+	if end.finish != nil {
+		err = end.finish(ending, tx)
+	} else {
+		err = tx.Commit(ending)
+	}
 	if !store.Unknown(err) {
 		return err == nil, err
 	}
-	return l.readBack(ctx, one, number, err, ended)
+	return l.readBack(ctx, one, tx.Number(), err, end.committed)
 }
 
 // readBack reads the outcome of a commit whose reply was lost. For an end it retries until that is known: see run.

@@ -24,6 +24,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	life.Go(func() { e.beat(alive) })
 	life.Go(func() { e.compare(alive) })
 	life.Go(func() { e.ends.flusher.run(alive) })
+	life.Go(func() { e.ends.groups.run(alive) })
 	life.Go(func() { e.settleUntil(alive) })
 	var claims sync.WaitGroup
 	claims.Go(func() { e.Poller.Run(ctx) })
@@ -42,6 +43,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
 	life.Go(func() { e.ends.flusher.run(alive) })
+	life.Go(func() { e.ends.groups.run(alive) })
 	return func() {
 		e.CloseRuns()
 		die()

@@ -93,7 +93,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 
 // checkRemote refuses an outcome of a remote worker that no pod would take.
 func (e *Engine) checkRemote(o *work.Outcome) error {
-	if len(o.InTx) > 0 {
+	if len(o.Writes) > 0 {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
 	}
 	return e.CheckOutcome(o)

@@ -44,7 +44,7 @@ func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.
 			return err
 		}
 		return store.Checkpoint(ctx, w.leases.Store, tx, w.one.Lease.JobID, v)
-	}, nil)
+	}, end{})
 	if err != nil {
 		return err
 	}

@@ -33,13 +33,11 @@ func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	is.NoErr(err)
 	lease := job.Lease{JobID: ids[0], Fence: 1, Pod: boot}
 
-	tx, err := pool.Begin(t.Context())
+	tx, err := store.Hold(t.Context(), s, pool, lease, time.Minute, false)
 	is.NoErr(err)
-	number, err := store.Hold(t.Context(), s, tx, lease, time.Minute)
-	is.NoErr(err)
-	is.Equal(number, 1)
+	is.Equal(tx.Number(), 1)
 	is.NoErr(server.Restart(t.Context(), "immediate"))
-	_ = tx.Rollback(t.Context())
+	tx.End(t.Context())
 	pool.Reset()
 	s.Pool().Reset()
 
@@ -57,11 +55,9 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 	w.put(about("s"))
 	lease := leaseOf(boot, w.one(boot))
 	for _, commit := range []bool{false, true} {
-		tx, err := w.pool.Begin(w.ctx())
+		tx, err := store.Hold(w.ctx(), w.Store, w.pool, lease, time.Minute, false)
 		w.is.NoErr(err)
-		number, err := store.Hold(w.ctx(), w.Store, tx, lease, time.Minute)
-		w.is.NoErr(err)
-		w.is.Equal(number, 1) // the first try was rolled back
+		w.is.Equal(tx.Number(), 1) // the first try was rolled back
 		type answer struct {
 			writes int
 			held   bool
@@ -81,6 +77,7 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 		} else {
 			w.is.NoErr(tx.Rollback(w.ctx()))
 		}
+		tx.End(w.ctx())
 		got := <-answered
 		w.is.NoErr(got.err)
 		w.is.True(got.held)

@@ -23,7 +23,7 @@ var hot = map[string]string{
 	"fan_out": fanOutSQL.text, "waiting": waitingSQL.text, "end_waiting": endWaitingSQL.text, "off_balance": offBalanceSQL.text,
 	"claim_since": claimSinceSQL.text, "enqueue_since": enqueueSinceSQL.text, "marks": marksSQL.text, "worker_claim": workerClaimSQL.text,
 	"worker_claim_since": workerSinceSQL.text, "worker_claim_subjects": workerSubjectsSQL.text, "id_blocks": idBlocksSQL.text,
-	"enqueue_free": enqueueFreeSQL.text,
+	"enqueue_free": enqueueFreeSQL.text, "hold_to_end": holdToEndSQL.text, "hold_group": holdGroupSQL.text,
 }
 
 func TestHotStatementsKeepTheirPlans(t *testing.T) {

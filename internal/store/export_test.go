@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // What the tests of package store_test need of the inside.
@@ -86,4 +88,18 @@ func Run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *Statem
 // RunClaim runs a statement as a claim.
 func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, error) {
 	return claim(ctx, s, st, by)
+}
+
+// FinishIn is [Store.Finish] of one claim in a transaction of the test's.
+func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
+	batch := &pgx.Batch{}
+	ended, err := queueFinish(batch, s, boot, []Ending{e})
+	if err == nil {
+		err = db.SendBatch(ctx, batch).Close()
+	}
+	end, ok := ended[e.ID]
+	if err == nil && !ok {
+		err = job.ErrLeaseLost
+	}
+	return end, err
 }

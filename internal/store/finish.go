@@ -206,24 +206,40 @@ const (
 // After an error for which [Unknown] is true, read back with [Store.ClaimOutcomes]; never send it again blind. After one
 // for which [Refused] is true, send its members in parts, or one by one.
 func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
-	return finish(ctx, s, nil, boot, list)
-}
-
-// FinishIn is [Store.Finish] of one claim inside a transaction of the caller, which must commit it and do nothing else in it:
-// from here on its plans are pinned.
-func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
-	ended, err := finish(ctx, s, db, boot, []Ending{e})
+	sql, by := finishOf(boot, list)
+	found, err := run(ctx, s, scanEnded, sql, by)
 	if err != nil {
-		return Ended{}, err
+		return nil, fmt.Errorf("finish: %w", err)
 	}
-	end, ok := ended[e.ID]
-	if !ok {
-		return Ended{}, fmt.Errorf("finish job %d: %w", e.ID, job.ErrLeaseLost)
+	ended := make(map[int64]Ended, len(found))
+	for _, f := range found {
+		ended[f.id] = f.Ended
 	}
-	return end, nil
+	return ended, nil
 }
 
-func finish(ctx context.Context, s *Store, db DB, boot string, list []Ending) (map[int64]Ended, error) {
+// queueFinish queues [Store.Finish], pinned, for a transaction that holds all claims of the list and does nothing else after it. The map is
+// filled when the batch has been sent.
+func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[int64]Ended, error) {
+	sql, by := finishOf(boot, list)
+	values, err := sql.bind(by)
+	if err != nil {
+		return nil, err
+	}
+	ended := make(map[int64]Ended, len(list))
+	batch.Queue(pinSQL)
+	batch.Queue(s.In(sql.text), values...).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, scanEnded)
+		for _, f := range found {
+			ended[f.id] = f.Ended
+		}
+		return err
+	})
+	return ended, nil
+}
+
+// finishOf returns the statement that ends a batch of claims, and its arguments.
+func finishOf(boot string, list []Ending) (*statement, args) {
 	var (
 		ids, fences               []int64
 		states, outcomes, reasons []string
@@ -272,23 +288,7 @@ func finish(ctx context.Context, s *Store, db DB, boot string, list []Ending) (m
 			sql = finishBranchesSQL
 		}
 	}
-	var (
-		found []endedRow
-		err   error
-	)
-	if db == nil {
-		found, err = run(ctx, s, scanEnded, sql, by)
-	} else {
-		found, err = runIn(ctx, s, db, scanEnded, sql, by)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
-	ended := make(map[int64]Ended, len(found))
-	for _, f := range found {
-		ended[f.id] = f.Ended
-	}
-	return ended, nil
+	return sql, by
 }
 
 type endedRow struct {

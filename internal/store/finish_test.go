@@ -167,20 +167,20 @@ func TestAFinishInTheCallersTransactionStandsAndFallsWithIt(t *testing.T) {
 	c := w.one(boot)
 	w.exec(`create table mine (n int)`)
 	run := func(commit bool) error {
-		tx, err := w.pool.Begin(w.ctx())
-		w.is.NoErr(err)
-		defer func() { _ = tx.Rollback(w.ctx()) }()
-		if _, err := store.Hold(w.ctx(), w.Store, tx, leaseOf(boot, c), time.Minute); err != nil {
+		tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, true)
+		if err != nil {
 			return err
 		}
+		defer tx.End(w.ctx())
 		_, err = tx.Exec(w.ctx(), `insert into mine values (1)`)
 		w.is.NoErr(err)
-		_, err = w.FinishIn(w.ctx(), tx, boot, endingWith(c, w.new(then(c))[0]))
-		w.is.NoErr(err)
-		if commit {
-			return tx.Commit(w.ctx())
+		e := endingWith(c, w.new(then(c))[0])
+		if !commit {
+			_, err = w.FinishIn(w.ctx(), tx, boot, e)
+			return err
 		}
-		return tx.Rollback(w.ctx())
+		_, err = tx.Finish(w.ctx(), w.Store, boot, e)
+		return err
 	}
 	w.is.NoErr(run(false))
 	w.is.Equal(w.at(id).State, job.Running)

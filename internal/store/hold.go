@@ -2,41 +2,137 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// holdSQL checks a lease and holds it until the caller's transaction ends: whoever wants to take the job away waits or
-// passes it by. So that a frozen process cannot hold it for ever, the server ends the transaction when it has been idle
-// for a lease. The count of such transactions answers, after a lost reply to COMMIT, what came of it.
+// Holding is a transaction that holds a claim: whoever wants to take the job away waits or passes it by. So that a frozen process cannot
+// hold it for ever, the server ends the transaction when it has been idle for a lease. It is the handler's to write in; after
+// [Holding.End] it is closed for good. Not safe for concurrent use.
+type Holding struct {
+	pgx.Tx
+	number int
+	conn   *pgxpool.Conn
+}
+
+// holdSQL holds a claim and counts the transactions that did: the count answers, after a lost reply to COMMIT, what came of it.
 // Plan: Index Scan on live_pkey, one row; HOT.
-var holdSQL = newStatement(`
+//
+// holdToEndSQL is holdSQL for a transaction that ends the claim: that the row is gone is answer enough.
+// Plan: Index Scan on live_pkey, one row.
+var (
+	holdSQL = newStatement(`
 update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
 returning cancel_requested, writes, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
+	holdToEndSQL = newStatement(`
+with held as (select cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for update)
+select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
+)
 
-// Hold checks a lease in the caller's transaction, keeps it until that ends, and returns the transaction's number among
-// those that held the job. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before.
-func Hold(ctx context.Context, s *Store, db DB, l job.Lease, idle time.Duration) (number int, err error) {
-	type hold struct {
-		Cancelled bool
-		Number    int
-		Idle      string
+// Uncounted is the number of a transaction that ends its claim: of the claims that are still held, none has had so many.
+const Uncounted = math.MaxInt32
+
+// Hold begins a transaction on a connection of the pool and holds a claim in it, in one round trip; ends says that the transaction is to end
+// the claim. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before. The caller must call
+// [Holding.End].
+func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
 	}
-	found, err := askFor(ctx, s, db, pgx.RowToStructByPos[hold], holdSQL,
-		args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"idle", idle.Milliseconds()}})
-	switch {
+	h := &Holding{conn: conn}
+	if err := h.begin(ctx, s, l, idle, ends); err != nil {
+		CloseStale(conn.Conn(), err, true)
+		h.End(ctx)
+		return nil, fmt.Errorf("hold job %d: %w", l.JobID, err)
+	}
+	return h, nil
+}
+
+func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Duration, ends bool) error {
+	st := holdSQL
+	if ends {
+		st = holdToEndSQL
+	}
+	values, err := st.bind(args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"idle", idle.Milliseconds()}})
+	if err != nil {
+		return err
+	}
+	var (
+		held, cancelled bool
+		discard         string
+	)
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	batch.Queue(s.In(st.text), values...).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&cancelled, &h.number, &discard)
+		held = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+		return err
+	})
+	sent := h.conn.SendBatch(ctx, batch)
+	h.Tx = sent.Tx()
+	switch err := sent.Close(); {
 	case err != nil:
-		return 0, fmt.Errorf("hold job %d: %w", l.JobID, err)
-	case len(found) == 0:
-		return 0, fmt.Errorf("hold job %d: %w", l.JobID, lostIn(ctx, s, db, l))
-	case found[0].Cancelled:
-		return 0, fmt.Errorf("hold job %d: %w", l.JobID, job.ErrCancelled)
+		return err
+	case !held:
+		return lostIn(ctx, s, h.Tx, l)
+	case cancelled:
+		return job.ErrCancelled
 	}
-	return found[0].Number, nil
+	return nil
+}
+
+// Number is the transaction's number among those that held the claim, for [Settled].
+func (h *Holding) Number() int { return h.number }
+
+// Finish is [Store.Finish] of the claim that is held, and commits, in one round trip.
+func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (Ended, error) {
+	if h.conn.Conn().PgConn().TxStatus() == 'I' {
+		return Ended{}, fmt.Errorf("finish job %d: the handler's writes have ended the transaction: %w", e.ID, pgx.ErrTxClosed)
+	}
+	batch := &pgx.Batch{}
+	ended, err := queueFinish(batch, s, boot, []Ending{e})
+	if err != nil {
+		return Ended{}, err
+	}
+	batch.Queue("commit")
+	if err := h.conn.SendBatch(ctx, batch).Close(); err != nil {
+		return Ended{}, fmt.Errorf("finish job %d: %w", e.ID, err)
+	}
+	end, ok := ended[e.ID]
+	if !ok {
+		return Ended{}, fmt.Errorf("finish job %d: %w", e.ID, job.ErrLeaseLost)
+	}
+	return end, nil
+}
+
+// closed is a transaction that has ended: what a handler keeps of its own must not write in the next one on its connection.
+var closed = func() pgx.Tx {
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
+}()
+
+// End rolls back what was not committed, and gives the connection back. It waits at most five seconds, also when ctx has ended.
+func (h *Holding) End(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if h.conn.Conn().PgConn().TxStatus() != 'I' && h.Tx != nil {
+		_ = h.Tx.Rollback(ctx) // a broken connection has rolled back already
+	}
+	h.Tx = closed
+	h.conn.Release()
 }
 
 // settledSQL reads how many transactions have held a claim. It locks the row, so that it waits for the one in doubt,

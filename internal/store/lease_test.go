@@ -94,7 +94,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		lost(second(w.Park(w.ctx(), old, 0, store.Retry{Message: "boom"})))
 		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
 		lost(w.Emit(w.ctx(), old, store.Emission{Event: "my.event"}))
-		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute))) // what checkpoints go through
+		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // what checkpoints go through
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)
 		w.is.Equal(len(back), 0)

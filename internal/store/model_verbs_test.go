@@ -160,12 +160,15 @@ func progresses(l job.Lease, p job.Progress) verb {
 func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 	return in(fmt.Sprintf("checkpoint %s of %+v", checkpoint, l),
 		func(ctx context.Context, s *store.Store) (number int, err error) {
-			return number, s.Tx(ctx, func(tx pgx.Tx) error {
-				if number, err = store.Hold(ctx, s, tx, l, time.Minute); err != nil {
-					return err
-				}
-				return store.Checkpoint(ctx, s, tx, l.JobID, checkpoint)
-			})
+			tx, err := store.Hold(ctx, s, s.Pool(), l, time.Minute, false)
+			if err != nil {
+				return 0, err
+			}
+			defer tx.End(ctx)
+			if err = store.Checkpoint(ctx, s, tx, l.JobID, checkpoint); err == nil {
+				err = tx.Commit(ctx)
+			}
+			return tx.Number(), err
 		},
 		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
 }

@@ -106,11 +106,9 @@ func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
 	id := w.put(plain)[0]
 	c := w.one(boot)
 	w.due(25, id)
-	tx, err := w.pool.Begin(w.ctx())
+	tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, false)
 	w.is.NoErr(err)
-	defer func() { _ = tx.Rollback(w.ctx()) }()
-	_, err = store.Hold(w.ctx(), w.Store, tx, leaseOf(boot, c), time.Minute)
-	w.is.NoErr(err)
+	defer tx.End(w.ctx())
 	_, passed := w.overdue(10)
 	w.is.Equal(passed, []int64{id}) // nobody waits for the handler's transaction
 	w.is.Equal(w.at(id).State, job.Running)

@@ -72,7 +72,7 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
 	w.is.NoErr(err)
 	w.is.Equal(len(back), 0) // not handed back
-	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute)
+	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, false)
 	w.is.True(err != nil) // its handler writes nothing more
 	end, ok := w.end(boot, ending(c))
 	w.is.True(ok)

@@ -17,7 +17,7 @@ const (
 // transaction of a claim that is held. The ids of the jobs are the first argument of each: see [JobsOf].
 func Effects(schema string) map[string]Effect {
 	db := &Database{schema: schema, named: &sync.Map{}}
-	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(keepSQL.text): Keeps}
+	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(holdToEndSQL.text): Holds, db.In(holdGroupSQL.text): Holds, db.In(keepSQL.text): Keeps}
 	for _, sql := range []*statement{endSQL, endBranchesSQL, finishSQL, finishBranchesSQL, parkSQL} {
 		effects[db.In(sql.text)] = Ends
 	}

@@ -1,12 +1,9 @@
 package work
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -16,7 +13,7 @@ type Outcome struct {
 	Result json.RawMessage // encoded by [EncodeResult]; nil: none
 	Status job.OutcomeStatus
 	Next   *Submission // nil: the planned step, or the end
-	InTx   Writes      // in the commit that ends the job
+	Writes Writes      // in the commit that ends the job
 	Snooze *Snooze     // the job waits and runs again; nil: it has ended
 	Fan    *FanOut     // the job waits for its branches; nil: it does not
 
@@ -24,25 +21,12 @@ type Outcome struct {
 	Undo     []Step // for the failure of this run after its handler has returned, and of what follows
 }
 
-// Writes are writes of a handler in one transaction, in their order.
-type Writes []func(ctx context.Context, tx pgx.Tx) error
-
-// Run runs all writes, up to the first error.
-func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
-	for _, write := range w {
-		if err := write(ctx, tx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Validate reports an outcome that contradicts itself. It does not check the next jobs.
 func (o *Outcome) Validate() error {
-	if o.Snooze != nil && len(o.InTx) > 0 {
-		return job.Permanent(errors.New("a job that snoozes has not ended, so there is no commit for InTx to be in: use Job.Tx"))
+	if o.Snooze != nil && len(o.Writes) > 0 {
+		return job.Permanent(errors.New("a job that snoozes has not ended, so there is no commit for its writes to be in: use Job.Tx"))
 	}
-	return nil
+	return job.Permanent(o.Writes.check())
 }
 
 // Snooze is a wait before a job runs again, without a verdict.

@@ -73,9 +73,12 @@ type Run struct {
 
 	// InTx are the writes of Outcome.InTx, one for each call. Call does not run them; Write does.
 	InTx []func(ctx context.Context, tx pgx.Tx) error
+	// Statements are those of Outcome.Write. Call does not run them; Write does.
+	Statements []Statement
 
-	t    testing.TB
-	kind string
+	t      testing.TB
+	kind   string
+	writes work.Writes
 }
 
 // Snooze is a wait before a job runs again, without a verdict.
@@ -95,8 +98,14 @@ func (r Run) Messages() (list []string) {
 	return list
 }
 
-// Write runs the writes of Outcome.InTx in the caller's transaction, in their order, up to the first error.
-func (r Run) Write(ctx context.Context, tx pgx.Tx) error { return work.Writes(r.InTx).Run(ctx, tx) }
+// Statement is one statement of Outcome.Write, with its arguments as the handler gave them.
+type Statement struct {
+	SQL  string
+	Args []any
+}
+
+// Write runs the writes of Outcome.InTx and Outcome.Write in the caller's transaction, in their order, up to the first error.
+func (r Run) Write(ctx context.Context, tx pgx.Tx) error { return r.writes.Run(ctx, tx) }
 
 // RequireState ends the test unless the job would be in a state.
 func (r Run) RequireState(want job.State) {
@@ -188,7 +197,14 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
 	}
-	run := Run{InTx: o.InTx}
+	run := Run{writes: o.Writes}
+	for _, w := range o.Writes {
+		if w.Do != nil {
+			run.InTx = append(run.InTx, w.Do)
+		} else {
+			run.Statements = append(run.Statements, Statement{w.SQL, w.Args})
+		}
+	}
 	if err == nil {
 		err = run.follow(e, o)
 	}

@@ -17,7 +17,7 @@ type watch struct {
 
 	mu      sync.Mutex
 	jobs    map[int64]*watched
-	holding map[*pgx.Conn]int64 // the job whose claim the connection's transaction holds
+	holding map[*pgx.Conn][]int64 // the jobs whose claims the connection's transaction holds
 }
 
 // watched is a job whose handler was called.
@@ -27,7 +27,7 @@ type watched struct {
 }
 
 func newWatch(p *pod, schema string) *watch {
-	return &watch{pod: p, effects: store.Effects(schema), jobs: map[int64]*watched{}, holding: map[*pgx.Conn]int64{}}
+	return &watch{pod: p, effects: store.Effects(schema), jobs: map[int64]*watched{}, holding: map[*pgx.Conn][]int64{}}
 }
 
 // called and returned note what became of a job's handler.
@@ -52,17 +52,46 @@ type sentKey struct{}
 
 // TraceQueryStart implements [pgx.QueryTracer].
 func (w *watch) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s := w.read(conn, data)
+	return w.start(ctx, w.read(conn, data.SQL, data.Args))
+}
+
+// TraceQueryEnd implements [pgx.QueryTracer].
+func (w *watch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	if data.CommandTag.String() != "ROLLBACK" {
+		w.end(ctx, data.Err)
+	}
+}
+
+// TraceBatchStart implements [pgx.BatchTracer].
+func (w *watch) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	var all sent
+	for _, q := range data.Batch.QueuedQueries {
+		s := w.read(conn, q.SQL, q.Arguments)
+		all.ends, all.keeps = append(all.ends, s.ends...), append(all.keeps, s.keeps...)
+	}
+	return w.start(ctx, all)
+}
+
+// TraceBatchQuery implements [pgx.BatchTracer].
+func (w *watch) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements [pgx.BatchTracer].
+func (w *watch) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	w.end(ctx, data.Err)
+}
+
+// start passes the points before statements that are about to be sent.
+func (w *watch) start(ctx context.Context, s sent) context.Context {
 	for _, kind := range s.ends {
 		w.pod.pass(InFlush, kind)
 	}
 	return context.WithValue(ctx, sentKey{}, s)
 }
 
-// TraceQueryEnd implements [pgx.QueryTracer].
-func (w *watch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+// end passes the points after statements that were answered.
+func (w *watch) end(ctx context.Context, err error) {
 	s, _ := ctx.Value(sentKey{}).(sent)
-	if data.Err != nil || w.pod.isDead() || data.CommandTag.String() == "ROLLBACK" {
+	if err != nil || w.pod.isDead() {
 		return
 	}
 	for _, kind := range s.keeps {
@@ -74,31 +103,31 @@ func (w *watch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 }
 
 // read tells what a statement does.
-func (w *watch) read(conn *pgx.Conn, data pgx.TraceQueryStartData) (s sent) {
+func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch w.effects[data.SQL] {
+	switch w.effects[sql] {
 	case store.Holds:
-		for _, id := range store.JobsOf(data.Args) {
-			w.holding[conn] = id
-		}
+		w.holding[conn] = store.JobsOf(args)
 	case store.Keeps:
-		s.keeps = w.kinds(store.JobsOf(data.Args))
+		s.keeps = w.kinds(store.JobsOf(args))
 	case store.Ends:
-		s.ends = w.kinds(store.JobsOf(data.Args))
+		s.ends = w.kinds(store.JobsOf(args))
+		delete(w.holding, conn) // the commit comes along
 	}
-	id, holds := w.holding[conn]
-	switch {
-	case data.SQL == "rollback":
+	switch sql {
+	case "rollback":
 		delete(w.holding, conn)
-	case data.SQL == "commit" && holds:
-		delete(w.holding, conn)
-		// After the handler has returned it is the end that is committed.
-		if one := w.jobs[id]; one != nil && one.returned {
-			s.ends = []string{one.kind}
-		} else if one != nil {
-			s.keeps = []string{one.kind}
+	case "commit":
+		for _, id := range w.holding[conn] {
+			// After the handler has returned it is the end that is committed.
+			if one := w.jobs[id]; one != nil && one.returned {
+				s.ends = append(s.ends, one.kind)
+			} else if one != nil {
+				s.keeps = append(s.keeps, one.kind)
+			}
 		}
+		delete(w.holding, conn)
 	}
 	return s
 }

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/work"
+)
+
+// groups ends claims whose handlers queued statements: those that end at the same time share a transaction of the host's pool. It only ever
+// commits groups in which nothing goes wrong. A group that the database refuses is sent again in halves, and a claim that is alone
+// in its half, was lost, or has a cancel ends by [finisher.finishAlone], which knows what to do about it.
+type groups struct {
+	*flusher
+	leases    *leaseTx
+	committed func(*flush) func(context.Context) (bool, error)
+	reading   sync.WaitGroup // of members whose commit has an unknown outcome
+
+	mu    sync.Mutex
+	alone map[string]time.Time // kinds whose writes were refused, until when their jobs are committed alone
+}
+
+const (
+	groupAtMost  = 64
+	groupBytes   = 4 << 20          // of statements, about
+	lockWait     = time.Second      // of a group: one that waits keeps others waiting
+	groupWithin  = 10 * time.Second // for all its statements
+	refusedAlone = time.Minute
+)
+
+// errAlone says that nothing of an end was written, and that it is to be written alone.
+var errAlone = errors.New("to be committed alone")
+
+func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
+	g := &groups{flusher: newFlusher(i, written, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
+	g.write, g.atMost = g.commit, groupAtMost
+	return g
+}
+
+// run commits groups until ctx ends, and then answers what is left.
+func (g *groups) run(ctx context.Context) {
+	g.flusher.run(ctx)
+	g.reading.Wait()
+}
+
+// takes reports whether the writes of a handler can share a commit: in the simple protocol a statement may be several.
+func (g *groups) takes(kind string, writes work.Writes) bool {
+	if !writes.Queued() || g.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	until, refused := g.alone[kind]
+	if refused && time.Now().After(until) {
+		delete(g.alone, kind)
+		return true
+	}
+	return !refused
+}
+
+// refused has the jobs of a kind committed alone for a while.
+func (g *groups) refused(kind string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.alone[kind] = time.Now().Add(refusedAlone)
+}
+
+// commit commits a batch in groups, of one pod each, and answers every member.
+func (g *groups) commit(ctx context.Context, batch []*flush) {
+	slices.SortFunc(batch, func(a, b *flush) int {
+		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
+	})
+	for len(batch) > 0 {
+		n, bytes := 1, batch[0].weight()
+		for n < len(batch) && batch[n].one.Lease.Pod == batch[0].one.Lease.Pod && bytes+batch[n].weight() <= groupBytes {
+			bytes += batch[n].weight()
+			n++
+		}
+		g.commitGroup(ctx, batch[:n])
+		batch = batch[n:]
+	}
+}
+
+// commitGroup commits a group, sorted by id.
+func (g *groups) commitGroup(ctx context.Context, group []*flush) {
+	ended, err := g.finish(ctx, group)
+	_ = g.DBError(err)
+	_, byServer := errors.AsType[*pgconn.PgError](err)
+	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	switch {
+	case err == nil:
+		var written []*flush
+		for _, w := range group {
+			if end, ok := ended[w.ending.ID]; ok {
+				w.ended = end
+				written = append(written, w)
+			} else {
+				g.answer(w, store.Ended{}, errAlone)
+			}
+		}
+		g.written(written)
+	case store.Unknown(err):
+		for _, w := range group {
+			g.reading.Go(func() { g.readBack(w, err) }) // the next group does not wait for it
+		}
+	case (byServer || unsent) && len(group) > 1:
+		half := len(group) / 2
+		g.commitGroup(ctx, group[:half])
+		g.commitGroup(ctx, group[half:])
+	default:
+		for _, w := range group {
+			g.answer(w, store.Ended{}, errAlone)
+		}
+	}
+}
+
+func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, err error) {
+	ctx, cancel := context.WithTimeout(ctx, groupWithin)
+	defer cancel()
+	ends, writes := make([]store.Ending, len(group)), make(map[int64]work.Writes, len(group))
+	for i, w := range group {
+		ends[i], writes[w.ending.ID] = w.ending, w.writes
+	}
+	err = guard.Call(func() (err error) { // a panic is of the type of an argument
+		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
+			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
+			Queue:   func(id int64, batch *pgx.Batch) { writes[id].Queue(batch) },
+			Sending: func() error { return failpoint.Hit(failpoint.InTxCommit) },
+		})
+		return err
+	})
+	return ended, err
+}
+
+// readBack answers a member of a group whose commit has an unknown outcome.
+func (g *groups) readBack(w *flush, lost error) {
+	committed, err := g.leases.readBack(w.one.Ctx, w.one, store.Uncounted, lost, g.committed(w))
+	switch {
+	case committed:
+		g.answer(w, w.ended, nil)
+	case err == lost: // the claim stands, and nothing was written
+		g.answer(w, store.Ended{}, errAlone)
+	default:
+		g.answer(w, store.Ended{}, w.one.orGone(err))
+	}
+}

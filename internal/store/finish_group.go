@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// holdGroupSQL holds claims for a transaction that ends them all, except those with a cancel. The ids must be sorted: two groups that hold
+// in different orders would wait for each other. The lateral query with its limit keeps the planner of the host's connection from reading
+// the whole table. Plan: Index Scan on live_pkey, one row for each id.
+//
+// groupSettingsSQL bounds how long the group waits for locks, and how long it may be idle.
+var (
+	holdGroupSQL = newStatement(`
+select l.id from unnest(@ids::bigint[], @fences::bigint[]) as c(id, fence)
+cross join lateral (select id from trapeze.live
+	where id = c.id and fence = c.fence and pod = @boot::uuid and not cancel_requested limit 1 for update) l`)
+	groupSettingsSQL = newStatement(`
+select set_config('lock_timeout', @locks::bigint::text, true), set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
+)
+
+// Group is the ends of several claims of a pod, with the statements that their handlers queued.
+type Group struct {
+	Boot     string
+	Ends     []Ending                         // sorted by id
+	Queue    func(id int64, batch *pgx.Batch) // queues the statements of the job
+	LockWait time.Duration                    // for each lock
+	Idle     time.Duration                    // after which the server ends the transaction
+	Sending  func() error                     // is called when the claims are held
+}
+
+// FinishGroup ends a group in one transaction on a connection of the pool, and commits, in two round trips. It passes over claims that were
+// lost or have a cancel: those are missing in what it returns, and nothing of them was written. After an error nothing was, unless
+// [Unknown] says otherwise.
+func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (map[int64]Ended, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h := &Holding{conn: conn}
+	defer h.End(ctx)
+	held, err := h.beginGroup(ctx, s, g)
+	if err != nil {
+		CloseStale(conn.Conn(), err, true)
+		return nil, fmt.Errorf("hold a group: %w", err)
+	}
+	ends := slices.DeleteFunc(slices.Clone(g.Ends), func(e Ending) bool { return !held[e.ID] })
+	if len(ends) == 0 {
+		return nil, nil
+	}
+	if err := g.Sending(); err != nil {
+		return nil, err
+	}
+	batch := &pgx.Batch{}
+	for _, e := range ends {
+		g.Queue(e.ID, batch)
+	}
+	ended, err := queueFinish(batch, s, g.Boot, ends)
+	if err != nil {
+		return nil, err
+	}
+	batch.Queue("commit")
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("finish a group: %w", err)
+	}
+	return ended, nil
+}
+
+func (h *Holding) beginGroup(ctx context.Context, s *Store, g Group) (held map[int64]bool, err error) {
+	ids, fences := make([]int64, len(g.Ends)), make([]int64, len(g.Ends))
+	for i, e := range g.Ends {
+		ids[i], fences[i] = e.ID, e.Fence
+	}
+	claims, err := holdGroupSQL.bind(args{{"ids", ids}, {"fences", fences}, {"boot", g.Boot}})
+	if err != nil {
+		return nil, err
+	}
+	settings, err := groupSettingsSQL.bind(args{{"locks", g.LockWait.Milliseconds()}, {"idle", g.Idle.Milliseconds()}})
+	if err != nil {
+		return nil, err
+	}
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	batch.Queue(groupSettingsSQL.text, settings...)
+	batch.Queue(s.In(holdGroupSQL.text), claims...).Query(func(rows pgx.Rows) error {
+		list, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		held = make(map[int64]bool, len(list))
+		for _, id := range list {
+			held[id] = true
+		}
+		return err
+	})
+	sent := h.conn.SendBatch(ctx, batch)
+	h.Tx = sent.Tx()
+	return held, sent.Close()
+}

@@ -1,0 +1,312 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestQueuedStatementsShareCommits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table mine (job bigint, step int)`)
+	const jobs = 300
+	r := start(t, pool, runner.Options{Slots: 100}, map[string]does{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		o := runner.Done(nil)
+		if j.Step() < 2 {
+			o = runner.Then(of("a"))
+		}
+		return o.Write(`insert into mine values ($1, $2)`, j.ID(), j.Step()), nil
+	}})
+	args := make([]job.Args, jobs)
+	for i := range args {
+		args[i] = of("a")
+	}
+	_, err := r.EnqueueMany(t.Context(), args)
+	is.NoErr(err)
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3*jobs)
+	is.Equal(one[int](t, pool, `select count(distinct job) from mine`), 3*jobs)
+	is.Equal(one[int](t, pool, `select count(*) from mine`), 3*jobs)
+	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // else each had a transaction of its own
+	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0)
+	checkHistory(t, pool, r)
+}
+
+// endTogether has jobs end at the same time: their handlers return when all have begun.
+func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
+	var begun sync.WaitGroup
+	begun.Add(n)
+	return func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Attempt() == 1 {
+			begun.Done()
+			begun.Wait()
+		}
+		return outcome(j), nil
+	}
+}
+
+// badValue panics when it is encoded.
+type badValue struct{}
+
+func (badValue) Value() (v any, err error) { panic("no value") }
+
+func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table mine (job bigint unique deferrable initially immediate); insert into mine values (0)`)
+	insert := `insert into mine values ($1)`
+	for name, c := range map[string]struct {
+		bad   func(o *runner.Outcome) *runner.Outcome
+		class job.ErrorClass
+		says  string
+	}{
+		"a violation": {func(o *runner.Outcome) *runner.Outcome { return o.Write(insert, int64(-1)).Write(insert, int64(0)) }, job.ClassDatabase,
+			"statement 2 of 2: ERROR: duplicate key value violates unique constraint \"mine_job_key\" (SQLSTATE 23505)"},
+		"no such table":   {func(o *runner.Outcome) *runner.Outcome { return o.Write(`insert into nowhere values (1)`) }, job.ClassDatabase, "statement 1 of 1: "},
+		"wrong arguments": {func(o *runner.Outcome) *runner.Outcome { return o.Write(insert) }, job.ClassError, "statement 1 of 1: "},
+		"a bad value":     {func(o *runner.Outcome) *runner.Outcome { return o.Write(insert, make(chan int)) }, job.ClassError, "statement 1 of 1: "},
+		"a batch": {func(o *runner.Outcome) *runner.Outcome {
+			b := &pgx.Batch{}
+			b.Queue(insert, int64(-1))
+			b.Queue(`select 1/0`)
+			return o.WriteBatch(b)
+		}, job.ClassDatabase, "statement 2 of 2: ERROR: division by zero (SQLSTATE 22012)"},
+		"between functions": {func(o *runner.Outcome) *runner.Outcome {
+			return o.Write(insert, int64(-1)).InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `delete from mine where job = -1`)
+				return err
+			}).Write(insert, int64(0))
+		}, job.ClassDatabase, "duplicate key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			const jobs = 20
+			lane := strings.ReplaceAll(name, " ", "-")
+			r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{lane: endTogether(jobs, func(j *raw) *runner.Outcome {
+				if o := runner.Done(nil); string(j.Args.JSON) == `"bad"` {
+					return c.bad(o)
+				} else {
+					return o.Write(insert, j.ID())
+				}
+			})})
+			var bad int64
+			var good []int64
+			for i := range jobs {
+				if i == jobs/2 {
+					bad = enqueue(t, r, of(lane, `"bad"`))
+				} else {
+					good = append(good, enqueue(t, r, of(lane)))
+				}
+			}
+			j := ended(t, r, bad)
+			is.Equal(j.State, job.Failed)
+			is.True(strings.Contains(message(j), c.says)) // message(j)
+			is.Equal(*j.ErrorClass, c.class)
+			for _, id := range good {
+				is.Equal(ended(t, r, id).State, job.Succeeded)
+			}
+			is.Equal(one[int](t, pool, `select count(*) from mine where job = any($1)`, good), len(good))
+			is.Equal(one[int](t, pool, `select count(*) from mine where job = -1`), 0)
+			checkHistory(t, pool, r)
+		})
+	}
+}
+
+func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table mine (job bigint)`)
+	many := runner.Done(nil)
+	for range 101 {
+		many.Write(`insert into mine values (1)`)
+	}
+	read := &pgx.Batch{}
+	read.Queue(`select 1`).QueryRow(func(pgx.Row) error { return nil })
+	outcomes := map[string]struct {
+		outcome *runner.Outcome
+		says    string
+	}{
+		"commit":   {runner.Done(nil).Write(`insert into mine values (1)`).Write(" -- a comment\n /* and \n one */ COMMIT"), `invalid submission: statement 2 begins with "commit"`},
+		"set":      {runner.Done(nil).Write(`set role postgres`), `statement 1 begins with "set"`},
+		"many":     {many, "101 statements of a job, at most 100"},
+		"large":    {runner.Done(nil).Write(`insert into mine select length($1)`, strings.Repeat("x", 1<<20)), "at most 1048576"},
+		"read":     {runner.Done(nil).WriteBatch(read), "WriteBatch: statement 1 has a function that reads its result"},
+		"snoozing": {runner.Snooze(time.Hour, "").Write(`insert into mine values (1)`), "has not ended"},
+	}
+	handlers := map[string]does{}
+	for name, c := range outcomes {
+		handlers[name] = func(context.Context, *raw) (*runner.Outcome, error) { return c.outcome, nil }
+	}
+	r := start(t, pool, runner.Options{}, handlers)
+	for name, c := range outcomes {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			j := ended(t, r, enqueue(t, r, of(name)))
+			is.Equal(j.State, job.Failed)
+			is.Equal(j.Attempt, 1)
+			is.True(strings.Contains(message(j), c.says)) // message(j)
+			is.Equal(one[int](t, pool, `select count(*) from mine`), 0)
+		})
+	}
+}
+
+// A statement that waits for a lock of somebody else's delays the jobs of its group for as long as a group waits, not for as long as the lock is
+// held.
+func TestAQueuedStatementThatWaitsDelaysOthersShortly(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table mine (job bigint); create table held (n int); insert into held values (0)`)
+	const jobs = 20
+	r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{"a": endTogether(jobs, func(j *raw) *runner.Outcome {
+		if string(j.Args.JSON) == `"waits"` {
+			return runner.Done(nil).Write(`update held set n = n + 1`)
+		}
+		return runner.Then(of("b")).Write(`insert into mine values ($1)`, j.ID())
+	}), "b": nothing})
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `lock table held`)
+	is.NoErr(err)
+	waits := enqueue(t, r, of("a", `"waits"`))
+	for range jobs - 1 {
+		enqueue(t, r, of("a"))
+	}
+	pgtest.Wait(t, "the others have ended", func() bool {
+		return one[int](t, pool, `select count(*) from mine`) == jobs-1 && one[int](t, pool, `select count(*) from trapeze.live`) == 1
+	})
+	is.Equal(get(t, r, waits).State, job.Running)
+	is.NoErr(tx.Rollback(t.Context()))
+	is.Equal(ended(t, r, waits).State, job.Succeeded)
+	is.Equal(one[int](t, pool, `select n from held`), 1)
+	checkHistory(t, pool, r)
+}
+
+// While a group waits, a claim of its pod is lost and another job is cancelled: neither writes anything.
+func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table mine (job bigint)`)
+	const jobs = 6
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{"a": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		<-wait
+		return runner.Then(of("b")).Write(`insert into mine values ($1)`, j.ID()), nil
+	}, "b": nothing})
+	var ids []int64
+	for range jobs {
+		ids = append(ids, begun(t, r, of("a")))
+	}
+	exec(t, pool, `update trapeze.live set cancel_requested = true where id = $1`, ids[0]) // no heartbeat has told it yet
+	exec(t, pool, `update trapeze.live set state = 'pending', pod = null, claimed_at = null where id = $1`, ids[1])
+	open()
+	is.Equal(ended(t, r, ids[0]).State, job.Cancelled)
+	for _, id := range ids[2:] {
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+	}
+	pgtest.Wait(t, "the lost one runs again", func() bool { return get(t, r, ids[1]).State == job.Succeeded })
+	is.Equal(column[int64](t, pool, `select job from mine order by job`), ids[1:])
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
+}
+
+// Whatever happens, a job that has succeeded has all its rows once, and another has none: over two pods, one of which loses its connections and
+// replies, beside cancels, errors, deadlocks, and pods that die.
+func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	dice := rand.New(rand.NewPCG(seed, 2))
+	roll := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return dice.IntN(n)
+	}
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, pool := cable(t, url)
+	exec(t, direct, `create table mine (job bigint, no int); create table counts (id int primary key, n int); insert into counts select generate_series(0, 3), 0`)
+	insert, count := `insert into mine values ($1, $2)`, `update counts set n = n + 1 where id = $1`
+	write := func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		var o *runner.Outcome
+		switch roll(6) {
+		case 0:
+			return nil, errors.New("bad luck")
+		case 1, 2:
+			o = runner.Done(nil)
+		case 3:
+			o = runner.FanOut(of("b"))
+		default:
+			if o = runner.Then(of("a")); j.Step() > 3 {
+				o = runner.Done(nil)
+			}
+		}
+		o.Write(insert, j.ID(), 1)
+		switch roll(8) {
+		case 0:
+			o.InTx(func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert, j.ID(), 2); return err })
+		case 1:
+			o.Write(insert, j.ID(), 2).Write(`select 1/0`)
+		case 2, 3: // two rows in any order: some groups deadlock
+			o.Write(count, roll(4)).Write(count, roll(4)).Write(insert, j.ID(), 2)
+		default:
+			o.Write(insert, j.ID(), 2)
+		}
+		return o, nil
+	}
+	handlers := map[string]does{"a": write, "b": write}
+	o := named("a")
+	o.Slots, o.PollEvery, o.LeaseFor, o.HeartbeatEvery = 20, 200*time.Millisecond, 6*time.Second, time.Second
+	start(t, pool, o, handlers, runner.Retry(6, soon))
+	o.Name = "b"
+	b := start(t, direct, o, handlers, runner.Retry(6, soon))
+	for round := range 15 {
+		switch round % 5 {
+		case 1:
+			proxy.Reset()
+		case 2:
+			_, disarm := proxy.CutReply("commit")
+			defer disarm()
+		case 3:
+			exec(t, direct, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and state <> 'idle' and pid <> pg_backend_pid()`)
+		}
+		for range 20 {
+			id, err := b.Enqueue(t.Context(), of([]string{"a", "b"}[roll(2)]))
+			for errors.Is(err, job.ErrOutcomeUnknown) || err != nil && strings.Contains(err.Error(), "57P01") {
+				id, err = b.Enqueue(t.Context(), of("a"))
+			}
+			is.NoErr(err)
+			if roll(10) == 0 {
+				_, _ = b.Admin().Cancel(t.Context(), id.ID, "dice")
+			}
+		}
+	}
+	pgtest.WaitFor(t, time.Minute, "every job has ended", func() bool {
+		return one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select 1 from trapeze.done d where d.id = j.id)`) == 0
+	})
+	wrong := column[string](t, direct, `select format('%s %s %s: %s', id, state, reason, rows) from (
+		select d.id, d.state, d.reason, count(m.no) as rows, count(distinct m.no) as numbers from trapeze.done d left join mine m on m.job = d.id group by 1, 2, 3) all_jobs
+		where rows <> case when state = 'succeeded' then 2 else 0 end or rows <> numbers`)
+	if len(wrong) > 0 {
+		t.Errorf("job, its state, its rows: %q", wrong)
+	}
+	is.True(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
+	checkHistory(t, direct, b)
+}
