@@ -62,6 +62,9 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 			}), nil
 		},
 		"total": nothing,
+		"writes": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(of("total")).Write(`insert into seen values ($1)`, 10), nil
+		},
 		"flaky": func(context.Context, *raw) (*runner.Outcome, error) {
 			if tries.Add(1) == 1 {
 				return nil, job.RetryAfter(time.Millisecond, errors.New("once more"))
@@ -91,6 +94,9 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	for range 3000 {
 		many = append(many, of("total"))
 	}
+	for range 20 {
+		many = append(many, of("writes"))
+	}
 	_, err := r.EnqueueMany(t.Context(), many)
 	is.NoErr(err)
 
@@ -102,8 +108,8 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	is.Equal(ended(t, r, hanging).State, job.Cancelled) // told by the heartbeat: nobody listens
 	release()
 	quiet(t, direct)
-	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3)
-	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+5)
+	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3+20*10)
+	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+40+5)
 	ready, why := r.Ready()
 	is.True(ready) // also without LISTEN
 	is.Equal(len(why), 0)

@@ -22,6 +22,7 @@ import (
 // in its half, was lost, or has a cancel ends by [finisher.finishAlone], which knows what to do about it.
 type groups struct {
 	*flusher
+	off       bool // in the simple protocol, where a statement may be several
 	leases    *leaseTx
 	committed func(*flush) func(context.Context) (bool, error)
 	reading   sync.WaitGroup // of members whose commit has an unknown outcome
@@ -44,6 +45,7 @@ var errAlone = errors.New("to be committed alone")
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
 	g := &groups{flusher: newFlusher(i, written, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
 	g.write, g.atMost = g.commit, groupAtMost
+	g.off = i.Pool == nil || i.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 	return g
 }
 
@@ -53,9 +55,9 @@ func (g *groups) run(ctx context.Context) {
 	g.reading.Wait()
 }
 
-// takes reports whether the writes of a handler can share a commit: in the simple protocol a statement may be several.
+// takes reports whether the writes of a handler can share a commit.
 func (g *groups) takes(kind string, writes work.Writes) bool {
-	if !writes.Queued() || g.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+	if g.off || !writes.Queued() {
 		return false
 	}
 	g.mu.Lock()
