@@ -31,7 +31,7 @@ func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
 		says  string
 	}{
 		"an-error":              {func(ctx context.Context, tx pgx.Tx) error { return errors.Join(insert(ctx, tx, 2), errors.New("no")) }, "no"},
-		"a-panic":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); panic("no") }, "in InTx: panic: no"},
+		"a-panic":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); panic("no") }, "in InTx or Write: panic: no"},
 		"an-exit":               {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 2); runtime.Goexit(); return nil }, "Goexit"},
 		"a-poisoned-connection": {func(ctx context.Context, tx pgx.Tx) error { _ = insert(ctx, tx, 1); return nil }, "current transaction is aborted"},
 		"a-violation":           {func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, 1) }, "duplicate key"},

@@ -109,7 +109,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 			"panic: lost my head", "on_end_test.go"},
 		"tx_fails": {writes(func(context.Context, pgx.Tx) error { return errors.New("no row") }), job.ReasonAttemptsExhausted, job.ClassError, 2, "no row", ""},
 		"tx_panics": {writes(func(context.Context, pgx.Tx) error { panic("in the middle") }), job.ReasonAttemptsExhausted, job.ClassPanic, 2,
-			"in InTx: panic: in the middle", "on_end_test.go"},
+			"in InTx or Write: panic: in the middle", "on_end_test.go"},
 		"sql": {writes(func(ctx context.Context, tx pgx.Tx) error {
 			return func() error { _, err := tx.Exec(ctx, `select 1 / 0`); return err }()
 		}), job.ReasonAttemptsExhausted, job.ClassDatabase, 2, "ERROR", ""},

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -61,7 +62,7 @@ func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
 // badValue panics when it is encoded.
 type badValue struct{}
 
-func (badValue) Value() (v any, err error) { panic("no value") }
+func (badValue) Value() (driver.Value, error) { panic("no value") }
 
 func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 	t.Parallel()
@@ -78,6 +79,7 @@ func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 		"no such table":   {func(o *runner.Outcome) *runner.Outcome { return o.Write(`insert into nowhere values (1)`) }, job.ClassDatabase, "statement 1 of 1: "},
 		"wrong arguments": {func(o *runner.Outcome) *runner.Outcome { return o.Write(insert) }, job.ClassError, "statement 1 of 1: "},
 		"a bad value":     {func(o *runner.Outcome) *runner.Outcome { return o.Write(insert, make(chan int)) }, job.ClassError, "statement 1 of 1: "},
+		"a panic":         {func(o *runner.Outcome) *runner.Outcome { return o.Write(insert, badValue{}) }, job.ClassPanic, "in InTx or Write: panic: no value"},
 		"a batch": {func(o *runner.Outcome) *runner.Outcome {
 			b := &pgx.Batch{}
 			b.Queue(insert, int64(-1))

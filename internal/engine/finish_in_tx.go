@@ -112,7 +112,7 @@ func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) err
 		return err
 	})
 	if p, ok := err.(*guard.Panic); ok {
-		return fmt.Errorf("in InTx: %w", p)
+		return fmt.Errorf("in InTx or Write: %w", p)
 	}
 	return err
 }
