@@ -38,7 +38,8 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 				contexts, cuts := make(chan context.Context, 1), make(chan (<-chan struct{}), 1)
 				r := start(t, pool, short, map[string]does{"next": nothing, "first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 					contexts <- ctx
-					cuts <- proxy.CutReplyOnce(holds("commit"))
+					cut, _ := proxy.CutReply("insert into rows") // of the commit of its transaction
+					cuts <- cut
 					return end().InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
 						return err
@@ -87,8 +88,12 @@ func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 		},
 		"first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			contexts <- ctx
-			cuts <- proxy.CutReplyOnce(holds("commit"))
-			return runner.Then(of("next")).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
+			cut, _ := proxy.CutReply("select 'the writes of first'")
+			cuts <- cut
+			return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "select 'the writes of first'")
+				return err
+			}), nil
 		}})
 	stop, done := goes(t, r)
 	id := enqueue(t, r, of("first"))

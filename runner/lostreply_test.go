@@ -26,7 +26,8 @@ func holds(text string) func([]byte) bool {
 func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		cut     string
+		cut     string // of the request
+		commit  string // a statement of the transaction whose commit is cut
 		options []runner.EnqueueOption
 		front   bool                                         // the reply is lost on the submitter's side
 		handler func(j *raw, n int) (*runner.Outcome, error) // of a; n counts its calls
@@ -35,8 +36,8 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 	}{
 		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},
 		"of a finish with a next step":    {cut: "result-of-a", runsA: 1, fence: 1},
-		"of a finish with writes":         {cut: "commit", runsA: 1, fence: 1, handler: withRow},
-		"of a finish with a statement":    {cut: "commit", runsA: 1, fence: 1, handler: withStatement},
+		"of a finish with writes":         {commit: "insert into rows", runsA: 1, fence: 1, handler: withRow},
+		"of a finish with a statement":    {commit: "insert into rows", runsA: 1, fence: 1, handler: withStatement},
 		"of a retry":                      {cut: "error-of-a", runsA: 2, fence: 2, handler: onceWrong},
 		"of a retry later":                {cut: "later-of-a", runsA: 2, fence: 2, handler: onceLater},
 		"of an enqueue":                   {cut: "args-of-a", runsA: 1, fence: 1, front: true},
@@ -78,7 +79,12 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 			if c.front {
 				submitter = r
 			}
-			cut := proxy.CutReplyOnce(holds(c.cut))
+			var cut <-chan struct{}
+			if c.commit != "" {
+				cut, _ = proxy.CutReply(c.commit)
+			} else {
+				cut = proxy.CutReplyOnce(holds(c.cut))
+			}
 			id := enqueue(t, submitter, of("kind-a", `"args-of-a"`), c.options...)
 			<-cut
 			j := ended(t, submitter, id)
@@ -91,7 +97,7 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			is.Equal(runs, map[string]int{"a": c.runsA, "b": 1}) // which ran once
-			is.True(one[int](t, direct, `select count(*) from rows`) <= 1)
+			is.Equal(one[int](t, direct, `select count(*) from rows`) == 1, c.commit != "")
 			checkHistory(t, direct, submitter)
 		})
 	}
