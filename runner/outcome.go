@@ -157,7 +157,7 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 	return o
 }
 
-// Write adds a statement to the commit that ends the job, as [Outcome.InTx] does: it happens exactly once. What it returns is not read, so
+// Write adds a statement to the commit that ends the job, as [Outcome.InTx] does: it happens exactly once. Its result is not read, so
 // jobs that end at the same time share a commit, which is several times faster than InTx. It begins with insert, update, delete, merge,
 // select, with or call; the arguments are those of pgx, and must not change any more. At most 100 statements and 1 MiB for one job.
 //

@@ -39,7 +39,7 @@ const (
 	refusedAlone = time.Minute
 )
 
-// errAlone says that nothing of an end was written, and that it is to be written alone.
+// errAlone is the answer to an end of which nothing was written, and which must be committed alone.
 var errAlone = errors.New("to be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
@@ -49,7 +49,7 @@ func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func()
 	return g
 }
 
-// run commits groups until ctx ends, and then answers what is left.
+// run commits groups until ctx ends, and then answers the remaining ends.
 func (g *groups) run(ctx context.Context) {
 	g.flusher.run(ctx)
 	g.reading.Wait()

@@ -25,7 +25,7 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	return fin.finishAlone(w)
 }
 
-// finishAlone ends a claim in a transaction of its own: fence, writes, end and next step are one commit. The writes run again when the
+// finishAlone ends a claim in a separate transaction: fence, writes, end and next step are one commit. The writes run again when the
 // connection broke before the commit; only one commit counts. After an error the claim has not ended.
 func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	one, next := w.one, w.next
@@ -59,8 +59,8 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	return fin.concludeHeld(one, err)
 }
 
-// committed returns a function that reads back whether an end was committed by its transaction, and then what it came to. No other
-// transaction ends the claim as succeeded.
+// committed returns a function that reads back whether the transaction of an end was committed, and its outcome. No other transaction ends
+// the claim as succeeded.
 func (fin *finisher) committed(w *flush) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		child := int64(0)

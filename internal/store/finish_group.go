@@ -35,8 +35,8 @@ type Group struct {
 }
 
 // FinishGroup ends a group in one transaction on a connection of the pool, and commits, in two round trips. It passes over claims that were
-// lost or have a cancel: those are missing in what it returns, and nothing of them was written. After an error nothing was, unless
-// [Unknown] says otherwise.
+// lost or have a cancel: the map does not have those, and nothing of them was written. After an error nothing was written, unless [Unknown]
+// is true for it.
 func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (map[int64]Ended, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Holding is a transaction that holds a claim: whoever wants to take the job away waits or passes it by. So that a frozen process cannot
-// hold it for ever, the server ends the transaction when it has been idle for a lease. It is the handler's to write in; after
-// [Holding.End] it is closed for good. Not safe for concurrent use.
+// Holding is a transaction that holds a claim: transactions that want to take the job away wait or pass it by. So that a frozen process
+// cannot hold it for ever, the server ends the transaction when it has been idle for a lease. The handler may write in it; [Holding.End]
+// closes it. Not safe for concurrent use.
 type Holding struct {
 	pgx.Tx
 	number int
 	conn   *pgxpool.Conn
 }
 
-// holdSQL holds a claim and counts the transactions that did: the count answers, after a lost reply to COMMIT, what came of it.
+// holdSQL holds a claim and counts the transactions that did: after a lost reply to COMMIT the count shows whether it was committed.
 // Plan: Index Scan on live_pkey, one row; HOT.
 //
 // holdToEndSQL is holdSQL for a transaction that ends the claim: that the row is gone is answer enough.
@@ -37,10 +37,10 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number of a transaction that ends its claim: of the claims that are still held, none has had so many.
+// Uncounted is the number of a transaction that ends its claim: no claim that is still held has had that many.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and holds a claim in it, in one round trip; ends says that the transaction is to end
+// Hold begins a transaction on a connection of the pool and holds a claim in it, in one round trip; with ends, the transaction is to end
 // the claim. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before. The caller must call
 // [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
@@ -117,14 +117,14 @@ func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (
 	return end, nil
 }
 
-// closed is a transaction that has ended: what a handler keeps of its own must not write in the next one on its connection.
+// closed is a transaction that has ended. It takes the place of a handler's, which must not write in the next one on its connection.
 var closed = func() pgx.Tx {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
 }()
 
-// End rolls back what was not committed, and gives the connection back. It waits at most five seconds, also when ctx has ended.
+// End rolls the transaction back unless it was committed, and gives the connection back. It waits at most five seconds, also when ctx has ended.
 func (h *Holding) End(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

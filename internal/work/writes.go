@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Write is one write of a handler in the commit that ends its job: a function, or a statement whose result nobody reads.
+// Write is one write of a handler in the commit that ends its job: a function, or a statement whose result is not read.
 type Write struct {
 	Do   func(ctx context.Context, tx pgx.Tx) error // nil: it is a statement
 	SQL  string
