@@ -103,7 +103,7 @@ func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 	for kind, f := range all {
 		handlers[kind] = f.handler
 	}
-	r := start(t, pool, runner.Options{}, handlers, runner.Timeout(300*time.Millisecond))
+	r := start(t, pool, runner.Options{}, handlers, runner.Timeout(3*time.Second))
 	enqueue(t, r, of("taken", `{"once":"x"}`))
 	for kind, f := range all {
 		t.Run(kind, func(t *testing.T) {
