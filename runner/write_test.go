@@ -29,7 +29,7 @@ func TestQueuedStatementsShareCommits(t *testing.T) {
 		if j.Step() < 2 {
 			o = runner.Then(of("a"))
 		}
-		return o.Write(`insert into mine values ($1, $2)`, j.ID(), j.Step()), nil
+		return o.Write(`insert into mine values (@job, @step)`, pgx.NamedArgs{"job": j.ID(), "step": j.Step()}), nil
 	}})
 	args := make([]job.Args, jobs)
 	for i := range args {

@@ -27,8 +27,8 @@ type groups struct {
 	committed func(*flush) func(context.Context) (bool, error)
 	reading   sync.WaitGroup // of members whose commit has an unknown outcome
 
-	mu    sync.Mutex
-	alone map[string]time.Time // kinds whose writes were refused, until when their jobs are committed alone
+	muAlone sync.Mutex
+	alone   map[string]time.Time // kinds whose writes were refused, until when their jobs are committed alone
 }
 
 const (
@@ -44,7 +44,7 @@ var errAlone = errors.New("to be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
 	g := &groups{flusher: newFlusher(i, written, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
-	g.write, g.atMost = g.commit, groupAtMost
+	g.write, g.atMost = g.writeGroups, groupAtMost
 	g.off = i.Pool == nil || i.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 	return g
 }
@@ -60,8 +60,8 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 	if g.off || !writes.Queued() {
 		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.muAlone.Lock()
+	defer g.muAlone.Unlock()
 	until, refused := g.alone[kind]
 	if refused && time.Now().After(until) {
 		delete(g.alone, kind)
@@ -72,13 +72,13 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 
 // refused has the jobs of a kind committed alone for a while.
 func (g *groups) refused(kind string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.muAlone.Lock()
+	defer g.muAlone.Unlock()
 	g.alone[kind] = time.Now().Add(refusedAlone)
 }
 
-// commit commits a batch in groups, of one pod each, and answers every member.
-func (g *groups) commit(ctx context.Context, batch []*flush) {
+// writeGroups writes a batch in groups, of one pod each, and answers every member.
+func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
 		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
 	})
@@ -88,13 +88,13 @@ func (g *groups) commit(ctx context.Context, batch []*flush) {
 			bytes += batch[n].weight()
 			n++
 		}
-		g.commitGroup(ctx, batch[:n])
+		g.writeGroup(ctx, batch[:n])
 		batch = batch[n:]
 	}
 }
 
-// commitGroup commits a group, sorted by id.
-func (g *groups) commitGroup(ctx context.Context, group []*flush) {
+// writeGroup writes a group, sorted by id.
+func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	ended, err := g.finish(ctx, group)
 	_ = g.DBError(err)
 	_, byServer := errors.AsType[*pgconn.PgError](err)
@@ -117,8 +117,8 @@ func (g *groups) commitGroup(ctx context.Context, group []*flush) {
 		}
 	case (byServer || unsent) && len(group) > 1:
 		half := len(group) / 2
-		g.commitGroup(ctx, group[:half])
-		g.commitGroup(ctx, group[half:])
+		g.writeGroup(ctx, group[:half])
+		g.writeGroup(ctx, group[half:])
 	default:
 		for _, w := range group {
 			g.answer(w, store.Ended{}, errAlone)

@@ -44,7 +44,7 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 		}, end{func(ctx context.Context, tx *store.Holding) (err error) {
 			w.ended, err = tx.Finish(ctx, fin.Store, one.Lease.Pod, w.ending)
 			return err
-		}, fin.committed(w)})
+		}, fin.endCommitted(w)})
 	}
 	err := write()
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
@@ -59,9 +59,9 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	return fin.concludeHeld(one, err)
 }
 
-// committed returns a function that reads back whether the transaction of an end was committed, and its outcome. No other transaction ends
+// endCommitted returns a function that reads back whether the transaction of an end was committed, and its outcome. No other transaction ends
 // the claim as succeeded.
-func (fin *finisher) committed(w *flush) func(context.Context) (bool, error) {
+func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		child := int64(0)
 		if w.next != nil {

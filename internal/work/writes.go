@@ -86,19 +86,29 @@ func (w Writes) Size() (bytes int) {
 	for _, one := range w {
 		bytes += len(one.SQL)
 		for _, a := range one.Args {
-			switch a := a.(type) {
-			case string:
-				bytes += len(a)
-			case []byte:
-				bytes += len(a)
-			case json.RawMessage:
-				bytes += len(a)
-			default:
-				bytes += 8
-			}
+			bytes += size(a)
 		}
 	}
 	return bytes
+}
+
+func size(arg any) (bytes int) {
+	switch a := arg.(type) {
+	case string:
+		return len(a)
+	case []byte:
+		return len(a)
+	case json.RawMessage:
+		return len(a)
+	case pgx.NamedArgs:
+		for _, v := range a {
+			bytes += size(v)
+		}
+		return bytes
+	case pgx.StrictNamedArgs:
+		return size(pgx.NamedArgs(a))
+	}
+	return 8
 }
 
 // check refuses statements that are too many or too large, or could change more than rows: others follow in the same transaction.
