@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -209,6 +211,37 @@ func TestNothingOfADeadPodCounts(t *testing.T) {
 	is.Equal(count(t, pool, "late"), 0)          // its writes do not arrive
 	is.Equal(string(h.Job(id).Result), `"second"`)
 	is.Equal(h.Transitions(id), []job.State{job.Pending, job.Running, job.Pending, job.Running, job.Succeeded})
+}
+
+// onMessage is a log that calls a function at a message.
+type onMessage struct {
+	message string
+	call    func()
+}
+
+func (o onMessage) Enabled(context.Context, slog.Level) bool { return true }
+func (o onMessage) WithAttrs([]slog.Attr) slog.Handler       { return o }
+func (o onMessage) WithGroup(string) slog.Handler            { return o }
+func (o onMessage) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == o.message {
+		o.call()
+	}
+	return nil
+}
+
+// The commit of the last end is seen before the pod has its reply, at which it dies. What it holds is not to be held for its whole lease.
+func TestAPodThatDiesAsItStopsIsTakenOver(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := effects(t)
+	var h *runnertest.Harness
+	h = runnertest.New(t, pool, runner.Options{Logger: slog.New(onMessage{"runner draining", sync.OnceFunc(func() { h.Die() })})}, steps)
+	h.Enqueue(last{})
+	h.RunUntilIdle()
+	is.Equal(h.Deaths(), 1)
+	var live int
+	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from `+h.Schema()+`.pods where closed_at is null and lease_until > now()`).Scan(&live))
+	is.Equal(live, 0) // its lease has passed
 }
 
 func TestAJobThatKillsEveryPodFails(t *testing.T) {

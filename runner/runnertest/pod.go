@@ -158,20 +158,24 @@ const closeWithin = 15 * time.Second
 // close waits until the pod has ended, and closes its connections. Of a dead one it waits for the handlers alone: the rest tries
 // for some seconds to reach the database, in vain, and ends by itself.
 func (p *pod) close() error {
-	handled, closed := make(chan struct{}), make(chan struct{})
+	closed, handled := make(chan struct{}), make(chan struct{})
 	go func() {
 		<-p.ended
 		p.runner.Close()
 		p.pool.Close()
 		close(closed)
 	}()
-	done := closed
-	if p.isDead() {
-		go func() { p.calls.Wait(); close(handled) }()
-		done = handled
-	}
+	go func() {
+		select {
+		case <-p.dead:
+			p.calls.Wait()
+			close(handled)
+		case <-closed:
+		}
+	}()
 	select {
-	case <-done:
+	case <-closed:
+	case <-handled:
 	case <-time.After(closeWithin):
 		return fmt.Errorf("%s does not end: a handler of it has not returned", p.name)
 	}
