@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long tries of one property are begun.
-const patience = 8 * time.Second
+const patience = 4 * time.Second
 
 // orchard is where random pipelines run: two pods of one database.
 type orchard struct {

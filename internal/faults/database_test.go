@@ -5,45 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
-
-func TestPostgreSQLRestartedUnderLoadLosesAndDoublesNothing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := pgtest.Server(t)
-	pgtest.Migrate(t, server.URL())
-	w := newWorld(t, server.URL())
-	stop := w.busy(8 * time.Second)
-	for range 5 {
-		before := w.ended()
-		is.NoErr(server.Restart(t.Context(), "immediate")) // as a power failure
-		w.waitMore(15*time.Second, before, 100)            // and work goes on
-	}
-	stop()
-	w.finish()
-}
-
-func TestConnectionsTerminatedTwiceASecondLoseAndDoubleNothing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	w := newWorld(t, pgtest.URL(t))
-	stop := w.busy(terminateFor)
-	const terminateSQL = `select count(pg_terminate_backend(pid)) from pg_stat_activity
-		where datname = current_database() and application_name <> $1 and pid <> pg_backend_pid()`
-	cut := 0
-	for end := time.Now().Add(terminateFor); time.Now().Before(end); {
-		cut += read[int](w, terminateSQL, watcher)
-		_ = pause(t.Context(), 500)
-	}
-	w.waitMore(15*time.Second, w.ended(), 100)
-	stop()
-	w.finish()
-	t.Logf("%d connections were terminated", cut)
-	is.True(cut > 4*int(terminateFor.Seconds())) // there was something to terminate
-}
 
 // A network that breaks cuts off replies to statements that are committed, which a server that ends sessions seldom does.
 func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
@@ -51,8 +14,8 @@ func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	url := pgtest.URL(t)
 	proxy := pgtest.NewProxy(t, url)
 	w := newWorldBehind(t, url, proxy.URL())
-	stop := w.busy(terminateFor)
-	for end := time.Now().Add(terminateFor); time.Now().Before(end); {
+	stop := w.busy(cutFor)
+	for end := time.Now().Add(cutFor); time.Now().Before(end); {
 		proxy.Reset()
 		_ = pause(t.Context(), 400)
 	}

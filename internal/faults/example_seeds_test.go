@@ -21,9 +21,6 @@ func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	seeds := exampleSeeds
-	if testing.Short() {
-		seeds = 1
-	}
 	if text := os.Getenv("EXAMPLE_SEEDS"); text != "" {
 		var err error
 		seeds, err = strconv.Atoi(text)

@@ -5,7 +5,7 @@ package store_test
 import "time"
 
 // histories is how many random histories are tried: 30 steps each on average, 2 to 4 ms a step.
-const histories = 100
+const histories = 30
 
 // patience is how long histories are begun.
 const patience = 20 * time.Second
