@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -279,6 +280,64 @@ func TestAFanOutIsUndone(t *testing.T) {
 	is.True(strings.Contains(said, `undo"branch"(ship error)`) && strings.Contains(said, `undo"label"(ship error)`))
 	is.True(fan >= 0 && fan < charge) // the latest first; those of the branches run beside them
 	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
+}
+
+// Each branch that has succeeded is undone, whichever was still running; what joins them does not run.
+func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var n trail
+	handlers := saga(&n)
+	wait, _ := gate(t)
+	handlers["stays"] = until(wait)
+	handlers["fan"] = func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.FanOut(runner.Chain(of("label"), of("stays")), runner.Step(of("stays"), runner.OnFailure(of("undo", `"never"`)))).
+			Join(of("own")).OnFailureOrCancel(of("undo", `"fan"`)), nil
+	}
+	r := start(t, pool, runner.Options{}, handlers)
+	id := enqueue(t, r, runner.Chain(of("charge"), of("fan"), of("ship")))
+	pgtest.Wait(t, "both branches have come to a step that stays", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'stays' and state = 'running'`) == 2
+	})
+	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	is.NoErr(err)
+	is.Equal(over(t, pool, id), "cancelled")
+	quiet(t, pool)
+	done := strings.Fields(strings.NewReplacer(" cancelled)", ")", " aborted)", ")").Replace(n.String()))
+	slices.Sort(done)
+	is.Equal(done, []string{"charge", "label", `undo"charge"(fan)`, `undo"fan"(fan)`, `undo"label"(stays)`})
+	checkHistory(t, pool, r)
+}
+
+func TestAJobThatNobodyApprovesIsFollowedAsACancelledOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"k": nothing, "after": nothing})
+	failed := enqueue(t, r, of("k"), runner.NeedsApproval(), runner.OnFailure(of("after")))
+	either := enqueue(t, r, of("k"), runner.NeedsApproval(), runner.OnFailureOrCancel(of("after")))
+	run(t, r)
+	for id, want := range map[int64]int{failed: 0, either: 1} {
+		is.Equal(why(ended(t, r, id)), job.ReasonExpired)
+		is.Equal(len(followers(t, pool, id)), want)
+	}
+	quiet(t, pool)
+}
+
+func TestAJobWithAnotherPriorityIsStillFollowed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{
+		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") }, "after": nothing,
+	})
+	id := enqueue(t, r, of("k"), runner.OnFailure(of("after")))
+	is.NoErr(r.Admin().SetPriority(t.Context(), id, 42, false, "ann"))
+	run(t, r)
+	is.Equal(ended(t, r, id).State, job.Failed)
+	is.Equal(len(followers(t, pool, id)), 1)
+	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // it is as urgent
 }
 
 func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {

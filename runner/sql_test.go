@@ -211,6 +211,33 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
+// All of them find the sequence behind what a restore brought back.
+func TestIDsThatTheDatabaseGivesAtOnceAreUnlike(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	for range 50 {
+		_, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+		is.NoErr(err)
+	}
+	for range 5 {
+		exec(t, pool, `select setval('trapeze.single_job_ids', 1, false)`)
+		errs := make(chan error, 8)
+		for range cap(errs) {
+			go func() {
+				_, err := runner.EnqueueSQL(t.Context(), db, of("k"))
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			is.NoErr(<-errs)
+		}
+	}
+	is.Equal(one[int](t, pool, `select count(distinct id) from trapeze.jobs`), 50+5*8)
+}
+
 func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
