@@ -7,6 +7,7 @@ replace github.com/trapeze-run/trapeze => ../..
 require (
 	entgo.io/ent v0.14.5
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jmoiron/sqlx v1.4.0
 	github.com/lib/pq v1.12.3
 	github.com/matryer/is v1.4.1
 	github.com/trapeze-run/trapeze v0.0.0

@@ -1,5 +1,5 @@
-// Package orders stores an order and submits its job in one transaction of database/sql, GORM, Bun, ent or sqlc: there is a job exactly
-// where there is an order.
+// Package orders stores an order and submits its job in one transaction of database/sql, sqlx, GORM, Bun, ent or sqlc: there is a job
+// exactly where there is an order.
 package orders
 
 //go:generate go run -mod=mod entgo.io/ent/cmd/ent@v0.14.5 generate --feature sql/execquery ./ent/schema
@@ -9,6 +9,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/uptrace/bun"
 	"gorm.io/gorm"
 
@@ -23,14 +24,23 @@ type Ship struct{ Order int }
 // Kind implements the arguments of a job.
 func (Ship) Kind() string { return "ship" }
 
-// Order is a row, to GORM and Bun.
+// Order is a row, to GORM, Bun and sqlx.
 type Order struct {
 	No int `gorm:"primaryKey" bun:",pk"`
 }
 
-// WithSQL uses a transaction of database/sql with any driver, or of sqlx, which embeds one.
+// WithSQL uses a transaction of database/sql with any driver.
 func WithSQL(ctx context.Context, tx *sql.Tx, no int) error {
 	if _, err := tx.ExecContext(ctx, `insert into orders (no) values ($1)`, no); err != nil {
+		return err
+	}
+	_, err := runner.EnqueueSQL(ctx, tx, Ship{no})
+	return err
+}
+
+// WithSqlx uses a transaction of sqlx.
+func WithSqlx(ctx context.Context, tx *sqlx.Tx, no int) error {
+	if _, err := tx.NamedExecContext(ctx, `insert into orders (no) values (:no)`, Order{no}); err != nil {
 		return err
 	}
 	_, err := runner.EnqueueSQL(ctx, tx, Ship{no})

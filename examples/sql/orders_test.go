@@ -12,6 +12,7 @@ import (
 	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jmoiron/sqlx"
 	_ "github.com/lib/pq"
 	"github.com/matryer/is"
 	"github.com/uptrace/bun"
@@ -53,17 +54,26 @@ func libraries(t *testing.T, address string) map[string]begin {
 		t.Cleanup(func() { _ = db.Close() })
 		return db
 	}
-	pgx, pq, forGORM, forBun, forEnt, forSqlc := open("pgx"), open("postgres"), open("pgx"), open("pgx"), open("pgx"), open("pgx")
+	pgx, pq, forSqlx, forGORM, forBun := open("pgx"), open("postgres"), open("pgx"), open("pgx"), open("pgx")
+	forEnt, forSqlc := open("pgx"), open("pgx")
 	g, err := gorm.Open(postgres.New(postgres.Config{Conn: forGORM}), &gorm.Config{Logger: logger.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
+	x := sqlx.NewDb(forSqlx, "pgx")
 	b := bun.NewDB(forBun, pgdialect.New())
 	e := ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, forEnt)))
 	return map[string]begin{
 		"database/sql with pgx":    ofSQL(pgx, WithSQL),
 		"database/sql with lib/pq": ofSQL(pq, WithSQL),
 		"sqlc":                     ofSQL(forSqlc, WithSqlc),
+		"sqlx": func(ctx context.Context, no int) (begun, error) {
+			tx, err := x.BeginTxx(ctx, nil)
+			if err != nil {
+				return begun{}, err
+			}
+			return begun{tx.Commit, tx.Rollback}, WithSqlx(ctx, tx, no)
+		},
 		"GORM": func(ctx context.Context, no int) (begun, error) {
 			tx := g.WithContext(ctx).Begin()
 			if tx.Error != nil {
