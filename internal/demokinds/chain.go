@@ -8,9 +8,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chain carries the steps of a pipeline and does nothing itself.
+// chain carries the steps of a pipeline, and perhaps the one that follows should it fail or be cancelled, and does nothing itself.
 type chain struct {
 	Steps []chainStep `json:"steps"`
+	Undo  *chainStep  `json:"undo"`
 }
 
 // chainStep is one of them; what it leaves out it takes from the job before it.
@@ -32,7 +33,11 @@ func (d *demo) chain(_ context.Context, c *claim[chain]) (*runner.Outcome, error
 	for i, s := range c.Args.Steps {
 		steps[i] = s.step()
 	}
-	return runner.Then(runner.Chain(steps[0], steps[1:]...)), nil
+	o := runner.Then(runner.Chain(steps[0], steps[1:]...))
+	if c.Args.Undo != nil {
+		o = o.OnFailureOrCancel(c.Args.Undo.step())
+	}
+	return o, nil
 }
 
 func (s chainStep) step() job.Args {

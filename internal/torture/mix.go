@@ -148,9 +148,18 @@ func (k *errands) declaredChain() submission {
 	return s
 }
 
-// carriedChain is one of 3 to 8 whose first job brings the others.
+// carriedChain is one of 3 to 8 whose first job brings the others; half say what is to follow a failure, and half of these fail.
 func (k *errands) carriedChain() submission {
-	args, err := json.Marshal(map[string]any{"steps": k.steps()})
+	brings := map[string]any{}
+	steps := k.steps()
+	if k.r.IntN(2) == 0 {
+		brings["undo"] = simple("demo.echo", `{"undo":%d}`, k.n).step()
+		if k.r.IntN(2) == 0 {
+			steps = append(steps, simple("demo.fail", `{"permanent":true}`).step())
+		}
+	}
+	brings["steps"] = steps
+	args, err := json.Marshal(brings)
 	if err != nil {
 		panic(err) // of texts and numbers
 	}

@@ -3,7 +3,7 @@ package checker
 import "github.com/trapeze-run/trapeze/job"
 
 // oneChild (I6): a step that succeeded has exactly the next step that it asked for or that was declared, any other has
-// none, and the step's end and the next one's creation are one transaction.
+// none; the next one knows what is to follow a failure; and the step's end and the next one's creation are one transaction.
 func oneChild(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -27,6 +27,11 @@ func oneChild(v *view, f *Finding) {
 		}
 		f.judge(child.job.Kind == step.Kind && sameJSON(child.job.Args, step.Args) && sameSteps(job.Following(child.job.Planned), steps[1:]), child.id,
 			"job %d is the next step of job %d, and not the one that was asked for: %s", child.id, s.id, child.job.Kind)
+		undo := followsEnd(s.job, job.Failed)
+		if one := demoArgsOf(s.job).Undo; one != nil && s.job.Kind == "demo.chain" {
+			undo = append([]job.Step{*one}, undo...)
+		}
+		f.judge(sameSteps(followsEnd(child.job, job.Failed), undo), child.id, "job %d does not know what is to follow should it fail, as job %d before it asked", child.id, s.id)
 		end, birth := lastEnd(s), birthOf(child)
 		if end == nil || birth == nil {
 			f.accuse(child.id, "job %d follows job %d, and no events tell of the end of one and the birth of the other", child.id, s.id)
@@ -103,6 +108,9 @@ func stepsHaveParents(v *view, f *Finding) {
 				f.accuse(s.id, "job %d has no parent, and is step %d of pipeline %d", s.id, j.Step, j.PipelineID)
 			}
 			continue
+		}
+		if s.begins() {
+			continue // [failuresFollowed] looks at it
 		}
 		parent, first := v.stories[*j.ParentID], v.stories[j.PipelineID]
 		if parent != nil && parent.tampered || first != nil && first.tampered {

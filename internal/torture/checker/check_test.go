@@ -25,6 +25,7 @@ func uneventful(t *testing.T) *past {
 	// Chains, declared and carried.
 	p.submit("demo.noop", `{}`, chain(stepOf("demo.sleep", `{"ms":5}`), stepOf("demo.echo", `[1]`))).claim("pod1").hand().hand().succeed()
 	p.submit("demo.chain", `{"steps":[{"kind":"demo.noop","args":{}},{"kind":"demo.fail","args":{}}]}`).claim("pod2").hand().hand().fail()
+	undone(p).fail().followed().claim("pod1").succeed()
 
 	// A fan-out with its join.
 	fanned := p.submit("demo.fanout", joinOfTwo).claim("pod1")

@@ -18,6 +18,8 @@ type demoArgs struct {
 	Rows  int        `json:"rows"`
 	Steps []job.Step `json:"steps"` // of demo.chain; demo.progress has a number there
 
+	Undo *job.Step `json:"undo"` // of demo.chain
+
 	Join   *job.Step `json:"join"`
 	Policy string    `json:"policy"`
 }

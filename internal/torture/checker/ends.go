@@ -1,7 +1,7 @@
 package checker
 
-// endsOnce (I2): of each epoch a job's history has one end, nothing comes after it but an operator's retry, and the job's
-// row says the same.
+// endsOnce (I2): of each epoch a job's history has one end, nothing comes after it but what follows a failure and an
+// operator's retry, and the job's row says the same.
 func endsOnce(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || len(s.events) == 0 && !s.job.State.Terminal() {
@@ -11,6 +11,7 @@ func endsOnce(v *view, f *Finding) {
 		epoch, ends := 1, 0
 		for _, e := range s.events {
 			switch {
+			case e.Event == "job.followed" && ends == 1 && e.From == e.To: // [failuresFollowed] looks at it
 			case e.To.Terminal() && e.From.Terminal():
 				f.accuse(s.id, "job %d: event %d (%s) after its end", s.id, number(e), e.Event)
 			case e.To.Terminal():

@@ -15,6 +15,11 @@ func pair(p *past) *tale {
 	return p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{"a":1}`))).claim("pod1").hand()
 }
 
+// undone is the second step of a chain that says what follows should it fail.
+func undone(p *past) *tale {
+	return p.submit("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":5}}],"undo":{"kind":"demo.echo","args":{"undo":1}}}`).claim("pod1").hand()
+}
+
 var chainCrimes = []crime{
 	{"I6", "a next step is there twice", func(p *past) {
 		second := pair(p).succeed()
@@ -37,6 +42,8 @@ var chainCrimes = []crime{
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.noop", `{}`), stepOf("demo.noop", `{}`))).claim("pod1").hand().hand().succeed()
 	}, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
 
+	{"I6", "a next step has lost what is to follow a failure", func(p *past) { undone(p).succeed() }, func(r *history.Run) { newest(r).Planned = nil }},
+
 	{"I13", "a chain ends early and says that all is well", func(p *past) {
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{}`))).claim("pod1").succeed()
 	}, nil},
@@ -47,6 +54,29 @@ var chainCrimes = []crime{
 		r.Jobs[len(r.Jobs)-2].Planned = nil
 	}},
 	{"I13", "a chain is left in its middle", func(p *past) { pair(p) }, nil},
+
+	{"I13c", "a failure is not followed", func(p *past) { undone(p).fail() }, nil},
+	{"I13c", "a cancel is not followed", func(p *past) { undone(p).askCancel().cancelled() }, nil},
+	{"I13c", "a failure is followed by what nobody asked for", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+		r.Jobs[len(r.Jobs)-2].Planned = nil
+	}},
+	{"I13c", "a failure is followed by another kind", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+		newest(r).Kind = "demo.noop"
+	}},
+	{"I13c", "what follows is lost", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+		r.Jobs = r.Jobs[:len(r.Jobs)-1]
+	}},
+	{"I13c", "what follows is of another transaction", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+		eventsOf(r, newest(r).ID)[0].Cursor = "999.1.1"
+	}},
+	{"I13c", "a failure is followed twice", func(p *past) {
+		next := undone(p).fail().followed()
+		again := p.add(next.row)
+		again.row.PipelineID, again.row.EventNo = again.row.ID, 0
+		again.event("job.enqueued", "", job.Pending, "system")
+		again.claim("pod1").succeed()
+		next.claim("pod1").succeed()
+	}, nil},
 
 	{"I13b", "a fan-out succeeds before its last branch", func(p *past) {
 		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")

@@ -34,6 +34,13 @@ var innocent = []struct {
 		p.submit("demo.sleep", `{"ms":5000}`).cancelPending().again().claim("pod1").succeed()
 		p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop().again().claim("pod1").succeed()
 	}, nil},
+	{"failures and a cancel that are followed", func(p *past) {
+		first := undone(p).fail()
+		first.followed().claim("pod1").succeed()
+		first.again().claim("pod2").fail().followed().claim("pod1").succeed()
+		undone(p).askCancel().cancelled().followed().claim("pod1").succeed()
+		undone(p).succeed()
+	}, nil},
 	{"a chain that goes on after its step was run again", func(p *past) {
 		p.submit("demo.sleep", `{"ms":5}`, chain(stepOf("demo.noop", `{}`))).claim("pod1").fail().again().claim("pod2").hand().succeed()
 	}, nil},

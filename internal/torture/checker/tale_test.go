@@ -193,13 +193,27 @@ func (t *tale) hand() *tale {
 	parent := t.row.ID
 	j := job.Job{Kind: steps[0].Kind, Args: steps[0].Args, Subject: t.row.Subject, Lane: t.row.Lane, Priority: t.row.Priority, PipelineID: t.row.PipelineID,
 		ParentID: &parent, Step: t.row.Step + 1}
-	if len(steps) > 1 {
-		j.Planned, _ = json.Marshal(steps[1:])
+	plan := append(steps[1:len(steps):len(steps)], followsEnd(&t.row, job.Failed)...)
+	if undo := demoArgsOf(&t.row).Undo; undo != nil {
+		undo.When = job.OnFailureOrCancel
+		plan = append(plan, *undo)
+	}
+	if len(plan) > 0 {
+		j.Planned, _ = json.Marshal(plan)
 	}
 	child := t.p.add(j)
 	child.event("job.enqueued", "", job.Pending, "handler")
 	child.taken(t.pod(), true)
 	return child.line("start", "fast")
+}
+
+// followed has a pipeline follow the job's failure, in its commit.
+func (t *tale) followed() *tale {
+	id, step := t.row.ID, followsEnd(&t.row, t.row.State)[0]
+	next := t.p.add(job.Job{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, ParentID: &id})
+	t.fields(t.event("job.followed", t.row.State, t.row.State, "system"), `{"job":"%d","kind":%q}`, next.row.ID, next.row.Kind)
+	next.event("job.enqueued", "", job.Pending, "system")
+	return next
 }
 
 // fanOut is a run of demo.fanout that ends with the job waiting for its branches, which are pending.

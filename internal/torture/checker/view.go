@@ -39,6 +39,7 @@ type story struct {
 	lines    []*history.Line
 	children []*story // that follow it
 	branches []*story // the first jobs of its branches, when it fanned out
+	follow   []*story // the first jobs of the pipelines that follow its failures
 	tampered bool     // a fault wrote to its rows, past everything that guards them
 }
 
@@ -103,9 +104,12 @@ func look(run *history.Run) *view {
 		if s.job.ParentID == nil {
 			continue
 		}
-		if parent := v.story(*s.job.ParentID); s.job.GroupID != nil && *s.job.GroupID == parent.id {
+		switch parent := v.story(*s.job.ParentID); {
+		case s.begins():
+			parent.follow = append(parent.follow, s)
+		case s.job.GroupID != nil && *s.job.GroupID == parent.id:
 			parent.branches = append(parent.branches, s)
-		} else {
+		default:
 			parent.children = append(parent.children, s)
 		}
 	}
@@ -122,6 +126,9 @@ func (v *view) story(id int64) *story {
 	}
 	return s
 }
+
+// begins reports whether a job is the first one of a pipeline.
+func (s *story) begins() bool { return s.job.Step == 0 && s.job.PipelineID == s.id }
 
 // replay puts a job's events in order and finds its claims, and the ledger's lines to each.
 func (s *story) replay(v *view) {
@@ -225,6 +232,7 @@ type fields struct {
 	Crashes int    `json:"crashes"`
 	DelayMS int64  `json:"delay_ms"`
 	Before  int    `json:"before"` // priority
+	Job     string `json:"job"`    // that follows a failure
 }
 
 func fieldsOf(e *job.Event) (f fields) {

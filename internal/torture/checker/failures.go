@@ -1,0 +1,77 @@
+package checker
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// failuresFollowed (I13c): each time a job fails or is cancelled, the steps of its plan that are for this become one pipeline, whose first job
+// the next event names and the same transaction made; without such steps nothing follows; and no job follows that no event names.
+func failuresFollowed(v *view, f *Finding) {
+	for _, s := range v.ordered {
+		if s.job == nil || s.tampered {
+			continue
+		}
+		named := map[int64]bool{}
+		for i, e := range s.events {
+			if e.To != job.Failed && e.To != job.Cancelled || e.From == e.To {
+				continue
+			}
+			want := followsEnd(s.job, e.To)
+			var told *job.Event
+			if i+1 < len(s.events) && s.events[i+1].Event == "job.followed" {
+				told = s.events[i+1]
+			}
+			if told == nil && len(want) == 0 {
+				continue
+			}
+			if told != nil && len(want) == 0 && e.To == job.Cancelled && s.job.Kind == "demo.chain" {
+				if undo := demoArgsOf(s.job).Undo; undo != nil {
+					want = []job.Step{*undo} // its handler had returned when the cancel won
+				}
+			}
+			if !f.judge(told != nil && len(want) > 0, s.id, "job %d (%s) ends %s, and %d steps are to follow; followed: %t", s.id, s.job.Kind, e.To, len(want),
+				told != nil) {
+				continue
+			}
+			id, _ := strconv.ParseInt(fieldsOf(told).Job, 10, 64)
+			named[id] = true
+			next := v.stories[id]
+			if next != nil && next.tampered {
+				continue
+			}
+			if !f.judge(next != nil && next.job != nil && next.begins() && next.job.ParentID != nil && *next.job.ParentID == s.id, s.id,
+				"job %d is to be followed by job %d, which is not there, or follows another", s.id, id) {
+				continue
+			}
+			f.judge(next.job.Kind == want[0].Kind && sameJSON(next.job.Args, want[0].Args) && sameSteps(job.Following(next.job.Planned), want[1:]), id,
+				"job %d follows job %d, and is not what was asked for: %s", id, s.id, next.job.Kind)
+			birth := birthOf(next)
+			f.judge(birth != nil && xid(birth) == xid(e) && xid(told) == xid(e), id, "job %d follows job %d, and is not of the transaction that ended it", id, s.id)
+		}
+		for _, one := range s.follow {
+			f.judge(named[one.id] || one.tampered, one.id, "job %d follows job %d, whose history does not name it", one.id, s.id)
+		}
+	}
+}
+
+// followsEnd lists the steps of a job's plan that are to follow its end in a state: those for its own failure, then those of the steps before.
+func followsEnd(j *job.Job, end job.State) (steps []job.Step) {
+	var plan, others []job.Step
+	_ = json.Unmarshal(j.Planned, &plan)
+	own := true // until a step that follows a success: what is its own comes behind it
+	for _, s := range plan {
+		switch {
+		case s.Follows():
+			own = false
+		case end == job.Cancelled && s.When != job.OnFailureOrCancel:
+		case !s.Own:
+			others = append(others, s)
+		case own:
+			steps = append(steps, s)
+		}
+	}
+	return append(steps, others...)
+}
