@@ -161,6 +161,19 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.Submitter("ann"))
 	is.True(errors.Is(err, job.ErrInvalid))
 	is.True(strings.Contains(err.Error(), "may not name another"))
+
+	member, _ := pgtest.Role(t, pool.Config().ConnString())
+	exec(t, pool, `grant `+role+` to `+member)
+	conn, err := db.Conn(t.Context())
+	is.NoErr(err)
+	defer func() { _ = conn.Close() }()
+	for _, statement := range []string{`reset session authorization`, `set session authorization ` + member, `set role ` + role} {
+		_, err := conn.ExecContext(t.Context(), statement)
+		is.NoErr(err)
+	}
+	s, err = runner.EnqueueSQL(t.Context(), conn, of("k"))
+	is.NoErr(err)
+	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), member) // who logged in, not the role that it took
 	for _, forbidden := range []string{`select * from trapeze.jobs`, `insert into trapeze.live (id) values (1)`, `select trapeze.single_job_id()`,
 		`select trapeze.check_job('', 'k', '{}', null, '', 1)`} {
 		_, err := db.ExecContext(t.Context(), forbidden)
