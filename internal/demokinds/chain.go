@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chain carries the steps of a pipeline, and perhaps the one that follows should it fail or be cancelled, and does nothing itself.
+// chain carries the steps of a pipeline, and perhaps their compensation, and does nothing itself.
 type chain struct {
 	Steps []chainStep `json:"steps"`
 	Undo  *chainStep  `json:"undo"`

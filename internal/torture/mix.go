@@ -148,7 +148,7 @@ func (k *errands) declaredChain() submission {
 	return s
 }
 
-// carriedChain is one of 3 to 8 whose first job brings the others; half say what is to follow a failure, and half of these fail.
+// carriedChain is one of 3 to 8 whose first job brings the others; half have a compensation, and half of these fail.
 func (k *errands) carriedChain() submission {
 	brings := map[string]any{}
 	steps := k.steps()

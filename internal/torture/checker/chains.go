@@ -3,7 +3,8 @@ package checker
 import "github.com/trapeze-run/trapeze/job"
 
 // oneChild (I6): a step that succeeded has exactly the next step that it asked for or that was declared, any other has
-// none; the next one knows what is to follow a failure; and the step's end and the next one's creation are one transaction.
+// none; the next one has the compensations of the steps before it; and the step's end and the next one's creation are one
+// transaction.
 func oneChild(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -31,7 +32,7 @@ func oneChild(v *view, f *Finding) {
 		if one := demoArgsOf(s.job).Undo; one != nil && s.job.Kind == "demo.chain" {
 			undo = append([]job.Step{*one}, undo...)
 		}
-		f.judge(sameSteps(followsEnd(child.job, job.Failed), undo), child.id, "job %d does not know what is to follow should it fail, as job %d before it asked", child.id, s.id)
+		f.judge(sameSteps(followsEnd(child.job, job.Failed), undo), child.id, "job %d lacks compensations of job %d before it", child.id, s.id)
 		end, birth := lastEnd(s), birthOf(child)
 		if end == nil || birth == nil {
 			f.accuse(child.id, "job %d follows job %d, and no events tell of the end of one and the birth of the other", child.id, s.id)

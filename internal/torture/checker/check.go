@@ -41,7 +41,7 @@ var invariants = []struct {
 	{"I11", "a pod that is told to end hands over and goes", shutdownGraceful},
 	{"I13", "a chain completes or visibly fails", chainsComplete},
 	{"I13b", "a fan-out ends as its branches do, once they have, and a pipeline says what it is", joinsHold},
-	{"I13c", "what is to follow a failure or a cancel does, once, in the same commit, and nothing else", failuresFollowed},
+	{"I13c", "a failure or cancel that calls for an on-failure job has one, in the same commit, and no other end has", failuresFollowed},
 	{"I14", "work goes on as long as somebody can do it", workGoesOn},
 	{"I16", "no process runs more than its slots, no lane more than its limit, in a process and over all", slotsHold},
 	{"I17", "who is more urgent, or waits longer, goes first", orderHolds},

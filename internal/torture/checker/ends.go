@@ -1,7 +1,7 @@
 package checker
 
-// endsOnce (I2): of each epoch a job's history has one end, nothing comes after it but what follows a failure and an
-// operator's retry, and the job's row says the same.
+// endsOnce (I2): of each epoch a job's history has one end, nothing comes after it but the event of its on-failure job
+// and an operator's retry, and the job's row agrees.
 func endsOnce(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || len(s.events) == 0 && !s.job.State.Terminal() {

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// failuresFollowed (I13c): each time a job fails or is cancelled, the steps of its plan that are for this become one pipeline, whose first job
-// the next event names and the same transaction made; without such steps nothing follows; and no job follows that no event names.
+// failuresFollowed (I13c): each time a job fails or is cancelled, the steps of its plan for that case become one pipeline. The next event names
+// its first job, which the same transaction made. An end without such steps has none, and no on-failure job is there that no event names.
 func failuresFollowed(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -51,7 +51,7 @@ func failuresFollowed(v *view, f *Finding) {
 			birth := birthOf(next)
 			f.judge(birth != nil && xid(birth) == xid(e) && xid(told) == xid(e), id, "job %d follows job %d, and is not of the transaction that ended it", id, s.id)
 		}
-		for _, one := range s.follow {
+		for _, one := range s.onFail {
 			f.judge(named[one.id] || one.tampered, one.id, "job %d follows job %d, whose history does not name it", one.id, s.id)
 		}
 	}

@@ -15,7 +15,7 @@ func pair(p *past) *tale {
 	return p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{"a":1}`))).claim("pod1").hand()
 }
 
-// undone is the second step of a chain that says what follows should it fail.
+// undone is the second step of a chain with a compensation.
 func undone(p *past) *tale {
 	return p.submit("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":5}}],"undo":{"kind":"demo.echo","args":{"undo":1}}}`).claim("pod1").hand()
 }
@@ -42,7 +42,7 @@ var chainCrimes = []crime{
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.noop", `{}`), stepOf("demo.noop", `{}`))).claim("pod1").hand().hand().succeed()
 	}, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
 
-	{"I6", "a next step has lost what is to follow a failure", func(p *past) { undone(p).succeed() }, func(r *history.Run) { newest(r).Planned = nil }},
+	{"I6", "a next step lacks a compensation", func(p *past) { undone(p).succeed() }, func(r *history.Run) { newest(r).Planned = nil }},
 
 	{"I13", "a chain ends early and says that all is well", func(p *past) {
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{}`))).claim("pod1").succeed()
@@ -63,10 +63,10 @@ var chainCrimes = []crime{
 	{"I13c", "a failure is followed by another kind", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
 		newest(r).Kind = "demo.noop"
 	}},
-	{"I13c", "what follows is lost", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+	{"I13c", "an on-failure job is lost", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
 		r.Jobs = r.Jobs[:len(r.Jobs)-1]
 	}},
-	{"I13c", "what follows is of another transaction", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+	{"I13c", "an on-failure job is of another transaction", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
 		eventsOf(r, newest(r).ID)[0].Cursor = "999.1.1"
 	}},
 	{"I13c", "a failure is followed twice", func(p *past) {

@@ -207,7 +207,7 @@ func (t *tale) hand() *tale {
 	return child.line("start", "fast")
 }
 
-// followed has a pipeline follow the job's failure, in its commit.
+// followed submits the job's on-failure job, in the commit of its end.
 func (t *tale) followed() *tale {
 	id, step := t.row.ID, followsEnd(&t.row, t.row.State)[0]
 	next := t.p.add(job.Job{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, ParentID: &id})

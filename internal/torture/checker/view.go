@@ -39,7 +39,7 @@ type story struct {
 	lines    []*history.Line
 	children []*story // that follow it
 	branches []*story // the first jobs of its branches, when it fanned out
-	follow   []*story // the first jobs of the pipelines that follow its failures
+	onFail   []*story // its on-failure jobs
 	tampered bool     // a fault wrote to its rows, past everything that guards them
 }
 
@@ -106,7 +106,7 @@ func look(run *history.Run) *view {
 		}
 		switch parent := v.story(*s.job.ParentID); {
 		case s.begins():
-			parent.follow = append(parent.follow, s)
+			parent.onFail = append(parent.onFail, s)
 		case s.job.GroupID != nil && *s.job.GroupID == parent.id:
 			parent.branches = append(parent.branches, s)
 		default:
