@@ -52,8 +52,11 @@ LONG_RACE := TestADatabaseThatIsGoneDoesNotKeepTheProcess TestTheMaintenanceOfTw
 empty :=
 space := $(empty) $(empty)
 
-race-short: ## the concurrent packages with the race detector, without the tests that are long with it
-	$(GO) test -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$' -timeout $(TIMEOUT) $(CONCURRENT)
+SHORT_RACE := -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$' -timeout $(TIMEOUT)
+
+race-short: ## the concurrent packages with the race detector, without the tests that are long with it (HALF=1 or 2 of runner's)
+	$(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
+	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
 
 fault: ## death at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
