@@ -12,8 +12,6 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Commands for schedules, as those of operate.go.
-
 // nextFires is how many fires ahead are shown, lastFires how many of the past.
 const (
 	nextFires = 5

@@ -13,3 +13,9 @@ func (a Admin) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) 
 	list, err := view.Obstacles(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
 	return list, a.pod.DBError(err)
 }
+
+// Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
+func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
+	now, err := view.ReadStatus(ctx, a.pod.Commands)
+	return now, a.pod.DBError(err)
+}
