@@ -304,7 +304,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	})
 	wrong := column[string](t, direct, `select format('%s %s %s: %s', id, state, reason, rows) from (
 		select d.id, d.state, d.reason, count(m.no) as rows, count(distinct m.no) as numbers from trapeze.done d left join mine m on m.job = d.id group by 1, 2, 3) all_jobs
-		where rows <> case when state = 'succeeded' or exists (select from trapeze.jobs c where c.group_id = id) then 2 else 0 end or rows <> numbers`)
+		where rows <> case when state = 'succeeded' or exists (select from trapeze.jobs c where c.group_id = all_jobs.id) then 2 else 0 end or rows <> numbers`)
 	if len(wrong) > 0 {
 		t.Errorf("job, its state, its rows: %q", wrong)
 	}
