@@ -175,6 +175,17 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	is.True(!strings.Contains(log.String(), "permission denied")) // whatever was only logged
 }
 
+// A function with its owner's rights looks for nothing in the caller's search_path, and is for the roles that the guide names.
+func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	where := ` from pg_proc p where pronamespace = 'trapeze'::regnamespace and prosecdef`
+	is.True(one[int](t, pool, `select count(*)`+where) >= 8)
+	is.Equal(strings.Join(podtest.Column[string](t, pool, `select proname`+where+` and (has_function_privilege('public', oid, 'execute')
+		or not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false))`), " "), "")
+}
+
 // The statements of our packages change no table that the role may not change, and call no function that it may not call: also those that
 // the test above does not send.
 func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {

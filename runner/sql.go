@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"strconv"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -22,10 +25,11 @@ type SQL interface {
 const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
 	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
 	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
-	pipeline => $13::text, needs_approval => $14::text::boolean)`
+	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text)`
 
 // EnqueueSQL submits a job in a transaction of database/sql, by the function enqueue of Trapeze's schema: it exists if and only if that commits,
 // and wakes the pods that listen then. It needs no [Runner], and no right but to execute that function. The kind need not be known here.
+// The job continues the trace of ctx.
 // Without [Submitter] the submitter is the database's session_user; naming another takes the right to insert into Trapeze's table jobs.
 //
 // Errors: [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]; after one of them the caller's
@@ -42,7 +46,7 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	}
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(enqueueSQL, schema), w.Kind, string(w.Args), orNull(w.Lane), w.Subject, digits(w.Priority),
 		delay, orNull(w.IdempotencyKey), w.UniqueKey, w.UniqueWhile, digits(w.MaxAttempts), orNull(string(w.Plan)), orNull(w.Submitter),
-		orNull(w.Pipeline), approval)
+		orNull(w.Pipeline), approval, orNull(tracing.Traceparent(trace.SpanFromContext(ctx))))
 	if err != nil {
 		return s, work.SQLError(err)
 	}

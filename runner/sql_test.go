@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/matryer/is"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -83,6 +85,8 @@ func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
 		"a priority":       {`kind => 'k', priority => 101`, job.ErrInvalid, "-100 to 100"},
 		"a subject":        {`kind => 'k', subject => repeat('x', 501)`, job.ErrInvalid, "at most 500"},
 		"large arguments":  {`kind => 'k', args => to_json(repeat('x', 1048576))`, job.ErrTooLarge, "1048576"},
+		"deep arguments":   {`kind => 'k', args => (repeat('[', 5001) || repeat(']', 5001))::json`, job.ErrInvalidArgs, "nested 5001 deep"},
+		"a deep step":      {`kind => 'k', chain => ('[{"kind":"a","args":' || repeat('{"a":', 5001) || '1' || repeat('}', 5001) || '}]')::json`, job.ErrInvalidArgs, "nested 5001 deep"},
 		"a NUL":            {`kind => 'k', args => '"\u0000"'`, job.ErrInvalidArgs, "args of k"},
 		"an empty key":     {`kind => 'k', idempotency_key => ''`, job.ErrInvalid, "idempotency_key"},
 		"a unique key":     {`kind => 'k', unique_key => ''`, job.ErrInvalid, "unique_key"},
@@ -108,6 +112,59 @@ func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
 		})
 	}
 	is.New(t).Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
+}
+
+func TestSQLMaySubmitWhatTheLibraryReads(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	for _, args := range []string{
+		strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+		"[" + strings.Repeat(`{"a":[]},`, 6000) + "1]",
+		`["` + strings.Repeat(`[\"{\\`, 6000) + `"]`, // brackets within a text
+	} {
+		theirs := one[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', args => $1)`, args)
+		is.Equal(one[string](t, pool, `select args::text from trapeze.jobs where id = $1`, theirs), args)
+		enqueue(t, r, of("k", args)) // the library takes it too
+		_, err := json.Marshal(get(t, r, theirs))
+		is.NoErr(err)
+	}
+}
+
+// Programs call the function by its name and these parameters. Never edit these lines: a release that needs others adds a function.
+const (
+	enqueueParameters = "kind text, args json DEFAULT '{}'::json, lane text DEFAULT NULL::text, subject text DEFAULT ''::text, priority integer DEFAULT 10, " +
+		"run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, idempotency_key text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, " +
+		"unique_while text DEFAULT 'active'::text, max_attempts integer DEFAULT NULL::integer, chain json DEFAULT NULL::json, on_failure json DEFAULT NULL::json, " +
+		"submitter text DEFAULT NULL::text, pipeline text DEFAULT NULL::text, needs_approval boolean DEFAULT false, traceparent text DEFAULT NULL::text, " +
+		"OUT id bigint, OUT pipeline_id bigint, OUT state text, OUT duplicate boolean"
+	enqueueCall = `select id, pipeline_id, state, duplicate from trapeze.enqueue(kind => 'k', args => '{"a":1}', lane => 'default', subject => 's', priority => 3,
+		run_at => now(), idempotency_key => 'i', unique_key => 'u', unique_while => 'pending', max_attempts => 2, chain => '[{"kind":"a","args":1,"lane":"default","subject":"t","priority":1}]',
+		on_failure => '[{"kind":"b","when":"failed_or_cancelled"}]', submitter => 'ann', pipeline => 'p', needs_approval => false,
+		traceparent => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')`
+)
+
+func TestTheFunctionKeepsItsPromiseToProducers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	is.Equal(one[string](t, pool, `select pg_get_function_arguments(oid) from pg_proc where pronamespace = 'trapeze'::regnamespace and proname = 'enqueue'`), enqueueParameters)
+	exec(t, pool, enqueueCall)
+	is.Equal(one[string](t, pool, `select submitter || kind || args from trapeze.jobs`), `annk{"a":1}`)
+}
+
+// A job of SQL has its place in the trace of whoever submits it.
+func TestAJobOfSQLContinuesTheTraceOfItsSubmitter(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	s, err := runner.EnqueueSQL(trace.ContextWithSpanContext(t.Context(), span), db, of("k"))
+	is.NoErr(err)
+	is.Equal(one[string](t, pool, `select traceparent from trapeze.jobs where id = $1`, s.ID), "00-01000000000000000000000000000000-0200000000000000-01")
 }
 
 func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
@@ -175,7 +232,7 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), member) // who logged in, not the role that it took
 	for _, forbidden := range []string{`select * from trapeze.jobs`, `insert into trapeze.live (id) values (1)`, `select trapeze.single_job_id()`,
-		`select trapeze.check_job('', 'k', '{}', null, '', 1)`} {
+		`select trapeze.check_job('', 'k', '{}', null, '', 1)`, `select trapeze.advance_job_ids(1)`, `select trapeze.settle_history()`} {
 		_, err := db.ExecContext(t.Context(), forbidden)
 		is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
 	}

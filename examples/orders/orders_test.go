@@ -142,6 +142,21 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 	}
 }
 
+// What undoes a step survives more crashes than other jobs: its kind says so.
+func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	for range 5 {
+		s.DieAt(runnertest.BeforeFinish, "release")
+	}
+	s.order("moon", "lamp", "moon", "visa", 4200)
+	s.finish()
+	is.Equal(s.Deaths(), 5)
+	is.Equal(s.state("moon"), "refunded")
+	s.settled()
+}
+
 // The provider was asked three times, and no handler got to return: what undoes it is known all the same.
 func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	t.Parallel()

@@ -191,6 +191,28 @@ func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
 	is.Equal(read("job_events"), "1 1 a, 2 3 7 a, 1 2 b, c")
 }
 
+// A role that could do it before the upgrade can do it after.
+func TestRolesThatAddJobsKeepTheRightToMoveTheirIDs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	is.NoErr(migrate.Down(t.Context(), url, "trapeze", 29))
+	adds, _ := pgtest.Role(t, url)
+	reads, _ := pgtest.Role(t, url)
+	_, err := pool.Exec(t.Context(), `grant insert on trapeze.jobs to `+adds+`; grant select on trapeze.jobs to `+reads)
+	is.NoErr(err)
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	for role, may := range map[string]bool{adds: true, reads: false} {
+		for _, function := range []string{"settle_history()", "advance_job_ids(bigint)"} {
+			var does bool
+			is.NoErr(pool.QueryRow(t.Context(), `select has_function_privilege($1, 'trapeze.'||$2, 'execute')`, role, function).Scan(&does))
+			is.Equal(does, may)
+		}
+	}
+}
+
 func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"trapeze", "other_1"} {

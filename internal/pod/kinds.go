@@ -2,24 +2,24 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// declareKinds stores the on-failure jobs of this pod's kinds: pods that do not know a kind may end its jobs.
+// declareKinds stores the on-failure jobs and crash limits of this pod's kinds: pods that do not know a kind may end and recover its jobs.
 func (p *Pod) declareKinds(ctx context.Context) error {
-	plans := make(map[string]json.RawMessage, len(p.HandledKinds))
-	for _, kind := range p.HandledKinds {
-		plan, err := work.EncodePlan(kind, p.Kinds[kind].OnFailure)
+	if len(p.HandledKinds) == 0 {
+		return nil
+	}
+	kinds := make([]admin.Kind, len(p.HandledKinds))
+	for i, name := range p.HandledKinds {
+		k := p.Kinds[name]
+		plan, err := work.EncodePlan(name, k.OnFailure)
 		if err != nil {
 			return err
 		}
-		plans[kind] = plan
+		kinds[i] = admin.Kind{Name: name, OnFailure: plan, MaxCrashes: k.MaxCrashes}
 	}
-	if len(plans) == 0 {
-		return nil
-	}
-	return admin.DeclareKinds(ctx, p.Commands, plans)
+	return admin.DeclareKinds(ctx, p.Commands, kinds)
 }

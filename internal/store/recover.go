@@ -88,13 +88,15 @@ const (
 	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
 )`
 
-	// recoverHit locks the rows of page that closed pods own. Plan: live_pkey, jobs_pkey, pods_pkey, a row each.
+	// recoverHit locks the rows of page that closed pods own. The limit of crashes is the job's, or that of its kind.
+	// Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, a row each.
 	recoverHit = `hit as materialized (
-	select l.id, l.crashes + 1 as crashes, coalesce(j.max_crashes, @max_crashes) as max_crashes, l.cancel_requested, l.pod, o.name
+	select l.id, l.crashes + 1 as crashes, coalesce(j.max_crashes, k.max_crashes, @max_crashes) as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
 	join trapeze.live l on l.id = p.id
 	join trapeze.jobs j on j.id = p.id
 	join trapeze.pods o on o.boot = p.pod
+	left join trapeze.kinds k on k.kind = l.kind
 	where p.pod = any(@boots::uuid[]) and l.pod = any(@boots::uuid[]) and o.closed_at is not null
 	order by l.id for update of l skip locked
 )`

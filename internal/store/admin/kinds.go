@@ -4,57 +4,70 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// keptKindsSQL reads the stored on-failure jobs of kinds. Plan: kinds is a page.
-const keptKindsSQL = `select kind, on_failure::text from trapeze.kinds where kind = any($1)`
+// Kind is what the database keeps of a kind, for pods that do not know it and for jobs that SQL submits.
+type Kind struct {
+	Name       string
+	OnFailure  json.RawMessage // as jobs.planned; nil: nothing follows
+	MaxCrashes int             // 0: the default of the pod that recovers a job
+}
 
-// declareKindsSQL replaces the stored on-failure jobs of a program's kinds. Plan: kinds is a page; primary key.
+// keptKindsSQL reads what is stored of kinds. Plan: kinds is a page.
+const keptKindsSQL = `select kind, on_failure::text, coalesce(max_crashes, 0) from trapeze.kinds where kind = any($1)`
+
+// declareKindsSQL replaces what is stored of a program's kinds. Plan: kinds is a page; primary key.
 const declareKindsSQL = `
 with said as materialized (
-	select * from unnest($1::text[], $2::text[]) as s(kind, on_failure)
+	select * from unnest($1::text[], $2::text[], $3::integer[]) as s(kind, on_failure, max_crashes)
 ), silent as (
-	delete from trapeze.kinds k using said s where k.kind = s.kind and s.on_failure is null
+	delete from trapeze.kinds k using said s where k.kind = s.kind and s.on_failure is null and s.max_crashes = 0
 )
-insert into trapeze.kinds as k (kind, on_failure) select kind, on_failure::json from said where on_failure is not null order by kind
-on conflict (kind) do update set on_failure = excluded.on_failure where k.on_failure::text <> excluded.on_failure::text`
+insert into trapeze.kinds as k (kind, on_failure, max_crashes) select kind, on_failure::json, nullif(max_crashes, 0) from said
+where on_failure is not null or max_crashes > 0 order by kind
+on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes
+where row(k.on_failure::text, k.max_crashes) is distinct from row(excluded.on_failure::text, excluded.max_crashes)`
 
-type keptKind struct{ Kind, OnFailure string }
-
-// DeclareKinds keeps the plans for the failure of jobs of the kinds that a program runs, by kind; nil: it has none. The program that
-// starts last is right.
-func DeclareKinds(ctx context.Context, s *store.Store, plans map[string]json.RawMessage) error {
-	kept, err := store.Rows(ctx, s, pgx.RowToStructByPos[keptKind], keptKindsSQL, slices.Collect(maps.Keys(plans)))
+// DeclareKinds keeps what the database has to know of the kinds that a program runs. The program that starts last is right.
+func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
+	type kept struct {
+		Kind       string
+		OnFailure  *string
+		MaxCrashes int
+	}
+	names, plans, crashes := make([]string, len(kinds)), make([]*string, len(kinds)), make([]int, len(kinds))
+	differ := make(map[string]kept, len(kinds)) // what is said and not kept
+	for i, k := range kinds {
+		names[i], plans[i], crashes[i] = k.Name, store.Some(string(k.OnFailure)), k.MaxCrashes
+		if k.OnFailure != nil || k.MaxCrashes > 0 {
+			differ[k.Name] = kept{k.Name, plans[i], k.MaxCrashes}
+		}
+	}
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[kept], keptKindsSQL, names)
 	if err != nil {
 		return fmt.Errorf("declare kinds: %w", err)
 	}
-	same := 0
-	for _, k := range kept {
-		if string(plans[k.Kind]) == k.OnFailure {
-			same++
+	for _, k := range list {
+		if said, ok := differ[k.Kind]; ok && said.MaxCrashes == k.MaxCrashes && equal(said.OnFailure, k.OnFailure) {
+			delete(differ, k.Kind)
+		} else {
+			differ[k.Kind] = k
 		}
 	}
-	said := 0
-	for _, plan := range plans {
-		if plan != nil {
-			said++
-		}
-	}
-	if same == len(kept) && same == said {
+	if len(differ) == 0 {
 		return nil // a role that may only read starts pods that change nothing
 	}
-	kinds, texts := make([]string, 0, len(plans)), make([]*string, 0, len(plans))
-	for kind, plan := range plans {
-		kinds, texts = append(kinds, kind), append(texts, store.Some(string(plan)))
-	}
-	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), kinds, texts); err != nil {
+	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), names, plans, crashes); err != nil {
 		return fmt.Errorf("declare kinds: %w", err)
 	}
 	return nil
+}
+
+// equal says whether both are nil, or the same text.
+func equal(a, b *string) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }

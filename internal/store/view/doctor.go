@@ -41,6 +41,21 @@ func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	return found[0], nil
 }
 
+// strongOwnerSQL reads the superuser whose rights producers in SQL borrow, if there are such producers. Plan: a row of the catalogue.
+const strongOwnerSQL = `
+select o.rolname from pg_proc p join pg_roles o on o.oid = p.proowner
+where p.oid = 'trapeze.enqueue'::regproc and o.rolsuper
+	and exists (select from aclexplode(p.proacl) a left join pg_roles g on g.oid = a.grantee where g.rolsuper is not true)`
+
+// StrongOwner returns the owner of the function enqueue if that is a superuser and others may call it; else "".
+func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[string], strongOwnerSQL)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[0], nil
+}
+
 // clockSQL reads the database's clock.
 const clockSQL = `select clock_timestamp()`
 

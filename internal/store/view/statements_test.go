@@ -78,6 +78,7 @@ var statements = map[string]string{
 	"slotsInUseSQL":      slotsInUseSQL,
 	"spineSQL":           spineSQL,
 	"standingSQL":        standingSQL,
+	"strongOwnerSQL":     strongOwnerSQL,
 	"tablesSQL":          tablesSQL,
 	"tracesOfFanOutSQL":  tracesOfFanOutSQL,
 	"waitingWorkSQL":     waitingWorkSQL,
