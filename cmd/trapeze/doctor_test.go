@@ -325,6 +325,19 @@ func TestADoctorCountsConnections(t *testing.T) {
 	is.True(strings.Contains(said.out, "one more pod may be refused"))
 }
 
+func TestADoctorFindsProducersWithTheRightsOfASuperuser(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	role, _ := pgtest.Role(t, p.url)
+	is.True(!p.finds("producers", warning, "superuser")) // nobody may call it
+	p.exec(`grant execute on function trapeze.enqueue to ` + role)
+	is.True(p.finds("producers", warning, "superuser"))
+	p.exec(`grant create on schema trapeze to ` + role)
+	p.exec(`alter function trapeze.enqueue owner to ` + role)
+	is.True(!p.finds("producers", warning, "superuser"))
+}
+
 func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

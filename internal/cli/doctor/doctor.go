@@ -126,7 +126,7 @@ func (d *doctor) examine(ctx context.Context) {
 		do   func(context.Context) error
 	}{
 		{"history", d.history}, {"tables", d.tables}, {"partitions", d.partitions}, {"maintenance", d.maintenance}, {"pods", d.pods}, {"running", d.running}, {"lanes", d.lanes}, {"limits", d.limits},
-		{"schedules", d.schedules},
+		{"schedules", d.schedules}, {"producers", d.producers},
 	} {
 		d.check(ctx, check.name, check.do)
 	}

@@ -79,6 +79,16 @@ func (d *doctor) connections(s view.Server) {
 	}
 }
 
+// producers looks at whose rights a producer in SQL borrows.
+func (d *doctor) producers(ctx context.Context) error {
+	owner, err := view.StrongOwner(ctx, d.store)
+	if err == nil && owner != "" {
+		d.find("producers", warning, "roles that submit from SQL call a function with the rights of the superuser "+owner,
+			"give the schema to a role that is none: docs/grants.md")
+	}
+	return err
+}
+
 // clock compares the clocks: leases are the database's time, but logs, deadlines and tokens are the machines'.
 func (d *doctor) clock(ctx context.Context) error {
 	ahead, within, err := view.Clock(ctx, d.store)
