@@ -1,6 +1,8 @@
 module github.com/trapeze-run/trapeze/examples/mounting
 
-go 1.26.8
+go 1.26.0
+
+toolchain go1.26.8
 
 replace github.com/trapeze-run/trapeze => ../..
 

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 type program interface {
 	SignUp(ctx context.Context, tx pgx.Tx, email string) error
 	Import(ctx context.Context, emails []string) error
-	Watch(ctx context.Context, parcel string, after time.Duration) error
+	Watch(ctx context.Context, parcel string, after time.Duration) (id int64, err error)
+	Forget(ctx context.Context, id int64) error
 	Bill(ctx context.Context, number string) (id int64, isNew bool, err error)
 	Hang(ctx context.Context) error
 	Output(ctx context.Context, id int64) (string, error)
@@ -104,7 +105,11 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	is.NoErr(p.SignUp(ctx, tx, "eve"))
 	is.NoErr(tx.Rollback(ctx)) // eve gets no mail
 	is.NoErr(p.Import(ctx, []string{"ben", "cyd", "nobody"}))
-	is.NoErr(p.Watch(ctx, "parcel", 200*time.Millisecond))
+	_, err = p.Watch(ctx, "parcel", 200*time.Millisecond)
+	is.NoErr(err)
+	lost, err := p.Watch(ctx, "lost", 200*time.Millisecond)
+	is.NoErr(err)
+	is.NoErr(p.Forget(ctx, lost)) // nothing is done for it
 	is.NoErr(p.Hang(ctx))
 	tx, err = pool.Begin(ctx) // while it is open the first invoice cannot be paid
 	is.NoErr(err)
@@ -134,7 +139,8 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	var old []string
 	for i := range 50 {
 		old = append(old, fmt.Sprint("old", i))
-		is.NoErr(r.Watch(ctx, fmt.Sprint("far", i), time.Hour))
+		_, err := r.Watch(ctx, fmt.Sprint("far", i), time.Hour)
+		is.NoErr(err)
 	}
 	is.NoErr(r.Import(ctx, old))
 
@@ -191,7 +197,8 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	r, err := withriver.Start(ctx, pool, &w)
 	is.NoErr(err)
 	for i := range 3 {
-		is.NoErr(r.Watch(ctx, fmt.Sprint("far", i), time.Hour))
+		_, err := r.Watch(ctx, fmt.Sprint("far", i), time.Hour)
+		is.NoErr(err)
 	}
 	unknowing, err := runner.New(pool, runner.Options{}) // has no handlers: an unknown kind is refused
 	is.NoErr(err)
@@ -211,7 +218,7 @@ func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/migrating/river.md")
 	is.NoErr(err)
 	var source string
-	for _, file := range []string{"withriver/program.go", "withtrapeze/program.go", "moving/moving.go"} {
+	for _, file := range []string{"withriver/program.go", "withtrapeze/program.go", "moving/moving.go", "withriver/program_test.go", "withtrapeze/program_test.go"} {
 		text, err := os.ReadFile(file)
 		is.NoErr(err)
 		source += flat(string(text))

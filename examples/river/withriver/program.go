@@ -194,8 +194,17 @@ func (p *Program) Import(ctx context.Context, emails []string) error {
 }
 
 // Watch is due a while later.
-func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration) error {
-	_, err := p.client.Insert(ctx, Track{Parcel: parcel}, &river.InsertOpts{ScheduledAt: time.Now().Add(after)})
+func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration) (id int64, err error) {
+	made, err := p.client.Insert(ctx, Track{Parcel: parcel}, &river.InsertOpts{ScheduledAt: time.Now().Add(after)})
+	if err != nil {
+		return 0, err
+	}
+	return made.Job.ID, nil
+}
+
+// Forget cancels a job that was to watch a parcel.
+func (p *Program) Forget(ctx context.Context, id int64) error {
+	_, err := p.client.JobCancel(ctx, id)
 	return err
 }
 

@@ -145,8 +145,14 @@ func (p *Program) Import(ctx context.Context, emails []string) error {
 }
 
 // Watch is due a while later.
-func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration) error {
-	_, err := p.r.Enqueue(ctx, Track{Parcel: parcel}, runner.Delay(after))
+func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration) (id int64, err error) {
+	made, err := p.r.Enqueue(ctx, Track{Parcel: parcel}, runner.Delay(after))
+	return made.ID, err
+}
+
+// Forget cancels a job that was to watch a parcel.
+func (p *Program) Forget(ctx context.Context, id int64) error {
+	_, err := p.r.Admin().Cancel(ctx, id, "the parcels page")
 	return err
 }
 
